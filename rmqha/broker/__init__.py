@@ -1,0 +1,1 @@
+"""The broker: processors, managers and their controller."""

@@ -1,0 +1,1 @@
+"""A small typed client: producer and consumers."""

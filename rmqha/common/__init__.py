@@ -1,0 +1,1 @@
+"""Shared ground: threads, configuration, models and protocol types. Imports nothing above it."""

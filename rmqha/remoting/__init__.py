@@ -1,0 +1,1 @@
+"""Transport: commands, codecs, server and client on selectors."""

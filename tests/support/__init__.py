@@ -1,0 +1,1 @@
+"""What tests share: waiting, fixtures of whole clusters, the real RocketMQ."""
