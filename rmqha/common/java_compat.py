@@ -1,0 +1,62 @@
+"""The few rules of the Java platform that show in RocketMQ's bytes: int wrap, String.hashCode, HashMap order."""
+from collections.abc import Iterable
+from functools import lru_cache
+
+
+
+def int32(value: int) -> int:
+    """`value` wrapped to a signed 32-bit integer."""
+    return ((value + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+
+
+def int64(value: int) -> int:
+    """`value` wrapped to a signed 64-bit integer."""
+    return ((value + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000
+
+
+def string_hash_code_plain(text: str) -> int:
+    """`string_hash_code` without the cache, for texts that are seen once."""
+    result = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            result = (31 * result + unit) & 0xFFFF_FFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2]):
+            result = (31 * result + (high << 8 | low)) & 0xFFFF_FFFF
+    return result - 0x1_0000_0000 if result & 0x8000_0000 else result
+
+
+@lru_cache(maxsize=8192)
+def string_hash_code(text: str) -> int:
+    """Java's String.hashCode: signed 32 bits over the UTF-16 units. Cached: tags and property names repeat.
+
+    Java: java.lang.String#hashCode
+    """
+    return string_hash_code_plain(text)
+
+
+def _spread(text: str) -> int:
+    unsigned = string_hash_code(text) & 0xFFFF_FFFF
+    return unsigned ^ (unsigned >> 16)
+
+
+def hash_map_order(keys: Iterable[str]) -> list[str]:
+    """The distinct `keys`, put in this order into a new HashMap, in the order in which Java iterates over it.
+
+    Buckets by the spread hash, within a bucket by insertion; the table starts at 16 and doubles above 3/4 full.
+    A split keeps the order within a bucket, so the final table decides. Buckets of 8 and more become trees in
+    tables from 64 on; the trees keep their insertion links, except that the root moves to the front: such clashes
+    are out of reach of property names and are not modelled.
+
+    Java: java.util.HashMap
+    """
+    return list(_hash_map_order(tuple(dict.fromkeys(keys))))
+
+
+@lru_cache(maxsize=4096)
+def _hash_map_order(keys: tuple[str, ...]) -> tuple[str, ...]:
+    capacity = 16
+    while len(keys) > capacity * 3 // 4:
+        capacity *= 2
+    return tuple(sorted(keys, key=lambda key: _spread(key) & (capacity - 1)))
