@@ -61,10 +61,19 @@ class Completable(Generic[T]):
                 return
         self._call(callback, self._value)
 
-    def then_apply(self, fn: Callable[[T], U]) -> "Completable[U]":
-        """A Completable of `fn(value)`; when `fn` raises, the exception is logged and the result stays open."""
+    def then_apply(self, fn: Callable[[T], U], on_error: Callable[[Exception], U]) -> "Completable[U]":
+        """A Completable of `fn(value)`, or of `on_error(exception)` when `fn` raises: it never stays open."""
         result: Completable[U] = Completable()
-        self.then(lambda value: result.complete(fn(value)))
+
+        def apply(value: T) -> None:
+            try:
+                outcome = fn(value)
+            except Exception as error:
+                log.exception("%s failed", getattr(fn, "__qualname__", fn))
+                outcome = on_error(error)
+            result.complete(outcome)
+
+        self.then(apply)
         return result
 
     def get(self, timeout_ms: float | None = None) -> T:

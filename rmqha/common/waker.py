@@ -1,5 +1,6 @@
 """Waking a thread that waits in a selector."""
 import os
+import threading
 
 
 class Waker:
@@ -14,6 +15,7 @@ class Waker:
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pending = False  # a hint only: a lost race costs one more write, never a wake-up
+        self._open = threading.Lock()  # guards _fd: a closed number may already be somebody else's file
 
     def fileno(self) -> int:
         """The descriptor, -1 once closed."""
@@ -24,9 +26,9 @@ class Waker:
         if self._pending:
             return
         self._pending = True
-        fd = self._fd
-        if fd >= 0:
-            os.eventfd_write(fd, 1)
+        with self._open:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
 
     def drain(self) -> None:
         """Forget the wake-ups so far. Only by the selecting thread."""
@@ -39,7 +41,8 @@ class Waker:
 
     def close(self) -> None:
         """Release the descriptor. Idempotent."""
-        fd, self._fd = self._fd, -1
         self._pending = True
-        if fd >= 0:
-            os.close(fd)
+        with self._open:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
