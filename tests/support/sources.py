@@ -1,0 +1,41 @@
+"""The project's own source files, parsed once, for the tests that keep the house in order."""
+import ast
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@lru_cache(maxsize=None)
+def modules(folder: str = "rmqha") -> dict[str, ast.Module]:
+    """Every module below `folder`: path relative to the root -> syntax tree."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return {str(file.relative_to(ROOT)): ast.parse(file.read_text("utf-8"), str(file)) for file in files}
+
+
+def lines(path: str) -> list[str]:
+    """The lines of one file, path relative to the root."""
+    return (ROOT / path).read_text("utf-8").splitlines()
+
+
+def imports(tree: ast.Module, run_time_only: bool = True) -> list[tuple[str, int]]:
+    """(dotted module, line) of each import; those under `if TYPE_CHECKING` are left out unless asked for.
+
+    `from rmqha.store import ha` counts as `rmqha.store.ha` too: the longer name is what layering cares about.
+    """
+    found: list[tuple[str, int]] = []
+
+    def visit(node: ast.AST) -> None:
+        if run_time_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.extend((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found

@@ -1,0 +1,89 @@
+"""Which room may import which: common <- remoting <- store, namesrv <- broker; client on remoting; tools on client."""
+import ast
+
+import pytest
+
+from tests.support.sources import imports, modules
+
+ALLOWED = {
+    "common": {"common"},
+    "remoting": {"common", "remoting"},
+    "store": {"common", "remoting", "store"},
+    "namesrv": {"common", "remoting", "namesrv"},
+    "broker": {"common", "remoting", "store", "broker"},
+    "client": {"common", "remoting", "client"},
+    "tools": {"common", "remoting", "client", "tools", "store"},
+    "pipeline": {"common", "remoting", "client", "store", "pipeline"},
+}
+# The store below tools and pipeline means its pure layouts only.
+PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout", "rmqha.store.ha.ha_transfer",
+              "rmqha.store.bulk", "rmqha.store.config")
+NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline")
+# Module prefixes that may import a library; everyone else goes through them.
+GUARDED = {
+    "socket": ("rmqha/remoting/", "rmqha/store/ha/"),
+    "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
+    "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
+    "pyspark": ("rmqha/pipeline/",),
+    "subprocess": ("rmqha/tools/",),
+}
+# Only these create threads; `threading` itself is free for locks and conditions.
+THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
+THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/thread_pool.py"}
+# Rooms inside the store that get the store as an argument, never by import.
+INNER_STORE = ("rmqha/store/ha/", "rmqha/store/index/", "rmqha/store/schedule/")
+STORE_ITSELF = ("rmqha.store.default_message_store", "rmqha.store.commit_log.", "rmqha.store.consume_queue.")
+# Addresses and host names without a connection: these few calls need the socket module but open nothing.
+SOCKET_EXCEPTIONS = {
+    "rmqha/common/broker_config.py", "rmqha/common/util_all.py", "rmqha/common/message/message_layout.py",
+    "rmqha/common/message/message_client_id_setter.py", "rmqha/tools/quickstart.py", "rmqha/common/message/host.py",
+}
+
+
+def all_imports():
+    return [(path, name, line) for path, tree in modules().items() for name, line in imports(tree)]
+
+
+def test_no_room_imports_one_above_it():
+    wrong = []
+    for path, name, line in all_imports():
+        parts = path.split("/")
+        if len(parts) < 3 or not name.startswith("rmqha."):
+            continue
+        target = name.split(".")[1]
+        if target in ALLOWED and target not in ALLOWED[parts[1]]:
+            wrong.append(f"{path}:{line} imports {name}")
+        if parts[1] in ("tools", "pipeline") and target == "store" and not name.startswith(PURE_STORE):
+            wrong.append(f"{path}:{line} imports {name}, which is not a pure layout")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_imports_a_startup_tools_or_the_pipeline():
+    wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
+             if name.startswith("rmqha.") and not path.startswith(("rmqha/tools", "rmqha/pipeline"))
+             and ("_startup" in name or name.startswith(NEVER_IMPORTED[1:]))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("library", sorted(GUARDED))
+def test_library_is_imported_only_where_it_belongs(library):
+    wrong = [f"{path}:{line}" for path, name, line in all_imports()
+             if name.split(".")[0] == library and not path.startswith(GUARDED[library])
+             and not (library == "socket" and path in SOCKET_EXCEPTIONS)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_service_thread_and_pool_create_threads():
+    wrong = []
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            made = isinstance(node, ast.Call) and ast.unparse(node.func)
+            if made in THREAD_CALLS and path not in THREAD_MAKERS:
+                wrong.append(f"{path}:{node.lineno} {made}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_inner_rooms_of_the_store_get_it_as_an_argument():
+    wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
+             if path.startswith(INNER_STORE) and name.startswith(STORE_ITSELF)]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,90 @@
+"""Style that a test can keep: sizes, docstrings, no silent excepts. The allow-lists only shrink."""
+import ast
+import re
+
+from tests.support.sources import ROOT, lines, modules
+
+MAX_MODULE_LINES = 800
+MAX_FUNCTION_LINES = 70
+MAX_LINE = 120
+
+# Functions that are longer than they should be, and wait to be split: (path, qualified name). Only remove from it.
+LONG_FUNCTIONS: set[tuple[str, str]] = set()
+# Modules that are longer than they should be. Only remove from it.
+LONG_MODULES: set[str] = set()
+# Words that tell of a workplace and not of the project.
+TEXT_FILES = {".py", ".md", ".cfg", ".properties", ".conf", ".java", ".xml", ".txt", ".sh", ""}
+FOREIGN = re.compile(r"/work/|/tmp/rmq498|\bTODO\b|\bFIXME\b|\bXXX:|rocketmq-anchor", re.ASCII)
+
+
+def functions():
+    for path, tree in modules().items():
+        stack = [(tree, "")]
+        while stack:
+            node, prefix = stack.pop()
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    name = prefix + child.name
+                    if not isinstance(child, ast.ClassDef):
+                        yield path, name, child
+                    stack.append((child, name + "."))
+
+
+def test_modules_are_short():
+    long = {path for path in modules() if len(lines(path)) > MAX_MODULE_LINES}
+    assert long == LONG_MODULES
+
+
+def test_functions_are_short():
+    long = {(path, name) for path, name, node in functions() if node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES}
+    assert long == LONG_FUNCTIONS
+
+
+def test_lines_are_short():
+    wrong = [f"{path}:{number}" for folder in ("rmqha", "tests") for path in modules(folder)
+             for number, line in enumerate(lines(path), 1) if len(line) > MAX_LINE]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_and_public_classes_and_functions_have_docstrings():
+    wrong = [path for path, tree in modules().items() if not ast.get_docstring(tree)]
+    for path, tree in modules().items():
+        for node in tree.body:
+            public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):
+                wrong.append(f"{path}:{node.lineno} {node.name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_except_is_silent():
+    """An except clause names what it handles and does something: `pass` alone hides a fault."""
+    wrong = []
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                if node.type is None:
+                    wrong.append(f"{path}:{node.lineno} bare except")
+                broad = node.type is not None and ast.unparse(node.type) in ("Exception", "BaseException")
+                if broad and all(isinstance(child, ast.Pass) for child in node.body):
+                    wrong.append(f"{path}:{node.lineno} silent except")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_library_does_not_print():
+    wrong = [f"{path}:{node.lineno}" for path, tree in modules().items() for node in ast.walk(tree)
+             if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+             and not path.endswith("_startup.py") and not path.startswith("rmqha/tools/")]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_project_speaks_of_itself_alone():
+    own = {"tests/test_tidy.py"}
+    wrong = []
+    for pattern in ("rmqha/**/*", "tests/**/*", "docs/**/*", "conf/**/*", "bin/*", ".ci/*", "*.md", "setup.cfg"):
+        for file in ROOT.glob(pattern):
+            if file.suffix in TEXT_FILES and file.is_file():
+                path = str(file.relative_to(ROOT))
+                for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
+                    if path not in own and "__pycache__" not in path and FOREIGN.search(line):
+                        wrong.append(f"{path}:{number} {line.strip()[:80]}")
+    assert not wrong, "\n".join(wrong)
