@@ -12,10 +12,13 @@ HEAD = """# Where each Java class is found
 
 Generated from the `Java:` line of each docstring by `python -m tests.test_java_map`; a test compares.
 
-The rule: `org.apache.rocketmq.store.ha.HAConnection` is `rmqha/store/ha/ha_connection.py::HAConnection`. The exceptions, marked in
-the last column: **nested**, a nested class stands at module level in its outer class's module; **family**, small values of one
-kind (enums, flags, headers of one domain) share a module, or a class is a module of functions; **split**, a port above 800 lines
-is split and the parent re-exports; **transport**, `Netty` leaves the names, and the transport's classes stand in `rmqha/remoting/`.
+The rule: `org.apache.rocketmq.store.ha.HAConnection` is `rmqha/store/ha/ha_connection.py::HAConnection`.
+The exceptions, marked in the last column:
+
+- **nested**: a nested class stands at module level in its outer class's module;
+- **family**: small values of one kind (enums, flags, headers of one domain) share a module, or a class is a module of functions;
+- **split**: a port above 800 lines is split and the parent re-exports;
+- **transport**: `Netty` leaves the names, and the transport's classes stand in `rmqha/remoting/`.
 
 | Java class | rmqha | exception |
 |---|---|---|
@@ -81,7 +84,8 @@ def test_every_java_line_names_the_version_that_was_read():
 
 def test_names_follow_the_rule():
     assert snake("HAConnection") == "ha_connection" and snake("MQVersion") == "mq_version"
-    assert snake("KVConfigManager") == "kv_config_manager" and snake("DefaultMQPushConsumer") == "default_mq_push_consumer"
+    assert snake("KVConfigManager") == "kv_config_manager"
+    assert snake("DefaultMQPushConsumer") == "default_mq_push_consumer"
     assert expected_path("org.apache.rocketmq.store.ha.HAService$HAClient") == "rmqha/store/ha/ha_service.py"
     assert expected_path("org.apache.rocketmq.common.BrokerConfig") == "rmqha/common/broker_config.py"
 

@@ -35,7 +35,7 @@ class ScheduledService(ServiceThread):
         return self._name
 
     def schedule_at_fixed_rate(self, task: Callable[[], None], initial_delay_ms: float, period_ms: float) -> None:
-        """Run `task` after the delay and then each period; a late run is not caught up. The first call starts the thread."""
+        """Run `task` after the delay, then each period (not caught up when late). The first call starts the thread."""
         self._put(task, initial_delay_ms, period_ms)
 
     def schedule(self, task: Callable[[], None], delay_ms: float) -> None:
