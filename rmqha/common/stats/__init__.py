@@ -1,0 +1,1 @@
+"""Counters with windows of a minute, an hour and a day."""

@@ -1,0 +1,54 @@
+"""All momentary values of one name, by key."""
+import logging
+from collections.abc import Callable
+
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.stats.moment_stats_item import MomentStatsItem
+from rmqha.common.stats.next_time import ms_to_next_minute
+
+_PRINT_INTERVAL_MS = 5 * 60 * 1000
+
+
+class MomentStatsItemSet:
+    """Momentary values of one name by key.
+
+    Java: org.apache.rocketmq.common.stats.MomentStatsItemSet (4.9.8)
+    """
+
+    def __init__(self, stats_name: str, log: logging.Logger) -> None:
+        self.stats_name = stats_name
+        self.stats_item_table: dict[str, MomentStatsItem] = {}  # single dict operations only; iterated over a copy
+        self._log = log
+
+    def init(self, scheduler: ScheduledService) -> None:
+        """Schedule the log lines."""
+        scheduler.schedule_at_fixed_rate(self.print_at_minutes, ms_to_next_minute(), _PRINT_INTERVAL_MS)
+
+    def print_at_minutes(self) -> None:
+        """Log each value."""
+        for item in list(self.stats_item_table.values()):
+            item.print_at_minutes()
+
+    def set_value(self, stats_key: str, value: int) -> None:
+        """Set the value of a key."""
+        self.get_and_create_stats_item(stats_key).value = value
+
+    def del_value_by_infix_key(self, stats_key: str, separator: str) -> None:
+        """Forget the keys that hold `stats_key` between two separators."""
+        self._delete(lambda key: separator + stats_key + separator in key)
+
+    def del_value_by_suffix_key(self, stats_key: str, separator: str) -> None:
+        """Forget the keys that end with `separator + stats_key`."""
+        self._delete(lambda key: key.endswith(separator + stats_key))
+
+    def get_and_create_stats_item(self, stats_key: str) -> MomentStatsItem:
+        """The value's holder."""
+        item = self.stats_item_table.get(stats_key)
+        if item is None:
+            item = self.stats_item_table.setdefault(stats_key, MomentStatsItem(self.stats_name, stats_key, self._log))
+        return item
+
+    def _delete(self, matches: Callable[[str], bool]) -> None:
+        for key in list(self.stats_item_table):
+            if matches(key):
+                self.stats_item_table.pop(key, None)

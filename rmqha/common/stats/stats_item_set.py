@@ -1,0 +1,105 @@
+"""All counters of one name, by key."""
+import logging
+from collections.abc import Callable
+
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.stats.next_time import ms_to_next_hour, ms_to_next_minute, ms_to_next_morning
+from rmqha.common.stats.rt_stats_item import RTStatsItem
+from rmqha.common.stats.stats_item import StatsItem
+from rmqha.common.stats.stats_snapshot import StatsSnapshot
+
+_SECOND_MS = 1000
+_MINUTE_MS = 60 * _SECOND_MS
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+
+
+class StatsItemSet:
+    """Counters of one name by key, sampled and logged by one timer. Unknown keys are made on the first count.
+
+    Java: org.apache.rocketmq.common.stats.StatsItemSet (4.9.8)
+    """
+
+    def __init__(self, stats_name: str, log: logging.Logger) -> None:
+        self.stats_name = stats_name
+        self._log = log
+        self._stats_item_table: dict[str, StatsItem] = {}  # single dict operations only; iterated over a copy
+
+    def init(self, scheduler: ScheduledService) -> None:
+        """Schedule the sampling and the log lines."""
+        at_fixed_rate = scheduler.schedule_at_fixed_rate
+        at_fixed_rate(self._each("sampling_in_seconds"), 0, 10 * _SECOND_MS)
+        at_fixed_rate(self._each("sampling_in_minutes"), 0, 10 * _MINUTE_MS)
+        at_fixed_rate(self._each("sampling_in_hour"), 0, _HOUR_MS)
+        at_fixed_rate(self._each("print_at_minutes"), ms_to_next_minute(), _MINUTE_MS)
+        at_fixed_rate(self._each("print_at_hour"), ms_to_next_hour(), _HOUR_MS)
+        at_fixed_rate(self._each("print_at_day"), ms_to_next_morning(), _DAY_MS)
+
+    def add_value(self, stats_key: str, inc_value: int, inc_times: int) -> None:
+        """Count."""
+        self.get_and_create_stats_item(stats_key).add(inc_value, inc_times)
+
+    def add_rt_value(self, stats_key: str, inc_value: int, inc_times: int) -> None:
+        """Count a response time, in ms."""
+        self.get_and_create_rt_stats_item(stats_key).add(inc_value, inc_times)
+
+    def del_value(self, stats_key: str) -> None:
+        """Forget one key."""
+        self._stats_item_table.pop(stats_key, None)
+
+    def del_value_by_prefix_key(self, stats_key: str, separator: str) -> None:
+        """Forget the keys that begin with `stats_key + separator`."""
+        self._delete(lambda key: key.startswith(stats_key + separator))
+
+    def del_value_by_infix_key(self, stats_key: str, separator: str) -> None:
+        """Forget the keys that hold `stats_key` between two separators."""
+        self._delete(lambda key: separator + stats_key + separator in key)
+
+    def del_value_by_suffix_key(self, stats_key: str, separator: str) -> None:
+        """Forget the keys that end with `separator + stats_key`."""
+        self._delete(lambda key: key.endswith(separator + stats_key))
+
+    def get_and_create_stats_item(self, stats_key: str) -> StatsItem:
+        """The counter of the key."""
+        item = self._stats_item_table.get(stats_key)
+        if item is None:
+            item = self._stats_item_table.setdefault(stats_key, StatsItem(self.stats_name, stats_key, self._log))
+        return item
+
+    def get_and_create_rt_stats_item(self, stats_key: str) -> StatsItem:
+        """The counter of the key, as one of response times."""
+        item = self._stats_item_table.get(stats_key)
+        if item is None:
+            item = self._stats_item_table.setdefault(stats_key, RTStatsItem(self.stats_name, stats_key, self._log))
+        return item
+
+    def get_stats_data_in_minute(self, stats_key: str) -> StatsSnapshot:
+        """The last minute of a key; zeros when it is unknown."""
+        item = self._stats_item_table.get(stats_key)
+        return item.get_stats_data_in_minute() if item else StatsSnapshot()
+
+    def get_stats_data_in_hour(self, stats_key: str) -> StatsSnapshot:
+        """The last hour of a key; zeros when it is unknown."""
+        item = self._stats_item_table.get(stats_key)
+        return item.get_stats_data_in_hour() if item else StatsSnapshot()
+
+    def get_stats_data_in_day(self, stats_key: str) -> StatsSnapshot:
+        """The last day of a key; zeros when it is unknown."""
+        item = self._stats_item_table.get(stats_key)
+        return item.get_stats_data_in_day() if item else StatsSnapshot()
+
+    def get_stats_item(self, stats_key: str) -> StatsItem | None:
+        """The counter of the key, or None."""
+        return self._stats_item_table.get(stats_key)
+
+    def _each(self, method: str) -> Callable[[], None]:
+        def run() -> None:
+            for item in list(self._stats_item_table.values()):
+                getattr(item, method)()
+
+        return run
+
+    def _delete(self, matches: Callable[[str], bool]) -> None:
+        for key in list(self._stats_item_table):
+            if matches(key):
+                self._stats_item_table.pop(key, None)

@@ -1,0 +1,1 @@
+"""What a broker counts: puts, gets, sizes, latencies."""

@@ -1,0 +1,177 @@
+"""All counters of a broker.
+
+    any thread --inc*--> StatsItem (one lock each) <--sample, print-- BrokerStatsThread1
+"""
+import logging
+from enum import Enum
+
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.stats import stats
+from rmqha.common.stats.moment_stats_item_set import MomentStatsItemSet
+from rmqha.common.stats.stats_item import StatsItem
+from rmqha.common.stats.stats_item_set import StatsItemSet
+
+log = logging.getLogger("RocketmqStats")
+COMMERCIAL_LOG = logging.getLogger("RocketmqCommercial")
+
+COMMERCIAL_OWNER = "Owner"
+SIZE_PER_COUNT = 64 * 1024  # bytes that count as one call
+
+_QUEUE_STATS = (stats.QUEUE_PUT_NUMS, stats.QUEUE_PUT_SIZE, stats.QUEUE_GET_NUMS, stats.QUEUE_GET_SIZE)
+_STATS = (
+    stats.TOPIC_PUT_NUMS, stats.TOPIC_PUT_SIZE, stats.GROUP_GET_NUMS, stats.GROUP_GET_SIZE, stats.GROUP_GET_LATENCY,
+    stats.SNDBCK_PUT_NUMS, stats.BROKER_PUT_NUMS, stats.BROKER_GET_NUMS, stats.GROUP_GET_FROM_DISK_NUMS,
+    stats.GROUP_GET_FROM_DISK_SIZE, stats.BROKER_GET_FROM_DISK_NUMS, stats.BROKER_GET_FROM_DISK_SIZE,
+)
+_COMMERCIAL_STATS = (
+    stats.COMMERCIAL_SEND_TIMES, stats.COMMERCIAL_RCV_TIMES, stats.COMMERCIAL_SEND_SIZE, stats.COMMERCIAL_RCV_SIZE,
+    stats.COMMERCIAL_RCV_EPOLLS, stats.COMMERCIAL_SNDBCK_TIMES, stats.COMMERCIAL_PERM_FAILURES,
+)
+
+
+class StatsType(Enum):
+    """What a commercial counter counts.
+
+    Java: org.apache.rocketmq.store.stats.BrokerStatsManager$StatsType (4.9.8)
+    """
+
+    SEND_SUCCESS = 0
+    SEND_FAILURE = 1
+    SEND_BACK = 2
+    SEND_TIMER = 3
+    SEND_TRANSACTION = 4
+    RCV_SUCCESS = 5
+    RCV_EPOLLS = 6
+    PERM_FAILURE = 7
+
+
+class BrokerStatsManager:
+    """Counters by name and key; keys are `topic`, `topic@queueId`, `topic@group`, `queueId@topic@group`, the cluster.
+
+    # Differs: one timer thread serves both the ordinary and the commercial counters.
+
+    Java: org.apache.rocketmq.store.stats.BrokerStatsManager (4.9.8)
+    """
+
+    def __init__(self, cluster_name: str, enable_queue_stat: bool) -> None:
+        self.cluster_name = cluster_name
+        self.enable_queue_stat = enable_queue_stat
+        self._scheduler = ScheduledService("BrokerStatsThread1")
+        names = (_QUEUE_STATS if enable_queue_stat else ()) + _STATS
+        self.stats_table = {name: StatsItemSet(name, log) for name in names}
+        self.stats_table |= {name: StatsItemSet(name, COMMERCIAL_LOG) for name in _COMMERCIAL_STATS}
+        self.moment_stats_item_set_fall_size = MomentStatsItemSet(stats.GROUP_GET_FALL_SIZE, log)
+        self.moment_stats_item_set_fall_time = MomentStatsItemSet(stats.GROUP_GET_FALL_TIME, log)
+        self._topic_put_nums = self.stats_table[stats.TOPIC_PUT_NUMS]
+        self._topic_put_size = self.stats_table[stats.TOPIC_PUT_SIZE]
+        self._group_get_nums = self.stats_table[stats.GROUP_GET_NUMS]
+        self._group_get_size = self.stats_table[stats.GROUP_GET_SIZE]
+        self._broker_put = self.stats_table[stats.BROKER_PUT_NUMS].get_and_create_stats_item(cluster_name)
+        self._broker_get = self.stats_table[stats.BROKER_GET_NUMS].get_and_create_stats_item(cluster_name)
+
+    def start(self) -> None:
+        """Begin to sample and to log."""
+        for item_set in (*self.stats_table.values(), self.moment_stats_item_set_fall_size,
+                         self.moment_stats_item_set_fall_time):
+            item_set.init(self._scheduler)
+
+    def shutdown(self) -> None:
+        """Stop the timer. Idempotent."""
+        self._scheduler.shutdown()
+
+    def get_stats_item(self, stats_name: str, stats_key: str) -> StatsItem | None:
+        """The counter, or None when the name or the key is unknown."""
+        item_set = self.stats_table.get(stats_name)
+        return item_set.get_stats_item(stats_key) if item_set else None
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Forget the counters of a topic."""
+        self._topic_put_nums.del_value(topic)
+        self._topic_put_size.del_value(topic)
+        for name in _QUEUE_STATS + (stats.GROUP_GET_NUMS, stats.GROUP_GET_SIZE, stats.SNDBCK_PUT_NUMS):
+            item_set = self.stats_table.get(name)  # Differs: without queue stats the original fails here
+            if item_set is not None:
+                item_set.del_value_by_prefix_key(topic, "@")
+        self.stats_table[stats.GROUP_GET_LATENCY].del_value_by_infix_key(topic, "@")
+        self.moment_stats_item_set_fall_size.del_value_by_infix_key(topic, "@")
+        self.moment_stats_item_set_fall_time.del_value_by_infix_key(topic, "@")
+
+    def on_group_deleted(self, group: str) -> None:
+        """Forget the counters of a consumer group."""
+        names = (stats.GROUP_GET_NUMS, stats.GROUP_GET_SIZE, stats.QUEUE_GET_NUMS, stats.QUEUE_GET_SIZE,
+                 stats.SNDBCK_PUT_NUMS, stats.GROUP_GET_LATENCY)
+        for name in names:
+            item_set = self.stats_table.get(name)
+            if item_set is not None:
+                item_set.del_value_by_suffix_key(group, "@")
+        self.moment_stats_item_set_fall_size.del_value_by_suffix_key(group, "@")
+        self.moment_stats_item_set_fall_time.del_value_by_suffix_key(group, "@")
+
+    def inc_queue_put_nums(self, topic: str, queue_id: int, num: int = 1, times: int = 1) -> None:
+        """Count messages put into a queue; only with enableDetailStat."""
+        if self.enable_queue_stat:
+            self.stats_table[stats.QUEUE_PUT_NUMS].add_value(f"{topic}@{queue_id}", num, times)
+
+    def inc_queue_put_size(self, topic: str, queue_id: int, size: int) -> None:
+        """Count bytes put into a queue; only with enableDetailStat."""
+        if self.enable_queue_stat:
+            self.stats_table[stats.QUEUE_PUT_SIZE].add_value(f"{topic}@{queue_id}", size, 1)
+
+    def inc_queue_get_nums(self, group: str, topic: str, queue_id: int, inc_value: int) -> None:
+        """Count messages a group got from a queue; only with enableDetailStat."""
+        if self.enable_queue_stat:
+            self.stats_table[stats.QUEUE_GET_NUMS].add_value(f"{topic}@{queue_id}@{group}", inc_value, 1)
+
+    def inc_queue_get_size(self, group: str, topic: str, queue_id: int, inc_value: int) -> None:
+        """Count bytes a group got from a queue; only with enableDetailStat."""
+        if self.enable_queue_stat:
+            self.stats_table[stats.QUEUE_GET_SIZE].add_value(f"{topic}@{queue_id}@{group}", inc_value, 1)
+
+    def inc_topic_put_nums(self, topic: str, num: int = 1, times: int = 1) -> None:
+        """Count messages put into a topic."""
+        self._topic_put_nums.get_and_create_stats_item(topic).add(num, times)
+
+    def inc_topic_put_size(self, topic: str, size: int) -> None:
+        """Count bytes put into a topic."""
+        self._topic_put_size.get_and_create_stats_item(topic).add(size, 1)
+
+    def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
+        """Count messages a group got from a topic."""
+        self._group_get_nums.get_and_create_stats_item(f"{topic}@{group}").add(inc_value, 1)
+
+    def inc_group_get_size(self, group: str, topic: str, inc_value: int) -> None:
+        """Count bytes a group got from a topic."""
+        self._group_get_size.get_and_create_stats_item(f"{topic}@{group}").add(inc_value, 1)
+
+    def inc_group_get_latency(self, group: str, topic: str, queue_id: int, inc_value_ms: int) -> None:
+        """Count the time of one pull."""
+        key = f"{queue_id}@{topic}@{group}" if self.enable_queue_stat else f"{topic}@{group}"
+        self.stats_table[stats.GROUP_GET_LATENCY].add_rt_value(key, inc_value_ms, 1)
+
+    def inc_broker_put_nums(self, inc_value: int = 1) -> None:
+        """Count messages put into the broker."""
+        self._broker_put.add(inc_value, 0)
+
+    def inc_broker_get_nums(self, inc_value: int) -> None:
+        """Count messages got from the broker."""
+        self._broker_get.add(inc_value, 0)
+
+    def inc_send_back_nums(self, group: str, topic: str) -> None:
+        """Count a message that a consumer sent back."""
+        self.stats_table[stats.SNDBCK_PUT_NUMS].add_value(f"{topic}@{group}", 1, 1)
+
+    def tps_group_get_nums(self, group: str, topic: str) -> float:
+        """Messages per second that a group got from a topic, over the last minute."""
+        return self._group_get_nums.get_stats_data_in_minute(f"{topic}@{group}").tps
+
+    def record_disk_fall_behind_time(self, group: str, topic: str, queue_id: int, fall_behind_ms: int) -> None:
+        """Note the age of the last message that a group got from a queue."""
+        self.moment_stats_item_set_fall_time.set_value(f"{queue_id}@{topic}@{group}", fall_behind_ms)
+
+    def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
+        """Note how many bytes of the log a group has behind it."""
+        self.moment_stats_item_set_fall_size.set_value(f"{queue_id}@{topic}@{group}", fall_behind)
+
+    def inc_commercial_value(self, key: str, owner: str, group: str, topic: str, type_: str, inc_value: int) -> None:
+        """Count for the owner of an account."""
+        self.stats_table[key].add_value(f"{owner}@{topic}@{group}@{type_}", inc_value, 1)
