@@ -1,0 +1,1 @@
+"""Names shared by all modules."""

@@ -1,0 +1,25 @@
+"""Names of the loggers.
+
+Java: org.apache.rocketmq.common.constant.LoggerName (4.9.8)
+"""
+
+FILTERSRV_LOGGER_NAME = "RocketmqFiltersrv"
+NAMESRV_LOGGER_NAME = "RocketmqNamesrv"
+NAMESRV_CONSOLE_NAME = "RocketmqNamesrvConsole"
+BROKER_LOGGER_NAME = "RocketmqBroker"
+BROKER_CONSOLE_NAME = "RocketmqConsole"
+CLIENT_LOGGER_NAME = "RocketmqClient"
+TOOLS_LOGGER_NAME = "RocketmqTools"
+COMMON_LOGGER_NAME = "RocketmqCommon"
+STORE_LOGGER_NAME = "RocketmqStore"
+STORE_ERROR_LOGGER_NAME = "RocketmqStoreError"
+TRANSACTION_LOGGER_NAME = "RocketmqTransaction"
+REBALANCE_LOCK_LOGGER_NAME = "RocketmqRebalanceLock"
+ROCKETMQ_STATS_LOGGER_NAME = "RocketmqStats"
+COMMERCIAL_LOGGER_NAME = "RocketmqCommercial"
+FLOW_CONTROL_LOGGER_NAME = "RocketmqFlowControl"
+ROCKETMQ_AUTHORIZE_LOGGER_NAME = "RocketmqAuthorize"
+DUPLICATION_LOGGER_NAME = "RocketmqDuplication"
+PROTECTION_LOGGER_NAME = "RocketmqProtection"
+WATER_MARK_LOGGER_NAME = "RocketmqWaterMark"
+FILTER_LOGGER_NAME = "RocketmqFilter"

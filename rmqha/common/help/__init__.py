@@ -1,0 +1,1 @@
+"""Where to read more about an error."""

@@ -1,0 +1,1 @@
+"""Messages: the model, the stored-record layout and the codecs on it."""

@@ -1,0 +1,1 @@
+"""Name server models that brokers and clients share."""

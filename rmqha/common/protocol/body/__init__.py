@@ -1,0 +1,1 @@
+"""JSON bodies, by domain."""

@@ -1,0 +1,1 @@
+"""Headers of the retired filter server, kept for their codes."""

@@ -1,0 +1,1 @@
+"""What clients tell brokers in heartbeats."""

@@ -1,0 +1,1 @@
+"""Events that brokers put into topics."""

@@ -1,0 +1,23 @@
+"""A consumer group's settings on a broker."""
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class SubscriptionGroupConfig:
+    """What a consumer group may do, how often it retries and where it reads. Field names are the JSON's.
+
+    Java: org.apache.rocketmq.common.subscription.SubscriptionGroupConfig (4.9.8)
+    """
+
+    groupName: str | None = None
+    consumeEnable: bool = True
+    consumeFromMinEnable: bool = True
+    consumeBroadcastEnable: bool = True
+    retryQueueNums: int = 1
+    retryMaxTimes: int = 16
+    brokerId: int = 0
+    whichBrokerWhenConsumeSlowly: int = 1
+    notifyConsumerIdsChangedEnable: bool = True
+
+    def __hash__(self) -> int:
+        return hash((self.groupName, self.brokerId, self.retryMaxTimes))

@@ -1,0 +1,1 @@
+"""Bits of the flag fields."""

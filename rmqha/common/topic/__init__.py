@@ -1,0 +1,1 @@
+"""Topic names: rules and system topics."""
