@@ -1,0 +1,56 @@
+"""The base of all request and response headers, and how their fields are declared.
+
+A header is a dataclass whose field names are the wire's extFields keys. `not_null(...)` marks what the receiver needs
+(`metadata["not_null"]`); `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
+"""
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+INTEGER = 32
+LONG = 64
+
+
+class HeaderFieldError(ValueError):
+    """A header's field is missing or has a value that its request does not allow."""
+
+
+def not_null(bits: int | None = None, default: Any = None) -> Any:
+    """A dataclass field that the receiver needs. `bits`: INTEGER or LONG for numbers."""
+    return field(default=default, metadata={"not_null": True, "bits": bits})
+
+
+def nullable(bits: int | None = None, default: Any = None) -> Any:
+    """A dataclass field that may be absent. `bits`: INTEGER or LONG for numbers."""
+    return field(default=default, metadata={"not_null": False, "bits": bits})
+
+
+@dataclass
+class CommandCustomHeader:
+    """A header of named fields, carried in a command's extFields.
+
+    Java: org.apache.rocketmq.remoting.CommandCustomHeader (4.9.8)
+    """
+
+    def check_fields(self) -> None:
+        """Raise HeaderFieldError when the decoded values make no sense together. Most headers have nothing to check."""
+
+    def check_not_null(self) -> None:
+        """Raise HeaderFieldError when a needed field is None."""
+        for name in not_null_names(type(self)):
+            if getattr(self, name) is None:
+                raise HeaderFieldError(f"the custom field <{name}> is null")
+
+
+def not_null_names(header_class: type[CommandCustomHeader]) -> tuple[str, ...]:
+    """The names of the fields that the receiver of a `header_class` needs."""
+    return tuple(f.name for f in fields(header_class) if f.metadata.get("not_null"))
+
+
+@dataclass
+class RpcRequestHeader(CommandCustomHeader):
+    """A request that may name the broker it is meant for.
+
+    Java: org.apache.rocketmq.common.rpc.RpcRequestHeader (4.9.8)
+    """
+
+    bname: str | None = field(default=None, kw_only=True)

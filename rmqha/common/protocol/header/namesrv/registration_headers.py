@@ -1,0 +1,107 @@
+"""Headers of broker registration."""
+from dataclasses import dataclass
+
+from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, not_null, nullable
+
+
+@dataclass
+class RegisterBrokerRequestHeader(CommandCustomHeader):
+    """A broker registers itself and its topics (REGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+    brokerAddr: str = not_null()
+    clusterName: str = not_null()
+    haServerAddr: str = not_null()
+    brokerId: int = not_null(LONG)
+    compressed: bool = False
+    bodyCrc32: int | None = nullable(INTEGER, default=0)
+
+
+@dataclass
+class RegisterBrokerResponseHeader(CommandCustomHeader):
+    """For a slave: its master. The body is the order-topic table.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerResponseHeader (4.9.8)
+    """
+
+    haServerAddr: str | None = None
+    masterAddr: str | None = None
+
+
+@dataclass
+class UnRegisterBrokerRequestHeader(CommandCustomHeader):
+    """A broker leaves (UNREGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.UnRegisterBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+    brokerAddr: str = not_null()
+    clusterName: str = not_null()
+    brokerId: int = not_null(LONG)
+
+
+@dataclass
+class QueryDataVersionRequestHeader(CommandCustomHeader):
+    """Did my topics change since? (QUERY_DATA_VERSION) The body is the DataVersion.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+    brokerAddr: str = not_null()
+    clusterName: str = not_null()
+    brokerId: int = not_null(LONG)
+
+
+@dataclass
+class QueryDataVersionResponseHeader(CommandCustomHeader):
+    """Whether the broker has to register again.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionResponseHeader (4.9.8)
+    """
+
+    changed: bool = not_null()
+
+
+@dataclass
+class WipeWritePermOfBrokerRequestHeader(CommandCustomHeader):
+    """Take the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+
+
+@dataclass
+class WipeWritePermOfBrokerResponseHeader(CommandCustomHeader):
+    """How many topics it was.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerResponseHeader (4.9.8)
+    """
+
+    wipeTopicCount: int = not_null(INTEGER)
+
+
+@dataclass
+class AddWritePermOfBrokerRequestHeader(CommandCustomHeader):
+    """Give it back (ADD_WRITE_PERM_OF_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+
+
+@dataclass
+class AddWritePermOfBrokerResponseHeader(CommandCustomHeader):
+    """How many topics it was.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerResponseHeader (4.9.8)
+    """
+
+    addTopicCount: int = not_null(INTEGER)
