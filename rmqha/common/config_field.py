@@ -1,0 +1,36 @@
+"""How a config class tells its Java side: `Long` beside `int`, and which keys are important.
+
+A config class is a dataclass whose attributes are the config keys, in Java's order. The annotation gives the type
+that a `.properties` value is parsed to; `important()` marks what `-m` prints; `renamed()` gives a key that differs
+from the attribute's name because Java's setter does.
+"""
+from dataclasses import Field, field, fields
+from typing import Annotated, Any, get_type_hints
+
+Long = Annotated[int, "long"]
+"""A Java long: 64 bits. A plain `int` annotation is a Java int: 32 bits."""
+
+
+def important(default: Any = None, *, factory: Any = None) -> Any:
+    """A config key that Java marks with ImportantField: printed by `-m`.
+
+    Java: org.apache.rocketmq.common.annotation.ImportantField (4.9.8)
+    """
+    if factory is not None:
+        return field(default_factory=factory, metadata={"important": True})
+    return field(default=default, metadata={"important": True})
+
+
+def renamed(default: Any, key: str) -> Any:
+    """A config key whose name in a file is `key`, not the attribute's name."""
+    return field(default=default, metadata={"key": key})
+
+
+def config_keys(config_class: type) -> dict[str, Field]:
+    """Key in a file -> dataclass field, in declaration order."""
+    return {item.metadata.get("key", item.name): item for item in fields(config_class)}
+
+
+def key_types(config_class: type) -> dict[str, Any]:
+    """Attribute -> resolved annotation, `Long` kept apart from `int`."""
+    return get_type_hints(config_class, include_extras=True)

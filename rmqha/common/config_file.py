@@ -1,0 +1,88 @@
+"""Reading a `-c` file into config objects, with errors that say file, key and line."""
+import difflib
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from rmqha.common import java_properties
+from rmqha.common.config_field import config_keys
+from rmqha.common.java_properties import JavaProperties
+from rmqha.common.mix_all import properties2object
+
+log = logging.getLogger("RocketmqCommon")
+
+
+class ConfigError(Exception):
+    """A configuration that a server cannot start with. Its text names the file, the line and the key, as known."""
+
+    def __init__(self, message: str, file: str | None = None, key: str | None = None, line: int | None = None) -> None:
+        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{place}{key}: {message}" if key else place + message)
+        self.message = message
+        self.file = file
+        self.key = key
+        self.line = line
+
+
+def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str] = ()) -> JavaProperties:
+    """Read `file` and set its keys on each of the `configs`.
+
+    Returns all properties, the unknown ones included. Keys that neither a config object nor `other_keys` know are
+    logged as warnings with the nearest known name. Raises ConfigError for a missing or malformed file and for
+    values that do not fit (where Java silently keeps the default).
+    """
+    properties = read_config_file(file)
+    targets = list(configs)
+    _resolve_aliases(file, properties, targets)
+    _warn_unknown(file, properties, targets, other_keys)
+    for target in targets:
+        # Differs: Java drops a bad value and goes on with the default
+        properties2object(properties, target, lambda key, value, problem: _refuse(file, properties, key, problem))
+    return properties
+
+
+def read_config_file(file: str) -> JavaProperties:
+    """The properties in `file`. Raises ConfigError when it cannot be read or parsed."""
+    try:
+        with open(file, "rb") as stream:
+            return java_properties.load(stream.read())
+    except OSError as failure:
+        raise ConfigError(f"cannot read the config file: {os.strerror(failure.errno or 0)}", file) from failure
+    except java_properties.PropertiesError as failure:
+        raise ConfigError(failure.message, file, line=failure.line) from failure
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str | None:
+    """The known key that looks most like `key`, None when none comes near."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None
+
+
+def _refuse(file: str, properties: JavaProperties, key: str, problem: str) -> None:
+    raise ConfigError(problem, file, key, properties.lines.get(key))
+
+
+def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any]) -> None:
+    for target in targets:
+        for old, new in getattr(target, "key_aliases", {}).items():
+            if old not in properties:
+                continue
+            line = properties.lines[old]
+            if new in properties:
+                log.warning("%s:%d: %s is the old name of %s, which is set too and wins", file, line, old, new)
+                continue
+            log.warning("%s:%d: %s is the old name of %s; please rename it", file, line, old, new)
+            properties[new] = properties.pop(old)
+            properties.lines[new] = line
+
+
+def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], other_keys: Iterable[str]) -> None:
+    known = {*other_keys}
+    for target in targets:
+        known.update(config_keys(type(target)), getattr(target, "key_aliases", {}))
+    for key, line in properties.lines.items():
+        if key in properties and key not in known:
+            near = nearest_key(key, known)
+            log.warning("%s:%d: unknown key %s%s", file, line, key, f", did you mean {near}?" if near else "")

@@ -1,0 +1,311 @@
+"""Names that everybody shares, and the bridge between `.properties` texts, config objects and files.
+
+Java: org.apache.rocketmq.common.MixAll (4.9.8)
+"""
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, get_args
+
+import psutil
+
+from rmqha.common import java_properties
+from rmqha.common.config_field import Long, config_keys, key_types
+
+log = logging.getLogger("RocketmqCommon")
+
+ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
+ROCKETMQ_HOME_PROPERTY = "rocketmq.home.dir"
+NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
+NAMESRV_ADDR_PROPERTY = "rocketmq.namesrv.addr"
+MESSAGE_COMPRESS_TYPE = "rocketmq.message.compressType"
+MESSAGE_COMPRESS_LEVEL = "rocketmq.message.compressLevel"
+DEFAULT_NAMESRV_ADDR_LOOKUP = "jmenv.tbsite.net"
+DEFAULT_NAMESRV_SUBGROUP = "nsaddr"
+DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
+TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
+SCHEDULE_CONSUMER_GROUP = "SCHEDULE_CONSUMER"
+FILTERSRV_CONSUMER_GROUP = "FILTERSRV_CONSUMER"
+MONITOR_CONSUMER_GROUP = "__MONITOR_CONSUMER"
+CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+SELF_TEST_PRODUCER_GROUP = "SELF_TEST_P_GROUP"
+SELF_TEST_CONSUMER_GROUP = "SELF_TEST_C_GROUP"
+ONS_HTTP_PROXY_GROUP = "CID_ONS-HTTP-PROXY"
+CID_ONSAPI_PERMISSION_GROUP = "CID_ONSAPI_PERMISSION"
+CID_ONSAPI_OWNER_GROUP = "CID_ONSAPI_OWNER"
+CID_ONSAPI_PULL_GROUP = "CID_ONSAPI_PULL"
+CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
+DEFAULT_CHARSET = "UTF-8"
+MASTER_ID = 0
+RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
+DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
+REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"
+UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
+DEFAULT_TRACE_REGION_ID = "DefaultRegion"
+CONSUME_CONTEXT_TYPE = "ConsumeContextType"
+CID_SYS_RMQ_TRANS = "CID_RMQ_SYS_TRANS"
+ACL_CONF_TOOLS_FILE = "/conf/tools.yml"
+REPLY_MESSAGE_FLAG = "reply"
+LMQ_PREFIX = "%LMQ%"
+MULTI_DISPATCH_QUEUE_SPLITTER = ","
+REQ_T = "ReqT"
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?|[+-]?(NaN|Infinity)")
+
+Report = Callable[[str, str, str], None]
+"""Called with (key, value, what is wrong) for each value that cannot be set."""
+
+
+def get_ws_addr(domain: str = DEFAULT_NAMESRV_ADDR_LOOKUP, subgroup: str = DEFAULT_NAMESRV_SUBGROUP) -> str:
+    """URL of the address server; the port 8080 is added to a domain without one."""
+    host = domain if domain.find(":") > 0 else domain + ":8080"
+    return f"http://{host}/rocketmq/{subgroup}"
+
+
+def get_retry_topic(consumer_group: str) -> str:
+    """Topic of the messages that the group asked to get again."""
+    return RETRY_GROUP_TOPIC_PREFIX + consumer_group
+
+
+def get_reply_topic(cluster_name: str) -> str:
+    """Topic of the replies within a cluster."""
+    return cluster_name + "_" + REPLY_TOPIC_POSTFIX
+
+
+def is_sys_consumer_group(consumer_group: str) -> bool:
+    """True for groups that RocketMQ itself uses."""
+    return consumer_group.startswith(CID_RMQ_SYS_PREFIX)
+
+
+def get_dlq_topic(consumer_group: str) -> str:
+    """Topic of the messages that the group failed on too often."""
+    return DLQ_GROUP_TOPIC_PREFIX + consumer_group
+
+
+def broker_vip_channel(is_change: bool, broker_addr: str) -> str:
+    """The address of the fast port (two below) when `is_change`, else the address itself."""
+    if not is_change:
+        return broker_addr
+    host, _, port = broker_addr.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+def string2file(text: str, file_name: str) -> None:
+    """Replace a file durably; the previous content is kept as `<file>.bak`. Raises OSError.
+
+    At each moment the disk holds the old or the new text under the name.
+    """
+    # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
+    tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
+    string2file_not_safe(text, tmp_file)
+    if os.path.exists(file_name):
+        _keep_as(file_name, bak_file)
+    os.replace(tmp_file, file_name)
+    _fsync_folder(os.path.dirname(os.path.abspath(file_name)))
+
+
+def string2file_not_safe(text: str, file_name: str) -> None:
+    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
+    os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
+    with open(file_name, "wb") as file:
+        file.write(text.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep_as(file_name: str, bak_file: str) -> None:
+    link = bak_file + ".tmp"
+    if os.path.lexists(link):
+        os.remove(link)
+    try:
+        os.link(file_name, link)
+    except OSError as failure:  # a file system without hard links
+        log.debug("cannot link %s, copying it: %s", file_name, failure)
+        string2file_not_safe(file2string(file_name) or "", link)
+    os.replace(link, bak_file)
+
+
+def _fsync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file2string(file_name: str) -> str | None:
+    """The text of a file (UTF-8), None when there is none. Raises OSError, UnicodeDecodeError."""
+    try:
+        with open(file_name, "rb") as file:
+            return file.read().decode("utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def print_object_properties(logger: logging.Logger, config: Any, only_important_field: bool = False) -> None:
+    """Log `key=value` for each (important) key; None prints as nothing."""
+    for item in config_keys(type(config)).values():
+        if only_important_field and not item.metadata.get("important"):
+            continue
+        value = getattr(config, item.name)
+        logger.info("%s=%s", item.name, "" if value is None else property_text(value))
+
+
+def property_text(value: Any) -> str:
+    """A config value as Java's toString writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, Enum) else str(value)
+
+
+def properties2string(properties: Mapping[str, str]) -> str:
+    """`key=value` lines."""
+    # Differs: what a reader would misunderstand (backslash, line ends, non-ASCII) is escaped; Java writes it raw
+    return "".join(f"{java_properties.escape(key, is_key=True)}={java_properties.escape(value)}\n"
+                   for key, value in properties.items())
+
+
+def string2properties(text: str) -> dict[str, str] | None:
+    """The properties in a text; None when it is malformed."""
+    try:
+        # Differs: characters stay what they are, where Java takes the text's UTF-8 bytes for Latin-1
+        return java_properties.loads(text)
+    except ValueError as failure:
+        log.error("Failed to handle properties: %s", failure)
+        return None
+
+
+def object2properties(config: Any) -> dict[str, str]:
+    """Attribute -> text of all keys with a value, in declaration order."""
+    values = ((item.name, getattr(config, item.name)) for item in config_keys(type(config)).values())
+    return {name: property_text(value) for name, value in values if value is not None}
+
+
+def properties2object(properties: Mapping[str, str], config: Any, report: Report | None = None) -> None:
+    """Set the attributes that `properties` name; other keys are passed over.
+
+    A value that does not fit is reported and leaves the attribute as it was (Java drops it silently, and so does
+    this without `report`).
+    """
+    types = key_types(type(config))
+    for key, item in config_keys(type(config)).items():
+        text = properties.get(key)
+        if text is None:
+            continue
+        try:
+            setattr(config, item.name, parse_property(text, types[item.name]))
+        except ValueError as failure:
+            if report is not None:
+                report(key, text, str(failure))
+
+
+def parse_property(text: str, kind: Any) -> Any:
+    """`text` as a value of the annotation `kind`. Raises ValueError that says what was expected.
+
+    White space around numbers, booleans and enum names is passed over.
+    """
+    # Differs: `5 ` is 5; Java's parsers refuse it, and its caller then keeps the default
+    if kind is bool:
+        return text.strip().lower() == "true"
+    if kind is Long:
+        return _parse_integer(text, 64)
+    if kind is int:
+        return _parse_integer(text, 32)
+    if kind is float:
+        return _parse_float(text)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _parse_enum(text, kind)
+    if kind is str or str in get_args(kind):
+        return text
+    raise TypeError(f"no config key can have the type {kind!r}")
+
+
+def _parse_integer(text: str, bits: int) -> int:
+    stripped = text.strip()
+    if not _INTEGER.fullmatch(stripped) or len(stripped) > 64:
+        raise ValueError(f"expected a whole number, not {text[:80]!r}")
+    value = int(stripped)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"{stripped} does not fit in {bits} bits")
+    return value
+
+
+def _parse_float(text: str) -> float:
+    stripped = text.strip()
+    if not _FLOAT.fullmatch(stripped):
+        raise ValueError(f"expected a number, not {text[:80]!r}")
+    return float(stripped.rstrip("fFdD"))
+
+
+def _parse_enum(text: str, kind: type[Enum]) -> Enum:
+    try:
+        return kind[text.strip()]
+    except KeyError:
+        names = ", ".join(member.name for member in kind)
+        raise ValueError(f"expected one of {names}, not {text[:80]!r}") from None
+
+
+def is_properties_equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """True when both hold the same keys and values."""
+    return dict(one) == dict(other)
+
+
+def get_local_inet_address() -> list[str]:
+    """All addresses of all interfaces of this host."""
+    return [address.address.partition("%")[0] for addresses in psutil.net_if_addrs().values()
+            for address in addresses if _is_ip(address.address)]
+
+
+def get_local_address() -> str:
+    """The address that others are told: the first IPv4 that is not 127.0* or 192.168*, else the last IPv4,
+    else the first IPv6, else 127.0.0.1. Interfaces are gone through from the youngest, bridges are passed over.
+
+    Java: org.apache.rocketmq.remoting.common.RemotingUtil (4.9.8)
+    """
+    ipv4, ipv6 = [], []
+    for name, addresses in reversed(psutil.net_if_addrs().items()):
+        if os.path.exists(f"/sys/class/net/{name}/bridge"):
+            continue
+        for text in (address.address for address in addresses if _is_ip(address.address)):
+            parsed = ipaddress.ip_address(text.partition("%")[0])
+            if not parsed.is_loopback:
+                (ipv4 if parsed.version == 4 else ipv6).append(str(parsed))
+    for text in ipv4:
+        if not text.startswith(("127.0", "192.168")):
+            return text
+    return ipv4[-1] if ipv4 else ipv6[0] if ipv6 else "127.0.0.1"
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:  # a hardware address
+        return False
+    return True
+
+
+def human_readable_byte_count(count: int, si: bool) -> str:
+    """`1.5 GiB`, or `1.6 GB` with `si`."""
+    unit = 1000 if si else 1024
+    if count < unit:
+        return f"{count} B"
+    value, exponent = float(count), 0
+    while value >= unit and exponent < 6:
+        value, exponent = value / unit, exponent + 1
+    prefix = ("kMGTPE" if si else "KMGTPE")[exponent - 1] + ("" if si else "i")
+    return f"{value:.1f} {prefix}B"
+
+
+def is_lmq(lmq_meta_data: str | None) -> bool:
+    """True for the name of a light message queue."""
+    return lmq_meta_data is not None and lmq_meta_data.startswith(LMQ_PREFIX)
+
+
+def deal_file_path(acl_file_path: str) -> str:
+    """The path without `.`, `..` and doubled separators."""
+    return os.path.normpath(acl_file_path)

@@ -1,0 +1,29 @@
+"""Settings of the name server."""
+import os
+from dataclasses import dataclass, field
+
+from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
+
+
+def _in_home(*parts: str) -> str:
+    # Differs: Java's user.home comes from the password file; here $HOME goes first, so that it can be moved
+    return os.path.join(os.path.expanduser("~"), *parts)
+
+
+@dataclass
+class NamesrvConfig:
+    """Paths and switches of a name server; attributes are the config keys.
+
+    Java: org.apache.rocketmq.common.namesrv.NamesrvConfig (4.9.8)
+    """
+
+    rocketmqHome: str | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
+    kvConfigPath: str = field(default_factory=lambda: _in_home("namesrv", "kvConfig.json"))
+    # replaced by the file given with -c
+    configStorePath: str = field(default_factory=lambda: _in_home("namesrv", "namesrv.properties"))
+    productEnvName: str = "center"
+    clusterTest: bool = False
+    orderMessageEnable: bool = False
+
+    # `;` separated keys that UPDATE_NAMESRV_CONFIG may not touch
+    configBlackList: str = "configBlackList;configStorePath;kvConfigPath"

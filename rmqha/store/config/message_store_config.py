@@ -1,0 +1,156 @@
+"""Settings of the message store, replication included."""
+import os
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rmqha.common.config_field import Long, important, renamed
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.flush_disk_type import FlushDiskType
+
+MULTI_PATH_SPLITTER = ","
+
+_CQ_STORE_UNIT_SIZE = 20
+
+
+@dataclass
+class MessageStoreConfig:
+    """Paths, sizes, intervals and replication of a store; attributes are the config keys, in Java's order.
+
+    Sizes are bytes and intervals milliseconds unless said otherwise.
+
+    Java: org.apache.rocketmq.store.config.MessageStoreConfig (4.9.8)
+    """
+
+    # Differs: 4.9.8 ignores these spellings of 4.0 to 4.4; here they still set the key, with a warning
+    key_aliases: ClassVar[dict[str, str]] = {
+        "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+        "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+    }
+
+    storePathRootDir: str = important(factory=lambda: os.path.join(os.path.expanduser("~"), "store"))
+    # None: `commitlog` under the root, see get_store_path_commit_log; may be several, separated by ","
+    storePathCommitLog: str | None = important(None)
+    storePathDLedgerCommitLog: str | None = important(None)
+    readOnlyCommitLogStorePaths: str | None = None
+
+    mappedFileSizeCommitLog: int = 1024 * 1024 * 1024
+    # read it through get_mapped_file_size_consume_queue
+    mappedFileSizeConsumeQueue: int = 300000 * _CQ_STORE_UNIT_SIZE
+    enableConsumeQueueExt: bool = False
+    mappedFileSizeConsumeQueueExt: int = 48 * 1024 * 1024
+    # bits
+    bitMapLengthConsumeQueueExt: int = 64
+
+    flushIntervalCommitLog: int = important(500)
+    # from the transient pool to the file
+    commitIntervalCommitLog: int = important(200)
+    useReentrantLockWhenPutMessage: bool = True
+    flushCommitLogTimed: bool = important(True)
+    flushIntervalConsumeQueue: int = 1000
+    cleanResourceInterval: int = 10000
+    # pause between the removals of two files
+    deleteCommitLogFilesInterval: int = 100
+    deleteConsumeQueueFilesInterval: int = 100
+    destroyMapedFileIntervalForcibly: int = 1000 * 120
+    redeleteHangedFileInterval: int = 1000 * 120
+    # `;` separated hours of the day
+    deleteWhen: str = important("04")
+    # percent; read it through get_disk_max_used_space_ratio
+    diskMaxUsedSpaceRatio: int = 75
+    # hours
+    fileReservedTime: int = important(72)
+    putMsgIndexHightWater: int = 600000
+    # of the body alone
+    maxMessageSize: int = 1024 * 1024 * 4
+    checkCRCOnRecover: bool = True
+    # pages of 4 KiB
+    flushCommitLogLeastPages: int = 4
+    commitCommitLogLeastPages: int = 4
+    flushLeastPagesWhenWarmMapedFile: int = 1024 // 4 * 16
+    flushConsumeQueueLeastPages: int = 2
+    flushCommitLogThoroughInterval: int = 1000 * 10
+    commitCommitLogThoroughInterval: int = 200
+    flushConsumeQueueThoroughInterval: int = 1000 * 60
+    maxTransferBytesOnMessageInMemory: int = important(1024 * 256)
+    maxTransferCountOnMessageInMemory: int = important(32)
+    maxTransferBytesOnMessageInDisk: int = important(1024 * 64)
+    maxTransferCountOnMessageInDisk: int = important(8)
+    # percent of the physical memory
+    accessMessageInMemoryMaxRatio: int = important(40)
+    messageIndexEnable: bool = important(True)
+    maxHashSlotNum: int = 5000000
+    maxIndexNum: int = 5000000 * 4
+    maxMsgsNumBatch: int = 64
+    messageIndexSafe: bool = important(False)
+
+    haListenPort: int = 10912
+    haSendHeartbeatInterval: int = 1000 * 5
+    haHousekeepingInterval: int = 1000 * 20
+    haTransferBatchSize: int = 1024 * 32
+    # None: the address that the name server gives
+    haMasterAddress: str | None = important(None)
+    haSlaveFallbehindMax: int = 1024 * 1024 * 256
+    brokerRole: BrokerRole = important(BrokerRole.ASYNC_MASTER)
+    flushDiskType: FlushDiskType = important(FlushDiskType.ASYNC_FLUSH)
+    syncFlushTimeout: int = 1000 * 5
+    slaveTimeout: int = 3000
+    messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flushDelayOffsetInterval: Long = 1000 * 10
+    cleanFileForciblyEnable: bool = important(True)
+    warmMapedFileEnable: bool = False
+    offsetCheckInSlave: bool = False
+    debugLockEnable: bool = False
+    duplicationEnable: bool = False
+    diskFallRecorded: bool = True
+    osPageCacheBusyTimeOutMills: Long = 1000
+    defaultQueryMaxNum: int = 32
+
+    # read it through is_transient_store_pool_enable
+    transientStorePoolEnable: bool = important(False)
+    transientStorePoolSize: int = 5
+    fastFailIfNoBufferInStorePool: bool = False
+
+    enableDLegerCommitLog: bool = False
+    dLegerGroup: str | None = None
+    dLegerPeers: str | None = None
+    dLegerSelfId: str | None = None
+
+    preferredLeaderId: str | None = None
+
+    isEnableBatchPush: bool = renamed(False, key="enableBatchPush")
+
+    enableScheduleMessageStats: bool = True
+
+    enableLmq: bool = False
+    enableMultiDispatch: bool = False
+    maxLmqConsumeQueueNum: int = 20000
+
+    enableScheduleAsyncDeliver: bool = False
+    scheduleAsyncDeliverMaxPendingLimit: int = 2000
+    scheduleAsyncDeliverMaxResendNum2Blocked: int = 3
+
+    # Differs: keys that 4.9.8 lacks.
+    # True: the blocks of a new file are allocated before it is used, so a full disk is an error and not a signal
+    preallocateMappedFile: bool = field(default=True, metadata={"extension": True})
+    # True: consume queues and index follow the flushed end of the commit log, not its written end
+    dispatchBehindFlush: bool = field(default=False, metadata={"extension": True})
+
+    def get_mapped_file_size_consume_queue(self) -> int:
+        """Bytes of a consume queue file: the configured size rounded up to whole units of 20."""
+        units = -(-self.mappedFileSizeConsumeQueue // _CQ_STORE_UNIT_SIZE)
+        return units * _CQ_STORE_UNIT_SIZE
+
+    def get_store_path_commit_log(self) -> str:
+        """Folder of the commit log (or several, separated by MULTI_PATH_SPLITTER)."""
+        if self.storePathCommitLog is None:
+            return os.path.join(self.storePathRootDir, "commitlog")
+        return self.storePathCommitLog
+
+    def get_disk_max_used_space_ratio(self) -> int:
+        """Percent of the disk from which old files go: the configured one within 10 to 95."""
+        return min(max(self.diskMaxUsedSpaceRatio, 10), 95)
+
+    def is_transient_store_pool_enable(self) -> bool:
+        """True when the pool is asked for and usable: asynchronous flush, not a slave."""
+        return (self.transientStorePoolEnable and self.flushDiskType is FlushDiskType.ASYNC_FLUSH
+                and self.brokerRole is not BrokerRole.SLAVE)

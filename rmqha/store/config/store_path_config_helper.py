@@ -1,0 +1,50 @@
+"""Where the files of a store lie under its root folder.
+
+Java: org.apache.rocketmq.store.config.StorePathConfigHelper (4.9.8)
+"""
+import os
+
+
+def get_store_path_consume_queue(root_dir: str) -> str:
+    """Folder of the consume queues: `<topic>/<queueId>/<offset>` below it."""
+    return os.path.join(root_dir, "consumequeue")
+
+
+def get_store_path_consume_queue_ext(root_dir: str) -> str:
+    """Folder of the extension files of the consume queues."""
+    return os.path.join(root_dir, "consumequeue_ext")
+
+
+def get_store_path_index(root_dir: str) -> str:
+    """Folder of the key index files."""
+    return os.path.join(root_dir, "index")
+
+
+def get_store_checkpoint(root_dir: str) -> str:
+    """The checkpoint file."""
+    return os.path.join(root_dir, "checkpoint")
+
+
+def get_abort_file(root_dir: str) -> str:
+    """The file that exists while a broker runs and after it crashed."""
+    return os.path.join(root_dir, "abort")
+
+
+def get_lock_file(root_dir: str) -> str:
+    """The file that a running broker holds locked."""
+    return os.path.join(root_dir, "lock")
+
+
+def get_delay_offset_store_path(root_dir: str) -> str:
+    """The file with the delivery progress of each delay level."""
+    return os.path.join(root_dir, "config", "delayOffset.json")
+
+
+def get_tran_state_table_store_path(root_dir: str) -> str:
+    """Folder that versions before 4.3 kept transaction states in."""
+    return os.path.join(root_dir, "transaction", "statetable")
+
+
+def get_tran_redo_log_store_path(root_dir: str) -> str:
+    """Folder that versions before 4.3 kept the transaction redo log in."""
+    return os.path.join(root_dir, "transaction", "redolog")
