@@ -1,0 +1,110 @@
+"""All config objects of a server as one set of keys that can be read, updated and saved while it runs."""
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from rmqha.common import mix_all
+from rmqha.common.data_version import DataVersion
+
+
+class Configuration:
+    """The registered config objects, and the keys of the file that belong to none of them.
+
+    Java: org.apache.rocketmq.common.Configuration (4.9.8)
+    """
+
+    def __init__(self, log: logging.Logger, *config_objects: Any, store_path: str | None = None) -> None:
+        self._log = log
+        self._lock = threading.RLock()
+        self._config_objects: list[Any] = []  # guarded by _lock
+        self._store_path = store_path  # guarded by _lock
+        self._store_path_object: Any = None  # guarded by _lock; holds the path in its attribute _store_path_field
+        self._store_path_field = ""
+        self._data_version = DataVersion()  # guarded by _lock
+        self._all_configs: dict[str, str] = {}  # guarded by _lock; objects' keys and all other ones
+        for config_object in config_objects:
+            self.register_config(config_object)
+
+    def register_config(self, config: Any) -> "Configuration":
+        """Add a config object, or a mapping of properties that no object knows; None adds nothing."""
+        with self._lock:
+            if isinstance(config, Mapping):
+                self._merge(config)
+            elif config is not None:
+                self._merge(mix_all.object2properties(config))
+                self._config_objects.append(config)
+        return self
+
+    def set_store_path_from_config(self, config_object: Any, field_name: str) -> None:
+        """Save to the path that an attribute of `config_object` holds at that time. Raises AttributeError."""
+        getattr(config_object, field_name)
+        with self._lock:
+            self._store_path_object = config_object
+            self._store_path_field = field_name
+
+    def set_store_path(self, store_path: str) -> None:
+        """Save to this path, unless a config object's attribute says where."""
+        with self._lock:
+            self._store_path = store_path
+
+    @property
+    def store_path(self) -> str | None:
+        """The file that `persist` writes."""
+        with self._lock:
+            if self._store_path_object is not None:
+                return getattr(self._store_path_object, self._store_path_field)
+            return self._store_path
+
+    def update(self, properties: Mapping[str, str]) -> None:
+        """Set the known ones of the keys on all objects, count the version up and save.
+
+        Values that do not fit are logged and passed over.
+        """
+        with self._lock:
+            self._merge({key: value for key, value in properties.items() if key in self._all_configs})
+            for config_object in self._config_objects:
+                mix_all.properties2object(properties, config_object, self._report)
+            self._data_version.next_version()
+        self.persist()
+
+    def persist(self) -> None:
+        """Write all keys to the store path, durably; a failure is logged."""
+        with self._lock:
+            text, store_path = self._all_configs_text(), self.store_path
+            if store_path is None:
+                self._log.error("persist string2File error, no store path")
+                return
+            try:
+                mix_all.string2file(text, store_path)
+            except OSError:
+                self._log.exception("persist string2File error, ")
+
+    def get_all_configs_format_string(self) -> str:
+        """All keys as `key=value` lines: the objects' present values, then the keys of the file they do not know."""
+        with self._lock:
+            return self._all_configs_text()
+
+    def get_data_version(self) -> DataVersion:
+        """The version, counted up by each update; do not change it."""
+        return self._data_version
+
+    def get_all_configs(self) -> dict[str, str]:
+        """A copy of all keys."""
+        with self._lock:
+            return dict(self._all_configs)
+
+    def _all_configs_text(self) -> str:
+        for config_object in self._config_objects:
+            self._merge(mix_all.object2properties(config_object))
+        return mix_all.properties2string(self._all_configs)
+
+    def _merge(self, properties: Mapping[str, str]) -> None:
+        for key, value in properties.items():
+            old = self._all_configs.get(key)
+            if old is not None and old != value:
+                self._log.info("Replace, key: %s, value: %s -> %s", key, old, value)
+            self._all_configs[key] = value
+
+    def _report(self, key: str, value: str, problem: str) -> None:
+        self._log.error("update of %s to %r is passed over: %s", key, value, problem)

@@ -1,0 +1,153 @@
+"""The log files of RocketMQ: the same names, places and line format as its logback files give.
+
+`<home>/logs/rocketmqlogs/{namesrv,broker,store,remoting,...}.log`, rolled by size into `otherdays/<name>.<n>.log`,
+lines as `2026-01-01 12:00:00 INFO threadName - text`.
+"""
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+
+LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
+
+_MEGABYTE = 1024 * 1024
+_DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
+_FULL = "%(asctime)s %(levelname)s %(threadName)s - %(message)s"
+_NO_THREAD = "%(asctime)s %(levelname)s - %(message)s"
+_BARE = "%(asctime)s - %(message)s"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file: base name without `.log`, the loggers that write to it, when it rolls, what a line looks like.
+
+    `loggers` may hold "" for all loggers that have no file of their own.
+    """
+
+    name: str
+    loggers: tuple[str, ...]
+    max_bytes: int = 100 * _MEGABYTE
+    max_index: int = 10
+    line_format: str = _FULL
+
+
+NAMESRV_FILES = (
+    LogFile("namesrv_default", ("",), max_index=5),
+    LogFile("namesrv", ("RocketmqNamesrv", "RocketmqCommon", "RocketmqRemoting"), max_index=5),
+)
+
+BROKER_FILES = (
+    LogFile("broker_default", ("",)),
+    LogFile("broker", ("RocketmqBroker", "RocketmqCommon"), 128 * _MEGABYTE, 20),
+    LogFile("protection", ("RocketmqProtection",), line_format=_BARE),
+    LogFile("watermark", ("RocketmqWaterMark",), line_format=_BARE),
+    LogFile("store", ("RocketmqStore",), 128 * _MEGABYTE),
+    LogFile("storeerror", ("RocketmqStoreError",)),
+    LogFile("remoting", ("RocketmqRemoting",)),
+    LogFile("transaction", ("RocketmqTransaction",)),
+    LogFile("lock", ("RocketmqRebalanceLock",), max_index=5),
+    LogFile("filter", ("RocketmqFilter",)),
+    LogFile("stats", ("RocketmqStats",), max_index=5, line_format=_NO_THREAD),
+    LogFile("commercial", ("RocketmqCommercial",), 500 * _MEGABYTE),
+)
+
+CONSOLE_LOGGERS = ("RocketmqConsole", "RocketmqNamesrvConsole")
+
+
+class OtherDaysFileHandler(RotatingFileHandler):
+    """A log file that rolls into `otherdays/<name>.<n>.log` beside it, n counted from 1 for the youngest.
+
+    The file is made with the first line. Rolling renames and does not compress: it happens on whatever thread logs.
+    """
+
+    # Differs: no .gz, and local time where logback's pattern says GMT+8
+    def __init__(self, path: str, max_bytes: int, max_index: int) -> None:
+        super().__init__(path, maxBytes=max_bytes, backupCount=max_index, encoding="utf-8", delay=True)
+
+    def rotation_filename(self, default_name: str) -> str:
+        """`<folder>/store.log.1` -> `<folder>/otherdays/store.1.log`."""
+        folder, rolled = os.path.split(default_name)
+        base, _, index = rolled.rpartition(".")
+        return os.path.join(folder, "otherdays", f"{base.removesuffix('.log')}.{index}.log")
+
+    def doRollover(self) -> None:  # noqa: N802, logging's name
+        """Shift the old files by one and begin anew."""
+        os.makedirs(os.path.join(os.path.dirname(self.baseFilename), "otherdays"), exist_ok=True)
+        super().doRollover()
+
+
+class JavaLevelFormatter(logging.Formatter):
+    """Lines with Java's level names: WARN for WARNING, ERROR for CRITICAL."""
+
+    _names = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+
+    def __init__(self, line_format: str = _FULL) -> None:
+        super().__init__(line_format, _DATE_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        record.levelname = self._names.get(record.levelname, record.levelname)
+        return super().format(record)
+
+
+def default_log_dir() -> str:
+    """$ROCKETMQ_LOG_DIR, else `logs/rocketmqlogs` in the home folder."""
+    return os.environ.get(LOG_DIR_ENV) or os.path.join(os.path.expanduser("~"), "logs", "rocketmqlogs")
+
+
+def setup_namesrv_logging(log_dir: str | None = None) -> None:
+    """Send the loggers of a name server to their files under `log_dir` (default: `default_log_dir()`)."""
+    setup_logging(NAMESRV_FILES, log_dir)
+
+
+def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "") -> None:
+    """Send the loggers of a broker to their files; `sub_dir` keeps brokers of one host apart (isolateLogEnable)."""
+    setup_logging(BROKER_FILES, os.path.join(log_dir or default_log_dir(), sub_dir))
+
+
+def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None) -> None:
+    """Give each logger its file and the console loggers the standard output; handlers of an earlier call go.
+
+    When the folder cannot be made, all goes to the standard error. The loggers' levels are INFO.
+    """
+    folder = log_dir or default_log_dir()
+    usable = _usable(folder)
+    for file in files:
+        handler = _file_handler(folder, file) if usable else logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JavaLevelFormatter(file.line_format))
+        for name in file.loggers:
+            _attach(name, handler)
+    setup_console_logging()
+
+
+def setup_console_logging() -> None:
+    """Let the console loggers, which print the config items, write to the standard output."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JavaLevelFormatter())
+    for name in CONSOLE_LOGGERS:
+        _attach(name, handler)
+
+
+def _attach(name: str, handler: logging.Handler) -> None:
+    logger = logging.getLogger(name)
+    for old in logger.handlers[:]:
+        if isinstance(old.formatter, JavaLevelFormatter):  # of an earlier call; others' handlers stay
+            logger.removeHandler(old)
+            old.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _file_handler(folder: str, file: LogFile) -> logging.Handler:
+    return OtherDaysFileHandler(os.path.join(folder, file.name + ".log"), file.max_bytes, file.max_index)
+
+
+def _usable(folder: str) -> bool:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as failure:
+        logging.getLogger("RocketmqCommon").warning("no log files, cannot make %s: %s", folder, failure)
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)

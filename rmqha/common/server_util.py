@@ -1,0 +1,56 @@
+"""The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes."""
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+import rmqha
+
+EXIT_USAGE = 1
+EXIT_BAD_CONFIG = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_help(sys.stdout)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def build_commandline_options(app_name: str) -> argparse.ArgumentParser:
+    """A parser with the options that all servers share: -h and -n.
+
+    Usage errors print the help and exit with 1.
+
+    Java: org.apache.rocketmq.srvutil.ServerUtil (4.9.8)
+    """
+    parser = _Parser(prog=app_name, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help="Print help")
+    parser.add_argument("-n", "--namesrvAddr", metavar="<arg>",
+                        help="Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'")
+    return parser
+
+
+def add_namesrv_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add what mqnamesrv takes: -c and -p."""
+    parser.add_argument("-c", "--configFile", metavar="<arg>", help="Name server config properties file")
+    parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config items")
+    return parser
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add what mqbroker takes: -c, -p and -m."""
+    parser.add_argument("-c", "--configFile", metavar="<arg>", help="Broker config properties file")
+    parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config item")
+    parser.add_argument("-m", "--printImportantConfig", action="store_true", help="Print important config item")
+    return parser
+
+
+def command_line2properties(command_line: argparse.Namespace) -> dict[str, str]:
+    """Long name -> value of the options that were given with a value."""
+    return {name: value for name, value in vars(command_line).items() if isinstance(value, str)}
+
+
+def default_rocketmq_home() -> str:
+    """Where `conf/` lies when ROCKETMQ_HOME is not set: the folder that the package was installed from."""
+    # Differs: Java's start scripts set the variable, and its servers refuse to start without it
+    return os.path.dirname(os.path.dirname(os.path.abspath(rmqha.__file__)))
