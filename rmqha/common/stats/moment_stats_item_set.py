@@ -2,9 +2,9 @@
 import logging
 from collections.abc import Callable
 
+from rmqha.common import util_all
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.stats.moment_stats_item import MomentStatsItem
-from rmqha.common.stats.next_time import ms_to_next_minute
 
 _PRINT_INTERVAL_MS = 5 * 60 * 1000
 
@@ -22,7 +22,7 @@ class MomentStatsItemSet:
 
     def init(self, scheduler: ScheduledService) -> None:
         """Schedule the log lines."""
-        scheduler.schedule_at_fixed_rate(self.print_at_minutes, ms_to_next_minute(), _PRINT_INTERVAL_MS)
+        scheduler.schedule_at_fixed_rate(self.print_at_minutes, _until(util_all.compute_next_minutes_time_millis()), _PRINT_INTERVAL_MS)
 
     def print_at_minutes(self) -> None:
         """Log each value."""
@@ -52,3 +52,7 @@ class MomentStatsItemSet:
         for key in list(self.stats_item_table):
             if matches(key):
                 self.stats_item_table.pop(key, None)
+
+
+def _until(time_ms: int) -> int:
+    return max(0, time_ms - util_all.current_time_millis())

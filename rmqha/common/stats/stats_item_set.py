@@ -2,8 +2,8 @@
 import logging
 from collections.abc import Callable
 
+from rmqha.common import util_all
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats.next_time import ms_to_next_hour, ms_to_next_minute, ms_to_next_morning
 from rmqha.common.stats.rt_stats_item import RTStatsItem
 from rmqha.common.stats.stats_item import StatsItem
 from rmqha.common.stats.stats_snapshot import StatsSnapshot
@@ -31,9 +31,9 @@ class StatsItemSet:
         at_fixed_rate(self._each("sampling_in_seconds"), 0, 10 * _SECOND_MS)
         at_fixed_rate(self._each("sampling_in_minutes"), 0, 10 * _MINUTE_MS)
         at_fixed_rate(self._each("sampling_in_hour"), 0, _HOUR_MS)
-        at_fixed_rate(self._each("print_at_minutes"), ms_to_next_minute(), _MINUTE_MS)
-        at_fixed_rate(self._each("print_at_hour"), ms_to_next_hour(), _HOUR_MS)
-        at_fixed_rate(self._each("print_at_day"), ms_to_next_morning(), _DAY_MS)
+        at_fixed_rate(self._each("print_at_minutes"), _until(util_all.compute_next_minutes_time_millis()), _MINUTE_MS)
+        at_fixed_rate(self._each("print_at_hour"), _until(util_all.compute_next_hour_time_millis()), _HOUR_MS)
+        at_fixed_rate(self._each("print_at_day"), _until(util_all.compute_next_morning_time_millis()), _DAY_MS)
 
     def add_value(self, stats_key: str, inc_value: int, inc_times: int) -> None:
         """Count."""
@@ -103,3 +103,7 @@ class StatsItemSet:
         for key in list(self._stats_item_table):
             if matches(key):
                 self._stats_item_table.pop(key, None)
+
+
+def _until(time_ms: int) -> int:
+    return max(0, time_ms - util_all.current_time_millis())
