@@ -22,7 +22,7 @@ class CompressionType(enum.Enum):
 
     @staticmethod
     def find_by_value(value: int) -> "CompressionType":
-        """The type of the three bits. 0 is ZLIB: records of versions that knew only that one. ValueError for another."""
+        """The type of the three bits. 0 is ZLIB, as in records of older versions. ValueError for another."""
         return CompressionType(value or 3)
 
     @property

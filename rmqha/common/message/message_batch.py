@@ -1,0 +1,51 @@
+"""Several messages sent as one."""
+from collections.abc import Iterable, Iterator
+
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import Message
+
+RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
+
+
+class MessageBatch(Message):
+    """Messages of one topic that go as the body of one SEND_BATCH_MESSAGE.
+
+    Java: org.apache.rocketmq.common.message.MessageBatch (4.9.8)
+    """
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__()
+        self.messages = messages
+
+    def encode(self) -> bytes:
+        """The request's body."""
+        return message_decoder.encode_messages(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @staticmethod
+    def generate_from_list(messages: Iterable[Message]) -> "MessageBatch":
+        """A batch; ValueError when the messages are none or may not go together."""
+        batch = MessageBatch(list(messages))
+        if not batch.messages:
+            raise ValueError("a batch needs a message")
+        first = batch.messages[0]
+        for message in batch.messages:
+            _check(first, message)
+        batch.topic = first.topic
+        batch.wait_store_msg_ok = first.wait_store_msg_ok
+        return batch
+
+
+def _check(first: Message, message: Message) -> None:
+    if message.delay_time_level > 0:
+        raise ValueError("TimeDelayLevel is not supported for batching")
+    if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        raise ValueError("Retry Group is not supported for batching")
+    if message.topic != first.topic:
+        raise ValueError("The topic of the messages in one batch should be the same")
+    if message.wait_store_msg_ok != first.wait_store_msg_ok:
+        raise ValueError("The waitStoreMsgOK of the messages in one batch should the same")

@@ -1,0 +1,83 @@
+"""A message as a broker stored it."""
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_layout import Host, host_to_bytes
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.topic_filter_type import TopicFilterType
+
+
+class MessageExt(Message):
+    """A message with what the broker added. Hosts are (address, port); times are ms since the epoch.
+
+    Java: org.apache.rocketmq.common.message.MessageExt (4.9.8)
+    """
+
+    __slots__ = ("broker_name", "queue_id", "store_size", "queue_offset", "sys_flag", "born_timestamp", "born_host",
+                 "store_timestamp", "store_host", "msg_id", "commit_log_offset", "body_crc", "reconsume_times",
+                 "prepared_transaction_offset")
+
+    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"") -> None:
+        self.topic = topic
+        self.flag = 0
+        self.properties: dict[str, str] = {}
+        self.body = body
+        self.transaction_id: str | None = None
+        self.broker_name: str | None = None
+        self.queue_id = 0
+        self.store_size = 0
+        self.queue_offset = 0
+        self.sys_flag = 0
+        self.born_timestamp = 0
+        self.born_host: Host | None = None
+        self.store_timestamp = 0
+        self.store_host: Host | None = None
+        self._init_msg_id()
+        self.commit_log_offset = 0
+        self.body_crc = 0
+        self.reconsume_times = 0
+        self.prepared_transaction_offset = 0
+
+    def _init_msg_id(self) -> None:
+        self.msg_id: str | None = None
+
+    @staticmethod
+    def parse_topic_filter_type(sys_flag: int) -> TopicFilterType:
+        """Whether the record may have several tags."""
+        return (TopicFilterType.MULTI_TAG if sys_flag & message_sys_flag.MULTI_TAGS_FLAG
+                else TopicFilterType.SINGLE_TAG)
+
+    @property
+    def born_host_bytes(self) -> bytes:
+        """BORNHOST of the record: 8 or 20 bytes."""
+        return host_to_bytes(self.born_host)
+
+    @property
+    def store_host_bytes(self) -> bytes:
+        """STOREHOSTADDRESS of the record: 8 or 20 bytes."""
+        return host_to_bytes(self.store_host)
+
+    @property
+    def born_host_string(self) -> str | None:
+        """The producer's address without port."""
+        return self.born_host[0] if self.born_host else None
+
+    @property
+    def born_host_name_string(self) -> str | None:
+        """The producer's address without port; no name is looked up."""
+        return self.born_host_string
+
+    def set_store_host_address_v6_flag(self) -> None:
+        """Mark the store host as IPv6."""
+        self.sys_flag |= message_sys_flag.STOREHOSTADDRESS_V6_FLAG
+
+    def set_born_host_v6_flag(self) -> None:
+        """Mark the born host as IPv6."""
+        self.sys_flag |= message_sys_flag.BORNHOST_V6_FLAG
+
+    def __repr__(self) -> str:
+        return (f"{type(self).__name__} [brokerName={self.broker_name}, queueId={self.queue_id}, "
+                f"storeSize={self.store_size}, queueOffset={self.queue_offset}, sysFlag={self.sys_flag}, "
+                f"bornTimestamp={self.born_timestamp}, bornHost={self.born_host}, "
+                f"storeTimestamp={self.store_timestamp}, storeHost={self.store_host}, msgId={self.msg_id}, "
+                f"commitLogOffset={self.commit_log_offset}, bodyCRC={self.body_crc}, "
+                f"reconsumeTimes={self.reconsume_times}, "
+                f"preparedTransactionOffset={self.prepared_transaction_offset}, {super().__repr__()}]")

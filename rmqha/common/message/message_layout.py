@@ -1,0 +1,296 @@
+"""The stored record: the one layout of the commit log, of pull answers and of the replication stream.
+
+All numbers are big-endian and signed. v4/v6 is the length of an IPv4/IPv6 host field.
+
+    at   bytes  field
+    0    4      TOTALSIZE            of the whole record, this field included
+    4    4      MAGICCODE            MESSAGE_MAGIC_CODE, or BLANK_MAGIC_CODE for the end of a file
+    8    4      BODYCRC              CRC32 of the stored body AND 0x7FFFFFFF; 0 for an empty body
+    12   4      QUEUEID
+    16   4      FLAG                 the user's
+    20   8      QUEUEOFFSET          index in the consume queue; 0 in prepared and rollback records
+    28   8      PHYSICALOFFSET       the record's own place in the commit log
+    36   4      SYSFLAG              message_sys_flag
+    40   8      BORNTIMESTAMP        ms since the epoch, client's clock
+    48   8|20   BORNHOST             address (4 or 16 bytes), port (4 bytes)
+    56+  8      STORETIMESTAMP       ms since the epoch, broker's clock
+    64+  8|20   STOREHOSTADDRESS
+    72+  4      RECONSUMETIMES
+    76+  8      PREPARED TRANSACTION OFFSET
+    84+  4      body length, then the BODY
+         1      topic length (at most 127), then the TOPIC
+         2      properties length (at most 32767), then the PROPERTIES: name 0x01 value 0x02 name 0x01 value ...
+
+"+": 12 more for each IPv6 host before it. A file ends with a blank: 8 bytes, TOTALSIZE = what is left of the file,
+MAGICCODE = BLANK_MAGIC_CODE; the rest is never read.
+
+A message of a batch request is shorter: TOTALSIZE 4, MAGICCODE 4 (0), BODYCRC 4 (0), FLAG 4, body length 4, BODY,
+properties length 2, PROPERTIES. Readers ignore its first three fields.
+
+Pure functions on bytes, shared by the store, recovery, the client and the tools.
+"""
+import ipaddress
+import struct
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from rmqha.common.sysflag.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+Buffer = bytes | bytearray | memoryview
+Host = tuple[str, int]
+
+MESSAGE_MAGIC_CODE = -626843481
+BLANK_MAGIC_CODE = -875286124
+assert MESSAGE_MAGIC_CODE & 0xFFFF_FFFF == 0xDAA320A7
+assert BLANK_MAGIC_CODE & 0xFFFF_FFFF == 0xCBD43194
+
+MESSAGE_MAGIC_CODE_POSITION = 4
+BODY_CRC_POSITION = 8
+QUEUE_ID_POSITION = 12
+MESSAGE_FLAG_POSITION = 16
+QUEUE_OFFSET_POSITION = 20
+PHYSICAL_OFFSET_POSITION = 28
+SYSFLAG_POSITION = 36
+BORN_TIMESTAMP_POSITION = 40
+BORN_HOST_POSITION = 48
+
+END_FILE_MIN_BLANK_LENGTH = 8
+# Records of two IPv4 hosts without body, topic and properties; 12 more for each IPv6 host.
+MIN_RECORD_LENGTH = 91
+MAX_TOPIC_LENGTH = 127
+MAX_PROPERTIES_LENGTH = 32767
+MAX_INT = 0x7FFF_FFFF
+
+V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+
+# TOTALSIZE to body length, by the two IPv6 bits of SYSFLAG (SYSFLAG >> 4 & 3).
+HEADS = (
+    struct.Struct(">iiiiiqqiq8sq8siqi"),
+    struct.Struct(">iiiiiqqiq20sq8siqi"),
+    struct.Struct(">iiiiiqqiq8sq20siqi"),
+    struct.Struct(">iiiiiqqiq20sq20siqi"),
+)
+HEAD_LENGTH = 88
+assert [head.size for head in HEADS] == [HEAD_LENGTH, 100, 100, 112]
+BLANK = struct.Struct(">ii")
+assert BLANK.size == END_FILE_MIN_BLANK_LENGTH
+# QUEUEOFFSET and PHYSICALOFFSET, written into an encoded record once they are known.
+OFFSETS = struct.Struct(">qq")
+SHORT = struct.Struct(">h")
+INT = struct.Struct(">i")
+LONG = struct.Struct(">q")
+# TOTALSIZE, MAGICCODE, BODYCRC, FLAG, body length of a message in a batch request.
+BATCH_HEAD = struct.Struct(">iiiii")
+assert BATCH_HEAD.size == 20
+
+_PACK_SHORT = SHORT.pack
+
+
+class MessageDecodeError(ValueError):
+    """Bytes that are no whole record. `position`: where in the given buffer the record began."""
+
+    def __init__(self, reason: str, position: int = 0) -> None:
+        super().__init__(f"{reason} (record at byte {position})")
+        self.reason = reason
+        self.position = position
+
+
+class RecordHead(NamedTuple):
+    """The fields before the body. The hosts are bytes; see `bytes_to_host`."""
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+
+
+class RecordParts(NamedTuple):
+    """A whole record: its head, and where body, topic and properties lie in the buffer."""
+
+    head: RecordHead
+    body_position: int
+    topic_position: int
+    topic_length: int
+    properties_position: int
+    properties_length: int
+
+
+class BatchMessage(NamedTuple):
+    """One message of a batch request; body and properties are slices of the request."""
+
+    flag: int
+    body: Buffer
+    properties: Buffer
+
+
+def body_crc32(body: Buffer) -> int:
+    """The BODYCRC of `body`."""
+    return zlib.crc32(body) & 0x7FFF_FFFF
+
+
+def born_host_length(sys_flag: int) -> int:
+    """Bytes of BORNHOST."""
+    return 20 if sys_flag & BORNHOST_V6_FLAG else 8
+
+
+def store_host_length(sys_flag: int) -> int:
+    """Bytes of STOREHOSTADDRESS."""
+    return 20 if sys_flag & STOREHOSTADDRESS_V6_FLAG else 8
+
+
+def store_timestamp_position(sys_flag: int) -> int:
+    """Where STORETIMESTAMP lies in the record: 56 or 68."""
+    return 68 if sys_flag & BORNHOST_V6_FLAG else 56
+
+
+def body_length_position(sys_flag: int) -> int:
+    """Where the body length lies in the record: 84, 96 or 108."""
+    return HEADS[sys_flag >> 4 & 3].size - 4
+
+
+def cal_msg_length(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """The TOTALSIZE of a record of these lengths in bytes. Negative body and properties lengths count as 0."""
+    return (HEADS[sys_flag >> 4 & 3].size + (body_length if body_length > 0 else 0) + 1 + topic_length
+            + 2 + (properties_length if properties_length > 0 else 0))
+
+
+@lru_cache(maxsize=4096)
+def host_to_bytes(host: Host) -> bytes:
+    """The 8 or 20 bytes of (address, port). IPv4 addresses mapped into IPv6 become IPv4. ValueError for a name."""
+    address = ipaddress.ip_address(host[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed + struct.pack(">i", host[1])
+
+
+@lru_cache(maxsize=4096)
+def bytes_to_host(data: bytes) -> Host:
+    """The (address, port) of 8 or 20 bytes; ValueError for another length. The port is as stored, right or wrong."""
+    if len(data) not in (8, 20):
+        raise ValueError(f"a host has 8 or 20 bytes, not {len(data)}")
+    return str(ipaddress.ip_address(data[:-4])), int.from_bytes(data[-4:], "big", signed=True)
+
+
+def host_flags(born_host: bytes, store_host: bytes) -> int:
+    """The IPv6 bits of SYSFLAG for two hosts in bytes."""
+    return ((BORNHOST_V6_FLAG if len(born_host) == 20 else 0)
+            | (STOREHOSTADDRESS_V6_FLAG if len(store_host) == 20 else 0))
+
+
+@lru_cache(maxsize=4096)
+def encode_topic(topic: str) -> bytes:
+    """The TOPIC field: its length byte and its UTF-8. ValueError above 127 bytes."""
+    data = topic.encode("utf-8", "replace")
+    if len(data) > MAX_TOPIC_LENGTH:
+        raise ValueError(f"the topic has {len(data)} bytes, {MAX_TOPIC_LENGTH} are allowed")
+    return bytes((len(data),)) + data
+
+
+def encode_record(body_crc: int, queue_id: int, flag: int, queue_offset: int, physical_offset: int, sys_flag: int,
+                  born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes, reconsume_times: int,
+                  prepared_transaction_offset: int, body: Buffer, topic: bytes, properties: bytes) -> bytes:
+    """A record. `born_host`, `store_host`: of `host_to_bytes`; `topic`: of `encode_topic`; `properties`: UTF-8.
+
+    The IPv6 bits of `sys_flag` must fit the hosts. ValueError when they do not, when a number does not fit its field,
+    or when the properties are longer than 32767 bytes.
+    """
+    try:
+        head = HEADS[sys_flag >> 4 & 3]
+        body_length = len(body)
+        properties_field = _PACK_SHORT(len(properties))
+        packed = head.pack(
+            head.size + body_length + len(topic) + 2 + len(properties), MESSAGE_MAGIC_CODE, body_crc, queue_id, flag,
+            queue_offset, physical_offset, sys_flag, born_timestamp, born_host, store_timestamp, store_host,
+            reconsume_times, prepared_transaction_offset, body_length)
+    except struct.error as error:
+        raise ValueError(f"a field does not fit the record: {error}") from None
+    if host_flags(born_host, store_host) != sys_flag & V6_FLAGS:
+        raise ValueError("the IPv6 bits of the system flag do not fit the hosts")
+    return b"".join((packed, body, topic, properties_field, properties))
+
+
+def encode_blank(length: int) -> bytes:
+    """The 8 bytes that end a file which has `length` bytes left (at least 8)."""
+    return BLANK.pack(length, BLANK_MAGIC_CODE)
+
+
+def decode_header(buffer: Buffer, position: int = 0) -> RecordHead:
+    """The fields up to the body length, unchecked. MessageDecodeError when the buffer ends before."""
+    try:
+        fields = HEADS[0].unpack_from(buffer, position)
+        if fields[7] & V6_FLAGS:
+            fields = HEADS[fields[7] >> 4 & 3].unpack_from(buffer, position)
+    except struct.error:
+        raise MessageDecodeError("the buffer ends within the head of a record", position) from None
+    return RecordHead._make(fields)
+
+
+def decode_parts(buffer: Buffer, position: int = 0) -> RecordParts:
+    """The parts of the record at `position`, every length checked against TOTALSIZE and the buffer; no copies.
+
+    The CRC is left to the caller. MessageDecodeError says what does not fit.
+    """
+    head = decode_header(buffer, position)
+    total_size, body_length = head.total_size, head.body_length
+    if head.magic_code != MESSAGE_MAGIC_CODE:
+        raise MessageDecodeError(f"found a illegal magic code 0x{head.magic_code & MAX_INT * 2 + 1:x}", position)
+    end = position + total_size
+    if total_size < MIN_RECORD_LENGTH or end > len(buffer):
+        raise MessageDecodeError(f"total size {total_size}, {len(buffer) - position} bytes are there", position)
+    body_position = position + HEADS[head.sys_flag >> 4 & 3].size
+    topic_at = body_position + body_length
+    if body_length < 0 or topic_at + 3 > end:
+        raise MessageDecodeError(f"body length {body_length} in a record of {total_size}", position)
+    topic_length = buffer[topic_at]
+    properties_at = topic_at + 1 + topic_length
+    if topic_length > MAX_TOPIC_LENGTH or properties_at + 2 > end:
+        raise MessageDecodeError(f"topic length {topic_length} in a record of {total_size}", position)
+    properties_length = SHORT.unpack_from(buffer, properties_at)[0]
+    if properties_length < 0 or properties_at + 2 + properties_length != end:
+        raise MessageDecodeError(f"properties length {properties_length} in a record of {total_size}", position)
+    return RecordParts(head, body_position, topic_at + 1, topic_length, properties_at + 2, properties_length)
+
+
+def decode_text(data: Buffer) -> str:
+    """UTF-8 as Java reads it: what is malformed becomes U+FFFD."""
+    return str(data, "utf-8", "replace")
+
+
+def iterate_batch(data: Buffer) -> Iterator[BatchMessage]:
+    """The messages of a batch request's body. MessageDecodeError where a length leads out of it."""
+    position, end = 0, len(data)
+    while position < end:
+        if position + BATCH_HEAD.size > end:
+            raise MessageDecodeError("the batch ends within the head of a message", position)
+        _, _, _, flag, body_length = BATCH_HEAD.unpack_from(data, position)
+        body_at = position + BATCH_HEAD.size
+        properties_at = body_at + body_length + 2
+        if body_length < 0 or properties_at > end:
+            raise MessageDecodeError(f"body length {body_length} in a batch of {end}", position)
+        properties_length = SHORT.unpack_from(data, properties_at - 2)[0]
+        next_position = properties_at + properties_length
+        if properties_length < 0 or next_position > end:
+            raise MessageDecodeError(f"properties length {properties_length} in a batch of {end}", position)
+        yield BatchMessage(flag, data[body_at:body_at + body_length], data[properties_at:next_position])
+        position = next_position
+
+
+def encode_batch_message(flag: int, body: Buffer, properties: bytes) -> bytes:
+    """One message of a batch request. ValueError when the properties are longer than 32767 bytes."""
+    if len(properties) > MAX_PROPERTIES_LENGTH:
+        raise ValueError(f"Properties size of message exceeded, properties size: {len(properties)}, "
+                         f"maxSize: {MAX_PROPERTIES_LENGTH}.")
+    head = BATCH_HEAD.pack(BATCH_HEAD.size + len(body) + 2 + len(properties), 0, 0, flag, len(body))
+    return b"".join((head, body, _PACK_SHORT(len(properties)), properties))
