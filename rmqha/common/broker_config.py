@@ -3,7 +3,9 @@ import os
 from dataclasses import dataclass, field
 
 from rmqha.common.config_field import Long, important
-from rmqha.common.mix_all import DEFAULT_TRACE_REGION_ID, MASTER_ID, NAMESRV_ADDR_ENV, ROCKETMQ_HOME_ENV, get_local_address
+from rmqha.common.mix_all import (
+    DEFAULT_TRACE_REGION_ID, MASTER_ID, NAMESRV_ADDR_ENV, ROCKETMQ_HOME_ENV, get_local_address,
+)
 
 _CORES = os.cpu_count() or 1
 

@@ -1,10 +1,12 @@
 """All config objects of a server as one set of keys that can be read, updated and saved while it runs."""
+import copy
 import logging
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from rmqha.common import mix_all
+from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
 
 
@@ -57,14 +59,17 @@ class Configuration:
             return self._store_path
 
     def update(self, properties: Mapping[str, str]) -> None:
-        """Set the known ones of the keys on all objects, count the version up and save.
+        """Set the known ones of the keys on all objects, count the version up and save; unknown keys are dropped.
 
-        Values that do not fit are logged and passed over.
+        Raises ConfigError, with nothing changed, when a value does not fit.
         """
+        # Differs: Java passes a bad value over, and answers as if it were set
         with self._lock:
+            for config_object in self._config_objects:
+                mix_all.properties2object(properties, copy.copy(config_object), _refuse)
             self._merge({key: value for key, value in properties.items() if key in self._all_configs})
             for config_object in self._config_objects:
-                mix_all.properties2object(properties, config_object, self._report)
+                mix_all.properties2object(properties, config_object)
             self._data_version.next_version()
         self.persist()
 
@@ -106,5 +111,6 @@ class Configuration:
                 self._log.info("Replace, key: %s, value: %s -> %s", key, old, value)
             self._all_configs[key] = value
 
-    def _report(self, key: str, value: str, problem: str) -> None:
-        self._log.error("update of %s to %r is passed over: %s", key, value, problem)
+
+def _refuse(key: str, value: str, problem: str) -> None:
+    raise ConfigError(problem, key=key)
