@@ -1,0 +1,96 @@
+"""Fixtures for tests that start whole servers, rmqha's and the real ones."""
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_NODES = pytest.StashKey[list]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `java` skip, with the reason, where Java is missing; with RMQHA_REQUIRE_JAVA=1 they fail."""
+    marked = [item for item in items if item.get_closest_marker("java")]
+    if not marked or os.environ.get("RMQHA_REQUIRE_JAVA") == "1":
+        return
+    from tests.support import real_rocketmq
+    reason = real_rocketmq.why_unavailable()
+    if reason:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows the end of what each of its servers printed."""
+    report = (yield).get_result()
+    if report.failed:
+        for node in item.stash.get(_NODES, []):
+            report.sections.append((f"output of {node.name}", node.tail()))
+
+
+@pytest.fixture
+def nodes(request: pytest.FixtureRequest) -> Iterator[list]:
+    """The servers of this test; all are killed at its end, the youngest first."""
+    started: list = []
+    request.node.stash[_NODES] = started
+    yield started
+    for node in reversed(started):
+        node.kill()
+
+
+@pytest.fixture
+def make_namesrv(nodes: list, tmp_path: Path) -> Callable:
+    """make_namesrv(kind) -> a running NamesrvNode."""
+    from tests.support.nodes import NamesrvNode
+
+    def make(kind: str, name: str = "namesrv"):
+        node = NamesrvNode(kind, tmp_path / name, name)
+        nodes.append(node)
+        return node.start()
+    return make
+
+
+@pytest.fixture
+def make_broker(nodes: list, tmp_path: Path) -> Callable:
+    """make_broker(kind, namesrv_address, name, **properties) -> a running BrokerNode (start=False: not yet running)."""
+    from tests.support.nodes import BrokerNode
+
+    def make(kind: str, namesrv: str | None, name: str = "broker", start: bool = True, **properties: object):
+        node = BrokerNode(kind, tmp_path / name, namesrv, name, **properties)
+        nodes.append(node)
+        return node.start() if start else node
+    return make
+
+
+@pytest.fixture
+def real_namesrv(make_namesrv: Callable):
+    """A running name server of the real RocketMQ."""
+    return make_namesrv("java")
+
+
+@pytest.fixture
+def rmqha_namesrv(make_namesrv: Callable):
+    """A running rmqha name server process."""
+    return make_namesrv("rmqha")
+
+
+@pytest.fixture
+def real_broker(make_broker: Callable) -> Callable:
+    """real_broker(namesrv_address, name, **properties) -> a running broker of the real RocketMQ."""
+    return lambda namesrv, name="broker", **properties: make_broker("java", namesrv, name, **properties)
+
+
+@pytest.fixture
+def rmqha_broker(make_broker: Callable) -> Callable:
+    """rmqha_broker(namesrv_address, name, **properties) -> a running rmqha broker process."""
+    return lambda namesrv, name="broker", **properties: make_broker("rmqha", namesrv, name, **properties)
+
+
+@pytest.fixture(scope="session")
+def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    """The JVM with the official client and mqadmin; one for the whole run."""
+    from tests.support.java_driver import JavaDriver
+    driver = JavaDriver(tmp_path_factory.mktemp("java-driver")).start()
+    yield driver
+    driver.shutdown()

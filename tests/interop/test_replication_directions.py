@@ -1,0 +1,68 @@
+"""Master and slave of both kinds: what the one writes, the other holds byte for byte."""
+from collections import Counter
+
+import pytest
+
+from tests.support import store_compare
+from tests.support.bodies import small_sizes
+from tests.support.java_driver import JavaDriver, Workload, assert_all_read
+from tests.support.kinds import pairs
+from tests.support.nodes import BrokerNode
+from tests.support.wait import wait_until
+
+TOPIC = "Replicated"
+COUNT = 20_000
+FIRST_PART, SECOND_PART = 12_000, 4_000  # the slave is killed within the second
+SEGMENTS = 5  # at the least
+GONE = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
+
+
+def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
+    """The slave reaches the end of the master's log and dispatches it; then both stores are equal. Number of units."""
+    end = store_compare.log_end(master.commit_log)
+    wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 40_000, f"the slave's log at {end}")
+    assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
+    count = store_compare.check_consume_queues(master.store)
+    wait_until(lambda: store_compare.unit_count(slave.store) == count, 20_000, f"{count} units on the slave")
+    assert store_compare.compare_consume_queues(master.store, slave.store) == count
+    return count
+
+
+def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, slave: BrokerNode) -> Counter:
+    """Send `load`; after a part of it the slave is killed, at the end it is started again. How often each status came."""
+    job = driver.start_produce(namesrv, load, progressEvery=100)
+    job.wait_progress(load.count // 4)
+    slave.kill()
+    statuses = Counter(one.status for one in driver.sent(job))
+    slave.start()
+    return statuses
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+@pytest.mark.parametrize("master_kind, slave_kind", pairs(("java", "rmqha"), ("rmqha", "java")))
+def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_namesrv, make_broker, java_driver):
+    namesrv = make_namesrv(master_kind).address
+    master = make_broker(master_kind, namesrv, "master", brokerRole=role, slaveTimeout=5000)
+    known = master.ha_address if role == "ASYNC_MASTER" else None  # else the name server's answer tells it
+    slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=known)
+    master.wait_for_slave()
+    java_driver.create_topic(namesrv, master.address, TOPIC)
+    load = Workload(TOPIC, COUNT, small_sizes(COUNT, seed=3))
+    assert [one.status for one in java_driver.produce(namesrv, load.part(0, 1))] == ["SEND_OK"]
+    wait_until_equal(master, slave)  # from here on the slave isn't empty: an empty one takes the master's last file only
+
+    sent = java_driver.produce(namesrv, load.part(1, FIRST_PART - 1))
+    assert Counter(one.status for one in sent) == {"SEND_OK": FIRST_PART - 1}
+    over_kill = send_over_a_slave_kill(java_driver, namesrv, load.part(FIRST_PART, SECOND_PART), slave)
+    assert set(over_kill) <= {"SEND_OK"} | (GONE if role == "SYNC_MASTER" else set()), over_kill
+    assert wait_until_equal(master, slave) == FIRST_PART + SECOND_PART
+    rest = load.part(FIRST_PART + SECOND_PART, COUNT - FIRST_PART - SECOND_PART)
+    sent = java_driver.produce(namesrv, rest)
+    assert Counter(one.status for one in sent) == {"SEND_OK": rest.count}
+
+    assert wait_until_equal(master, slave) == COUNT
+    assert len(store_compare.segments(slave.commit_log)) >= SEGMENTS
+    topics = slave.store / "config" / "topics.json"
+    wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), 30_000, "the topic on the slave")
+    assert_all_read(java_driver.pull(namesrv, load, broker_id=1), load)

@@ -1,0 +1,98 @@
+package org.rmqha.driver;
+
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import com.alibaba.fastjson.serializer.SerializerFeature;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * One JVM that serves many commands: a JSON object a line on stdin ("id" and "cmd"), answers on stdout in any order.
+ * An answer is {"id":..,"ok":true,..} or {"id":..,"ok":false,"error":".."}; on the way {"id":..,"progress":n} may come.
+ */
+public final class Driver {
+    private static final PrintStream OUT = System.out;
+    private static final Object ADMIN_LOCK = new Object();
+
+    /** Something that a command says before it is done. */
+    interface Progress {
+        void at(int count);
+    }
+
+    public static void main(String[] args) throws Exception {
+        System.setOut(System.err);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        answer(new JSONObject().fluentPut("id", 0).fluentPut("ok", true));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JSONObject command = JSON.parseObject(line);
+            Thread thread = new Thread(() -> serve(command), "command-" + command.getInteger("id"));
+            thread.setDaemon(true);
+            thread.start();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void serve(JSONObject command) {
+        int id = command.getIntValue("id");
+        JSONObject result;
+        try {
+            result = run(command, count -> answer(new JSONObject().fluentPut("id", id).fluentPut("progress", count)));
+            result.put("ok", true);
+        } catch (Throwable e) {
+            StringWriter trace = new StringWriter();
+            e.printStackTrace(new PrintWriter(trace));
+            result = new JSONObject().fluentPut("ok", false).fluentPut("error", trace.toString());
+        }
+        result.put("id", id);
+        answer(result);
+    }
+
+    private static JSONObject run(JSONObject command, Progress progress) throws Exception {
+        switch (command.getString("cmd")) {
+            case "produce":
+                return Produce.run(command, progress);
+            case "consume":
+                return Consume.run(command, progress);
+            case "pull":
+                return Pull.run(command);
+            case "queryKey":
+                return Pull.queryKey(command);
+            case "admin":
+                return admin(command.getJSONArray("args").toArray(new String[0]));
+            default:
+                throw new IllegalArgumentException("unknown command " + command.getString("cmd"));
+        }
+    }
+
+    /** Runs mqadmin inside this JVM and gives what it printed. */
+    private static JSONObject admin(String[] args) {
+        synchronized (ADMIN_LOCK) {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            PrintStream printed = new PrintStream(bytes, true);
+            PrintStream err = System.err;
+            System.setOut(printed);
+            System.setErr(printed);
+            try {
+                MQAdminStartup.main0(args, null);
+            } finally {
+                System.setOut(err);
+                System.setErr(err);
+            }
+            return new JSONObject().fluentPut("out", new String(bytes.toByteArray(), StandardCharsets.UTF_8));
+        }
+    }
+
+    private static void answer(JSONObject object) {
+        byte[] line = (object.toString(SerializerFeature.BrowserCompatible) + "\n").getBytes(StandardCharsets.UTF_8);
+        synchronized (OUT) {
+            OUT.write(line, 0, line.length);
+            OUT.flush();
+        }
+    }
+}

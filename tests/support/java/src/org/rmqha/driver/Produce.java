@@ -1,0 +1,123 @@
+package org.rmqha.driver;
+
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+
+/**
+ * Sends messages first .. first+count-1: body from (seed, index, sizes[index % n]), property "index", a tag and two keys.
+ * Answers results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch.
+ */
+final class Produce {
+    private final JSONObject command;
+    private final Bodies bodies;
+    private final JSONArray sizes;
+    private final JSONArray tags;
+    private final int first;
+    private final int end;
+    private final int batch;
+    private final AtomicInteger next;
+    private final JSONArray results = new JSONArray();
+    private DefaultMQProducer producer;
+
+    private Produce(JSONObject command) {
+        this.command = command;
+        this.bodies = new Bodies(command.getIntValue("seed"));
+        this.sizes = command.getJSONArray("sizes");
+        this.tags = command.getJSONArray("tags");
+        this.first = command.getIntValue("first");
+        this.end = first + command.getIntValue("count");
+        this.batch = Math.max(1, command.getIntValue("batch"));
+        this.next = new AtomicInteger(first);
+    }
+
+    static JSONObject run(JSONObject command, Driver.Progress progress) throws Exception {
+        return new Produce(command).send(progress);
+    }
+
+    private JSONObject send(Driver.Progress progress) throws Exception {
+        producer = new DefaultMQProducer(command.getString("group"));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setSendMsgTimeout(command.getIntValue("timeoutMs"));
+        producer.setRetryTimesWhenSendFailed(command.getIntValue("retries"));
+        producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressOver"));
+        producer.start();
+        try {
+            List<Thread> threads = new ArrayList<>();
+            for (int i = 0; i < command.getIntValue("threads"); i++) {
+                threads.add(new Thread(() -> sendSome(progress), "produce-" + i));
+            }
+            threads.forEach(Thread::start);
+            for (Thread thread : threads) {
+                thread.join();
+            }
+        } finally {
+            producer.shutdown();
+        }
+        return new JSONObject().fluentPut("results", results);
+    }
+
+    private void sendSome(Driver.Progress progress) {
+        int every = Math.max(1, command.getIntValue("progressEvery"));
+        long pauseMs = command.getLongValue("pauseOnErrorMs");
+        for (int i = next.getAndAdd(batch); i < end; i = next.getAndAdd(batch)) {
+            JSONArray result = new JSONArray().fluentAdd(i);
+            boolean good = true;
+            try {
+                SendResult sent = batch == 1 ? producer.send(message(i)) : producer.send(messages(i));
+                result.fluentAdd(sent.getSendStatus().name()).fluentAdd(sent.getMsgId()).fluentAdd(sent.getOffsetMsgId())
+                    .fluentAdd(sent.getMessageQueue().getBrokerName()).fluentAdd(sent.getMessageQueue().getQueueId())
+                    .fluentAdd(sent.getQueueOffset());
+            } catch (Exception e) {
+                good = false;
+                result.fluentAdd(e.toString());
+            }
+            int done;
+            synchronized (results) {
+                results.add(result);
+                done = results.size();
+            }
+            if (done % every == 0) {
+                progress.at(done);
+            }
+            if (!good && !pause(pauseMs)) {
+                return;
+            }
+        }
+    }
+
+    /** A moment for a broker that is away; false ends the thread. */
+    private static boolean pause(long ms) {
+        try {
+            Thread.sleep(ms);
+            return true;
+        } catch (InterruptedException e) {
+            return false;
+        }
+    }
+
+    private Message message(int i) {
+        int size = sizes.getIntValue(i % sizes.size());
+        String keys = "key-" + i + " group-" + i % 10;
+        Message message = new Message(command.getString("topic"), tags.getString(i % tags.size()), keys, bodies.of(i, size));
+        message.putUserProperty("index", Integer.toString(i));
+        int level = command.getIntValue("delayLevel");
+        if (level > 0) {
+            message.setDelayTimeLevel(level);
+        }
+        return message;
+    }
+
+    private List<Message> messages(int from) {
+        List<Message> list = new ArrayList<>();
+        for (int i = from; i < Math.min(from + batch, end); i++) {
+            list.add(message(i));
+        }
+        return list;
+    }
+}

@@ -1,0 +1,188 @@
+"""Talks to the Java driver: one JVM for all tests, a JSON object a line each way, commands side by side."""
+import itertools
+import json
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import real_rocketmq
+from tests.support.processes import ServerProcess, _die_with_parent
+from tests.support.wait import wait_until
+
+
+class DriverError(AssertionError):
+    """A command failed in Java; the text is its stack trace."""
+
+
+@dataclass
+class Sent:
+    """One message that the Java producer sent: `status` is SendStatus' name, or the exception's text."""
+
+    index: int
+    status: str
+    msg_id: str | None = None
+    offset_msg_id: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was acknowledged."""
+        return self.status == "SEND_OK"
+
+
+@dataclass
+class Job:
+    """A command on its way."""
+
+    command: dict
+    done: threading.Event = field(default_factory=threading.Event)
+    answer: dict | None = None
+    progress: int = 0  # written by the reader thread only
+
+    def result(self, timeout_s: float = 110) -> dict:
+        """The answer; DriverError when the command failed."""
+        assert self.done.wait(timeout_s), f"the driver did not answer within {timeout_s} s: {str(self.command)[:300]}"
+        if not self.answer["ok"]:
+            raise DriverError(self.answer["error"])
+        return self.answer
+
+    def wait_progress(self, count: int, timeout_ms: int = 60_000) -> None:
+        """Until the command has reported `count` (or is done)."""
+        wait_until(lambda: self.progress >= count or self.done.is_set(), timeout_ms, f"progress of {count}")
+
+
+@dataclass
+class Workload:
+    """Messages that Java and Python can both compute: see bodies.py. `sizes` are taken round and round."""
+
+    topic: str
+    count: int
+    sizes: list[int]
+    first: int = 0
+    seed: int = 7
+    tags: tuple[str, ...] = ("TagA", "TagB", "TagC")
+
+    def part(self, first: int, count: int) -> "Workload":
+        """The same messages, from index `first` on."""
+        return Workload(self.topic, count, self.sizes, first, self.seed, self.tags)
+
+    def fields(self) -> dict:
+        """What the driver wants to know."""
+        return {"topic": self.topic, "first": self.first, "count": self.count, "sizes": self.sizes, "seed": self.seed,
+                "tags": list(self.tags)}
+
+
+class JavaDriver:
+    """Official Java client and mqadmin, driven from Python."""
+
+    def __init__(self, folder: Path):
+        command, env = real_rocketmq.driver_command(folder)
+        self._server = ServerProcess("java-driver", command, folder, "", env)
+        self._ids = itertools.count(1)
+        self._jobs: dict[int, Job] = {0: Job({"cmd": "start"})}  # guarded by _lock
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> "JavaDriver":
+        """Start the JVM and wait for its first line."""
+        server = self._server
+        with open(server.output_file, "ab") as err:
+            self._process = subprocess.Popen(
+                server.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=server._env,
+                encoding="utf-8", start_new_session=True, preexec_fn=_die_with_parent)
+        threading.Thread(target=self._read, name="java-driver-reader", daemon=True).start()
+        self._jobs[0].result(60)
+        return self
+
+    def shutdown(self) -> None:
+        """End the JVM."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                job = self._jobs[answer["id"]]
+            if "progress" in answer:
+                job.progress = max(job.progress, answer["progress"])
+            else:
+                job.answer = answer
+                job.done.set()
+
+    def submit(self, cmd: str, **fields: object) -> Job:
+        """Send a command; its job."""
+        assert self._process.poll() is None, "the Java driver is gone: " + self._server.tail()
+        job = Job({"id": next(self._ids), "cmd": cmd, **fields})
+        with self._lock:
+            self._jobs[job.command["id"]] = job
+            self._process.stdin.write(json.dumps(job.command) + "\n")
+            self._process.stdin.flush()
+        return job
+
+    def start_produce(self, namesrv: str, load: Workload, threads: int = 8, **options: object) -> Job:
+        """Begin to send `load`; options are the names in `defaults`."""
+        defaults = {"group": "interop-producer", "timeoutMs": 30_000, "retries": 0, "compressOver": 1 << 30,
+                    "progressEvery": 500, "batch": 1, "delayLevel": 0, "pauseOnErrorMs": 50}
+        return self.submit("produce", namesrv=namesrv, threads=threads, **load.fields(), **{**defaults, **options})
+
+    def produce(self, namesrv: str, load: Workload, threads: int = 8, **options: object) -> list[Sent]:
+        """Send `load`; what became of each message (of each batch, when batch > 1), by index."""
+        return self.sent(self.start_produce(namesrv, load, threads, **options))
+
+    @staticmethod
+    def sent(job: Job, timeout_s: float = 110) -> list[Sent]:
+        """The results of a produce job, by index."""
+        return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
+
+    def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
+                      deadline_ms: int = 90_000, linger_ms: int = 1000) -> Job:
+        """Begin to consume with a push consumer until `until` distinct messages of `load` came."""
+        until = load.count if until is None else until
+        return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
+                           deadlineMs=deadline_ms, lingerMs=linger_ms, progressEvery=100, **load.fields())
+
+    def consume(self, namesrv: str, load: Workload, group: str, **options: object) -> dict:
+        """Consume and give the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""
+        return self.start_consume(namesrv, load, group, **options).result(150)
+
+    def pull(self, namesrv: str, load: Workload, broker_id: int = 0, group: str = "interop-pull") -> dict:
+        """Read each queue whole from the broker of that id; the same report."""
+        return self.submit("pull", namesrv=namesrv, group=group, brokerId=broker_id, **load.fields()).result()
+
+    def query_keys(self, namesrv: str, topic: str, keys: list[str]) -> list[list[int]]:
+        """Query by key: for each key the indices of the messages found (64 at most)."""
+        return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
+
+    def admin(self, *args: str) -> str:
+        """Run mqadmin and give what it printed."""
+        return self.submit("admin", args=list(args)).result()["out"]
+
+    def create_topic(self, namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
+        """mqadmin updateTopic on one broker, until the name server gives a route with as many queues."""
+        self.admin("updateTopic", "-n", namesrv, "-b", broker, "-t", topic, "-r", str(queues), "-w", str(queues))
+        wanted = f'"writeQueueNums":{queues}'
+        wait_until(lambda: wanted in "".join(self.admin("topicRoute", "-n", namesrv, "-t", topic).split()),
+                   30_000, f"route of {topic}")
+
+
+def assert_all_read(report: dict, load: Workload, sent: list[Sent] | None = None) -> None:
+    """None lost, none twice, each body right; and per queue exactly the offsets that the producer was told."""
+    summary = {key: report[key] for key in ("distinct", "repeats", "foreign", "bad", "missing")}
+    assert summary == {"distinct": load.count, "repeats": 0, "foreign": 0, "bad": [], "missing": []}, summary
+    for queue, offsets in report["queues"].items():
+        assert offsets["count"] == offsets["max"] - offsets["min"] + 1, f"{queue}: {offsets}"
+    if sent is not None:
+        by_queue: dict[str, set[int]] = {}
+        for one in sent:
+            by_queue.setdefault(f"{one.broker_name}/{one.queue_id}", set()).add(one.queue_offset)
+        told = {queue: {"count": len(offsets), "min": min(offsets), "max": max(offsets)}
+                for queue, offsets in by_queue.items()}
+        assert report["queues"] == told

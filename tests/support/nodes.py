@@ -1,0 +1,97 @@
+"""Name servers and brokers of either kind ('java' or 'rmqha') with one face, so that a test can mix them freely."""
+from pathlib import Path
+
+import psutil
+
+from tests.support import ports, real_rocketmq, rmqha_servers
+from tests.support.processes import ServerProcess
+from tests.support.wait import wait_until
+
+MIB = 1 << 20
+_KINDS = {"java": real_rocketmq, "rmqha": rmqha_servers}
+
+SMALL_STORE = {
+    "mappedFileSizeCommitLog": MIB,
+    "mappedFileSizeConsumeQueue": 1000 * 20,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 40_000,
+}
+
+
+def write_properties(path: Path, properties: dict[str, object]) -> Path:
+    """A properties file; values that are None are left out."""
+    lines = [f"{key}={value}\n" for key, value in properties.items() if value is not None]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+class NamesrvNode(ServerProcess):
+    """A name server of the kind asked for, on a free port, with its files in `folder`."""
+
+    def __init__(self, kind: str, folder: Path, name: str = "namesrv"):
+        self.kind = kind
+        self.port = ports.free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.config_file = write_properties(folder / f"{name}.properties", {
+            "listenPort": self.port,
+            "kvConfigPath": folder / "kvConfig.json",
+            "configStorePath": folder / f"{name}.properties",
+        })
+        command, env = _KINDS[kind].namesrv_command(self.config_file, folder)
+        super().__init__(f"{kind}-{name}", command, folder, "boot success", env)
+
+
+class BrokerNode(ServerProcess):
+    """A broker of the kind asked for on a free port block, its store in `folder/store`.
+
+    `properties` go over the defaults (None removes one); `kind` may be changed while it is down (`become`).
+    """
+
+    def __init__(self, kind: str, folder: Path, namesrv: str | None, name: str = "broker", **properties: object):
+        self.port = ports.free_broker_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.ha_port = self.port + 1
+        self.ha_address = f"127.0.0.1:{self.ha_port}"
+        self.store = folder / "store"
+        self.base_name = name
+        self.folder = folder
+        self.namesrv = namesrv
+        self.properties = {
+            "brokerClusterName": "InteropCluster", "brokerName": "broker-a", "brokerId": 0,
+            "brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH",
+            "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "namesrvAddr": namesrv, "listenPort": self.port,
+            "storePathRootDir": self.store, "storePathCommitLog": self.store / "commitlog",
+            "slaveTimeout": 20_000, "haSendHeartbeatInterval": 1000, "deleteWhen": "04",
+            **SMALL_STORE, **properties,
+        }
+        self.config_file = folder / f"{name}.properties"
+        self.become(kind)
+
+    def become(self, kind: str) -> "BrokerNode":
+        """(Re)write the config file and take the command of `kind`; the store stays as it is."""
+        self.kind = kind
+        write_properties(self.config_file, self.properties)
+        command, env = _KINDS[kind].broker_command(self.config_file, self.folder)
+        super().__init__(f"{kind}-{self.base_name}", command, self.folder, "boot success", env)
+        return self
+
+    @property
+    def commit_log(self) -> Path:
+        """Folder of the commit log."""
+        return self.store / "commitlog"
+
+    @property
+    def segment_size(self) -> int:
+        """Size of a commit log file."""
+        return int(self.properties["mappedFileSizeCommitLog"])
+
+    def slaves_connected(self) -> int:
+        """Established connections that others hold to this broker's HA port."""
+        process = psutil.Process(self.pid)
+        connections = getattr(process, "net_connections", None) or process.connections  # renamed in psutil 6
+        return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == self.ha_port for c in connections("tcp"))
+
+    def wait_for_slave(self, timeout_ms: int = 60_000) -> None:
+        """Until a slave is connected to the HA port."""
+        wait_until(self.slaves_connected, timeout_ms, f"a slave connected to {self.ha_address}")

@@ -1,0 +1,98 @@
+"""A server process of a test: started until it says so, killed for certain, its output kept for the failure report."""
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from tests.support.wait import wait_until
+
+_PR_SET_PDEATHSIG = 1
+_TAIL_BYTES = 6000
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ServerProcess:
+    """One command that can be started again and again; stdout and stderr are appended to `<folder>/<name>.out`."""
+
+    def __init__(self, name: str, command: list[str], folder: Path, ready: str, env: dict[str, str] | None = None):
+        self.name = name
+        self.command = command
+        self.ready = ready
+        self.output_file = folder / f"{name}.out"
+        self.process: subprocess.Popen | None = None
+        self._env = {**os.environ, **(env or {})}
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, timeout_ms: int = 60_000) -> "ServerProcess":
+        """Start and wait for the ready text; AssertionError with the output when the process ends before."""
+        begin = self.launch()
+        wait_until(lambda: self._is_ready(begin), timeout_ms, f"{self.name}: {self.ready!r} on stdout")
+        return self
+
+    def launch(self) -> int:
+        """Start without waiting; the position in the output file where this run's output begins."""
+        assert not self.is_alive, f"{self.name} runs already"
+        with open(self.output_file, "ab") as out:
+            begin = out.tell()
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=self._env,
+                cwd=self._folder, start_new_session=True, preexec_fn=_die_with_parent)
+        return begin
+
+    def _is_ready(self, begin: int) -> bool:
+        text = self.output(begin)
+        if self.ready in text:
+            return True
+        code = self.process.poll()
+        assert code is None, f"{self.name} ended with code {code}:\n{text[-_TAIL_BYTES:]}"
+        return False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the last start."""
+        return self.process.pid
+
+    def output(self, begin: int = 0) -> str:
+        """What it printed, from byte `begin` on."""
+        if not self.output_file.exists():
+            return ""
+        with open(self.output_file, "rb") as out:
+            out.seek(begin)
+            return out.read().decode("utf-8", "replace")
+
+    def tail(self) -> str:
+        """The last few kilobytes of its output."""
+        return self.output()[-_TAIL_BYTES:]
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self.is_alive:
+            self.process.kill()
+            self.process.wait(30)
+
+    def stop(self, timeout_s: float = 30) -> int | None:
+        """SIGTERM, wait; SIGKILL and AssertionError when it does not end in time. Returns the exit code."""
+        if not self.is_alive:
+            return self.process.returncode if self.process else None
+        self.process.terminate()
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not end within {timeout_s} s of SIGTERM") from None
+
+    def rss_bytes(self) -> int:
+        """Resident memory now."""
+        return psutil.Process(self.pid).memory_info().rss

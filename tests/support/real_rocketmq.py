@@ -1,0 +1,120 @@
+"""The real RocketMQ 4.9: fetches its jars once, and gives the commands that start its servers and our Java driver.
+
+$RMQHA_JAVA_CACHE (default ~/.cache/rmqha/rocketmq-4.9.7) keeps jars and compiled driver. Without java or mvn, tests
+marked `java` are skipped, unless RMQHA_REQUIRE_JAVA=1 makes that a failure. RMQHA_JAVA_LOG_LEVEL=INFO shows the
+servers' logs.
+"""
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSION = "4.9.7"
+_HERE = Path(__file__).resolve().parent / "java"
+_HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# JDK 17 hides what RocketMQ 4.9 reaches into; without these the broker fails at its first mapped file.
+_OPENS = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+]
+_LOGBACK = """<configuration>
+  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} %p %t %c{0} %m%n</pattern></encoder>
+  </appender>
+  <root level="${RMQHA_JAVA_LOG_LEVEL:-OFF}"><appender-ref ref="STDOUT"/></root>
+</configuration>
+"""
+_CLASSES = {
+    "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
+    "broker": "org.apache.rocketmq.broker.BrokerStartup",
+    "driver": "org.rmqha.driver.Driver",
+}
+
+
+def why_unavailable() -> str | None:
+    """The reason why the real RocketMQ can't run here, None when it can."""
+    missing = [tool for tool in ("java", "javac") if shutil.which(tool) is None]
+    if not (_cache() / "lib.complete").exists() and shutil.which("mvn") is None:
+        missing.append("mvn")
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
+def namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a name server."""
+    return _command("namesrv", folder) + ["-c", str(config_file)], _env()
+
+
+def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a broker; it finds the name server in its file."""
+    return _command("broker", folder) + ["-c", str(config_file)], _env()
+
+
+def driver_command(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of our Java driver (java/src)."""
+    return _command("driver", folder), _env()
+
+
+def _command(what: str, folder: Path) -> list[str]:
+    lib, classes = jars(), driver_classes()
+    flags = [f"-Duser.home={folder}", f"-Drocketmq.client.logRoot={folder}/clientlogs",
+             "-Drocketmq.client.logLevel=WARN"]
+    return ["java", *_HEAP, *_OPENS, *flags, "-cp", f"{lib}/*:{classes}", _CLASSES[what]]
+
+
+def _env() -> dict[str, str]:
+    return {"ROCKETMQ_HOME": str(_cache() / "home")}
+
+
+def _cache() -> Path:
+    default = Path.home() / ".cache" / "rmqha" / f"rocketmq-{VERSION}"
+    return Path(os.environ.get("RMQHA_JAVA_CACHE") or default)
+
+
+@contextmanager
+def _cache_locked() -> Iterator[Path]:
+    """The cache folder, locked against other test processes."""
+    folder = _cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+@functools.cache
+def jars() -> Path:
+    """Folder of RocketMQ's jars; Maven fetches them at the first use."""
+    with _cache_locked() as folder:
+        conf = folder / "home" / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        for name in ("broker", "namesrv", "tools"):
+            (conf / f"logback_{name}.xml").write_text(_LOGBACK, encoding="ascii")
+        if not (folder / "lib.complete").exists():
+            _run(["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
+                  f"-DoutputDirectory={folder / 'lib'}"])
+            (folder / "lib.complete").touch()
+    return folder / "lib"
+
+
+@functools.cache
+def driver_classes() -> Path:
+    """Folder of our compiled driver, named by the hash of its sources."""
+    sources = sorted((_HERE / "src").rglob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    lib = jars()
+    with _cache_locked() as folder:
+        classes = folder / f"classes-{digest}"
+        if not (classes / "complete").exists():
+            _run(["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{lib}/*", *map(str, sources)])
+            (classes / "complete").touch()
+    return classes
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}"

@@ -1,0 +1,239 @@
+"""An oracle for stores: a small reader of the 4.9 files written from the format alone, sharing no code with rmqha.
+
+All integers are big-endian. A commit log record: 4 total size, 4 magic, 4 body CRC (and 0x7FFFFFFF), 4 queue id,
+4 flag, 8 queue offset, 8 physical offset, 4 system flag, 8 born time, born host (4 or 16 + 4), 8 store time, store host
+(4 or 16 + 4), 4 reconsume times, 8 prepared offset, 4 + n body, 1 + n topic, 2 + n properties. The last record of a
+file is a blank one: 4 rest of the file, 4 magic. A consume queue unit: 8 physical offset, 4 size, 8 tags code.
+"""
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MESSAGE_MAGIC = 0xDAA320A7
+BLANK_MAGIC = 0xCBD43194
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_HEAD = struct.Struct(">IIIiiqqiq")  # up to the born timestamp
+_UNIT = struct.Struct(">qiq")
+_FILLER = (0, 0x7FFFFFFF, 0)  # what a queue that begins above index 0 is filled up with
+_TRANSACTION_MASK, _PREPARED, _ROLLBACK = 0xC, 0x4, 0xC
+_BORN_IPV6, _STORE_IPV6 = 0x10, 0x20
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One message as it lies in the log."""
+
+    offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    store_timestamp: int
+    body: bytes
+    properties: dict[str, str]
+    crc_ok: bool
+
+
+def segments(folder: Path) -> dict[int, Path]:
+    """Start offset -> file, in order; only names of 20 digits count."""
+    names = sorted(file.name for file in folder.glob("*") if len(file.name) == 20 and file.name.isdigit())
+    return {int(name): folder / name for name in names}
+
+
+def walk(folder: Path) -> Iterator[Record]:
+    """Every record from the first file to the real end of the log; AssertionError where a file is missing."""
+    expected = None
+    for start, file in segments(folder).items():
+        if expected is not None and start != expected:
+            raise AssertionError(f"{folder}: file {file.name} follows where {expected} was due")
+        data = file.read_bytes()
+        at = 0
+        while at + 8 <= len(data):
+            total, magic = struct.unpack_from(">II", data, at)
+            if magic == BLANK_MAGIC:
+                at = len(data)
+            elif magic != MESSAGE_MAGIC or at + total > len(data):
+                break
+            else:
+                yield _parse(data, at, start)
+                at += total
+        if at < len(data):
+            return
+        expected = start + len(data)
+
+
+def _parse(data: bytes, at: int, start: int) -> Record:
+    total, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = _HEAD.unpack_from(data, at)
+    pos = at + _HEAD.size + (20 if sys_flag & _BORN_IPV6 else 8)
+    (store_timestamp,) = struct.unpack_from(">q", data, pos)
+    pos += 8 + (20 if sys_flag & _STORE_IPV6 else 8) + 4 + 8
+    body, pos = _sized(data, pos, ">i")
+    topic, pos = _sized(data, pos, ">b")
+    properties, pos = _sized(data, pos, ">h")
+    if pos - at != total:
+        raise AssertionError(f"record at {start + at}: total size {total}, but its fields take {pos - at}")
+    crc_ok = (zlib.crc32(body) & 0x7FFFFFFF if body else 0) == crc
+    return Record(start + at, total, topic.decode(), queue_id, queue_offset, physical, sys_flag, store_timestamp, body,
+                  _properties(properties.decode()), crc_ok)
+
+
+def _sized(data: bytes, pos: int, length_format: str) -> tuple[bytes, int]:
+    (size,) = struct.unpack_from(length_format, data, pos)
+    pos += struct.calcsize(length_format)
+    return data[pos:pos + size], pos + size
+
+
+def _properties(text: str) -> dict[str, str]:
+    pairs = (entry.split("\x01", 1) for entry in text.split("\x02") if "\x01" in entry)
+    return dict(pairs)
+
+
+def log_end(folder: Path) -> int:
+    """The offset behind the last record (or behind the blank that closes a file); 0 for an empty log."""
+    files = segments(folder)
+    if not files:
+        return 0
+    for start, file in reversed(files.items()):
+        data = file.read_bytes()
+        at = _end_in_file(data)
+        if at or start == next(iter(files)):
+            return start + at
+    return 0
+
+
+def _end_in_file(data: bytes) -> int:
+    at = 0
+    while at + 8 <= len(data):
+        total, magic = struct.unpack_from(">II", data, at)
+        if magic == BLANK_MAGIC:
+            return len(data)
+        if magic != MESSAGE_MAGIC or total <= 0 or at + total > len(data):
+            return at
+        at += total
+    return at
+
+
+def compare_commit_logs(one: Path, other: Path) -> tuple[int, int]:
+    """Byte equality over the range that both logs hold; that range. AssertionError names the first differing offset."""
+    files, others = segments(one), segments(other)
+    assert files and others, f"no commit log in {one if not files else other}"
+    begin = max(min(files), min(others))
+    end = min(log_end(one), log_end(other))
+    for start, file in files.items():
+        size = file.stat().st_size
+        low, high = max(start, begin), min(start + size, end)
+        if low >= high:
+            continue
+        assert start in others, f"{other} has no file {file.name}"
+        assert others[start].stat().st_size == size, f"{file.name}: sizes differ"
+        mine, theirs = (f.read_bytes()[low - start:high - start] for f in (file, others[start]))
+        if mine != theirs:
+            at = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+            raise AssertionError(f"commit logs differ at offset {low + at}: {mine[at:at + 16].hex()} in {file}, "
+                                 f"{theirs[at:at + 16].hex()} in {others[start]}")
+    return begin, end
+
+
+def queues_on_disk(store: Path) -> dict[QueueKey, Path]:
+    """(topic, queue id) -> folder of its consume queue; queues without a written unit are left out."""
+    found = {}
+    for folder in sorted((store / "consumequeue").glob("*/*")):
+        if folder.name.isdigit() and any(True for _ in units(folder)):
+            found[folder.parent.name, int(folder.name)] = folder
+    return found
+
+
+def units(folder: Path) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """(index, (physical offset, size, tags code)) of each written unit of one queue; fillers are left out."""
+    for start, file in segments(folder).items():
+        data = file.read_bytes()
+        for at in range(0, len(data) - _UNIT.size + 1, _UNIT.size):
+            unit = _UNIT.unpack_from(data, at)
+            if unit[1] <= 0:
+                return
+            if unit != _FILLER:
+                yield (start + at) // _UNIT.size, unit
+
+
+def unit_count(store: Path) -> int:
+    """How many units all consume queues hold."""
+    return sum(1 for folder in queues_on_disk(store).values() for _ in units(folder))
+
+
+def compare_consume_queues(one: Path, other: Path) -> int:
+    """The consume queues of two stores, file by file: same queues, same names, same bytes. The number of units."""
+    queues, others = queues_on_disk(one), queues_on_disk(other)
+    assert list(queues) == list(others), f"queues differ: {set(queues) ^ set(others)}"
+    total = 0
+    for key, folder in queues.items():
+        files, theirs = segments(folder), segments(others[key])
+        for start in sorted(set(files) | set(theirs)):
+            a = files[start].read_bytes() if start in files else b""
+            b = theirs[start].read_bytes() if start in theirs else b""
+            if not a.strip(b"\0") and not b.strip(b"\0"):
+                continue  # made beforehand by one side, nothing in it yet
+            assert a == b, f"{key}: file {start:020d} differs: {_first_difference(start, a, b)}"
+        total += sum(1 for _ in units(folder))
+    return total
+
+
+def _first_difference(start: int, a: bytes, b: bytes) -> str:
+    if len(a) != len(b):
+        return f"sizes {len(a)} and {len(b)}"
+    at = next(i for i in range(0, len(a), _UNIT.size) if a[i:i + _UNIT.size] != b[i:i + _UNIT.size])
+    return f"index {(start + at) // _UNIT.size}: {_UNIT.unpack_from(a, at)} and {_UNIT.unpack_from(b, at)}"
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode(): over UTF-16 units, as a signed 32-bit number."""
+    data = text.encode("utf-16-be")
+    value = 0
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = value * 31 + unit & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def rebuild_consume_queues(commit_log: Path) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
+    """What the consume queues must hold, from the log alone: (topic, queue) -> index -> unit."""
+    queues: dict[QueueKey, dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    for record in walk(commit_log):
+        assert record.crc_ok, f"record at {record.offset}: the CRC of its body is wrong"
+        assert record.physical_offset == record.offset, f"record at {record.offset} says: at {record.physical_offset}"
+        if record.sys_flag & _TRANSACTION_MASK in (_PREPARED, _ROLLBACK):
+            continue
+        queue = queues[record.topic, record.queue_id]
+        assert record.queue_offset not in queue, f"{record.topic}/{record.queue_id}: index {record.queue_offset} twice"
+        queue[record.queue_offset] = (record.offset, record.size, _tags_code(record))
+    return dict(queues)
+
+
+def _tags_code(record: Record) -> int | None:
+    """None where it is a delivery time (delayed messages), which the log alone does not tell."""
+    if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
+        return None
+    tags = record.properties.get("TAGS", "")
+    return java_string_hash(tags) if tags else 0
+
+
+def check_consume_queues(store: Path, commit_log: Path | None = None) -> int:
+    """Hold the consume queues on disk against a rebuild from the log: all units, no gap, none more. Their number."""
+    rebuilt = rebuild_consume_queues(commit_log or store / "commitlog")
+    on_disk = queues_on_disk(store)
+    assert set(on_disk) == set(rebuilt), f"queues in one only: {set(on_disk) ^ set(rebuilt)}"
+    for key, folder in on_disk.items():
+        found, expected = dict(units(folder)), rebuilt[key]
+        assert sorted(found) == list(range(min(found), max(found) + 1)), f"{key}: a gap"
+        assert sorted(found) == sorted(expected), (
+            f"{key}: indices {min(found)}..{max(found)} on disk, {min(expected)}..{max(expected)} in the log")
+        for index, unit in expected.items():
+            on = found[index]
+            same = on[:2] == unit[:2] and unit[2] in (None, on[2])
+            assert same, f"{key} index {index}: {on} on disk, {unit} from the log"
+    return sum(map(len, rebuilt.values()))
