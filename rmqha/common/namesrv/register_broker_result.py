@@ -1,0 +1,16 @@
+"""What a name server answered to a registration."""
+from dataclasses import dataclass
+
+from rmqha.common.protocol.body.kv_table import KVTable
+
+
+@dataclass(slots=True)
+class RegisterBrokerResult:
+    """A slave's master, and the order topics.
+
+    Java: org.apache.rocketmq.common.namesrv.RegisterBrokerResult (4.9.8)
+    """
+
+    haServerAddr: str | None = None
+    masterAddr: str | None = None
+    kvTable: KVTable | None = None
