@@ -1,0 +1,57 @@
+"""What can go wrong between two peers."""
+
+
+class RemotingException(Exception):
+    """Base of the transport's errors.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingException (4.9.8)
+    """
+
+
+class RemotingCommandException(RemotingException):
+    """A command, or its custom header, does not decode.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingCommandException (4.9.8)
+    """
+
+
+class RemotingConnectException(RemotingException):
+    """No connection to an address.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingConnectException (4.9.8)
+    """
+
+    def __init__(self, addr: str) -> None:
+        super().__init__(f"connect to {addr} failed")
+        self.addr = addr
+
+
+class RemotingSendRequestException(RemotingException):
+    """The request was not (or not wholly) written.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingSendRequestException (4.9.8)
+    """
+
+    def __init__(self, addr: str) -> None:
+        super().__init__(f"send request to <{addr}> failed")
+        self.addr = addr
+
+
+class RemotingTimeoutException(RemotingException):
+    """No answer in time. With `timeout_ms` the first argument is the peer's address, else a text.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingTimeoutException (4.9.8)
+    """
+
+    def __init__(self, addr_or_text: str, timeout_ms: float | None = None) -> None:
+        if timeout_ms is None:
+            super().__init__(addr_or_text)
+        else:
+            super().__init__(f"wait response on the channel <{addr_or_text}> timeout, {timeout_ms:.0f}(ms)")
+
+
+class RemotingTooMuchRequestException(RemotingException):
+    """Too many calls under way.
+
+    Java: org.apache.rocketmq.remoting.exception.RemotingTooMuchRequestException (4.9.8)
+    """

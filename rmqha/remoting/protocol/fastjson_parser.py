@@ -1,0 +1,177 @@
+"""The slow way through a JSON text: fastjson's dialect, one token at a time, without recursion.
+
+Only texts that the standard library refuses come here: those with unquoted or object keys, and broken ones.
+"""
+import re
+
+MAX_DEPTH = 512
+
+_TOKEN = re.compile(
+    r"""[ \t\r\n\f\b]*(?:
+        ([{}\[\],:])                                       # 1 structure
+      | "([^"\\]*(?:\\.[^"\\]*)*)"                         # 2 text
+      | '([^'\\]*(?:\\.[^'\\]*)*)'                         # 3 text in single quotes
+      | ([+-]?\d+)(?![\d.eE\w])                            # 4 integer
+      | ([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?![\w.])     # 5 number
+      | ([A-Za-z_$][\w$]*)                                 # 6 name
+      | (\Z)                                               # 7 end
+    )""", re.VERBOSE | re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'": "'", "\\": "\\", "/": "/", "v": "\v",
+            **{str(digit): chr(digit) for digit in range(8)}}
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_STRUCTURE, _NAME, _END = 1, 6, 7
+# What may come next.
+_VALUE, _AFTER_VALUE, _KEY, _COLON = range(4)
+
+
+class FastjsonError(ValueError):
+    """A text that is no JSON, or not of the wanted shape. `position` counts characters.
+
+    Java: com.alibaba.fastjson.JSONException
+    """
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(f"{message}, pos {position}")
+        self.position = position
+
+
+class FrozenObject(dict):
+    """An object that is a key of another one. Hashable, so not to be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def parse(text: str) -> object:
+    """The value of a text in fastjson's dialect; FastjsonError with the position of what is wrong."""
+    return _Parser(text).run()
+
+
+class _Parser:
+    """A stack of open containers, a pending key for each, and what may come next."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+        self.containers: list[dict | list] = []
+        self.keys: list[object] = []  # the key a value is awaited for, per container
+        self.as_key: list[bool] = []  # the container itself is a key of the one around it
+        self.expected = _VALUE
+        self.result: object = None
+
+    def run(self) -> object:
+        """Consume all tokens."""
+        while True:
+            match = _TOKEN.match(self.text, self.position)
+            if match is None:
+                raise FastjsonError("syntax error", self.position)
+            kind = match.lastindex
+            if kind == _END:
+                if self.containers or self.expected == _VALUE:
+                    raise FastjsonError("unclosed text", len(self.text))
+                return self.result
+            self.take(kind, match.group(kind))
+            self.position = match.end()
+
+    def take(self, kind: int, token: str) -> None:
+        """One token, of any kind but the end."""
+        if self.expected == _COLON:
+            self.require(kind == _STRUCTURE and token == ":", "expect :")
+            self.expected = _VALUE
+        elif self.expected == _AFTER_VALUE:
+            self.take_after_value(kind, token)
+        elif kind == _STRUCTURE:
+            self.take_structure(token)
+        elif self.expected == _KEY:
+            self.set_key(token if kind == _NAME else self.scalar(kind, token))
+        else:
+            self.place(self.scalar(kind, token))
+
+    def take_structure(self, token: str) -> None:
+        """A bracket where a value or a key may stand."""
+        if token == "{" or token == "[":
+            self.require(len(self.containers) < MAX_DEPTH, f"more than {MAX_DEPTH} levels")
+            self.as_key.append(self.expected == _KEY)
+            self.containers.append({} if token == "{" else [])
+            self.keys.append(None)
+            self.expected = _KEY if token == "{" else _VALUE
+        elif token == "}" and self.expected == _KEY:
+            self.close()
+        elif token == "]" and self.containers and isinstance(self.containers[-1], list):
+            self.close()
+        else:
+            self.require(False, f"unexpected {token}")
+
+    def take_after_value(self, kind: int, token: str) -> None:
+        """A comma, or the end of the container."""
+        self.require(bool(self.containers) and kind == _STRUCTURE, "not close json text")
+        inside = self.containers[-1]
+        if token == ",":
+            self.expected = _KEY if isinstance(inside, dict) else _VALUE
+        else:
+            self.require(token == ("}" if isinstance(inside, dict) else "]"), f"unexpected {token}")
+            self.close()
+
+    def close(self) -> None:
+        """The innermost container is complete: it is a value, or a key."""
+        value = self.containers.pop()
+        self.keys.pop()
+        if self.as_key.pop():
+            self.set_key(_frozen(value))
+        else:
+            self.place(value)
+
+    def place(self, value: object) -> None:
+        """A complete value goes into the container around it."""
+        self.expected = _AFTER_VALUE
+        if not self.containers:
+            self.result = value
+        elif isinstance(self.containers[-1], dict):
+            self.containers[-1][self.keys[-1]] = value
+        else:
+            self.containers[-1].append(value)
+
+    def set_key(self, key: object) -> None:
+        """A complete key waits for its value."""
+        self.keys[-1] = key
+        self.expected = _COLON
+
+    def scalar(self, kind: int, token: str) -> object:
+        """The value of a text, a number or a constant."""
+        if kind in (2, 3):
+            return _ESCAPE.sub(self.unescape, token) if "\\" in token else token
+        if kind == 4:
+            return self.integer(token)
+        if kind == 5:
+            return float(token)
+        self.require(token in _CONSTANTS, f"{token} is no value")
+        return _CONSTANTS[token]
+
+    def integer(self, token: str) -> int:
+        """An int; Python takes 4300 digits."""
+        try:
+            return int(token)
+        except ValueError as error:
+            raise FastjsonError(str(error), self.position) from None
+
+    def unescape(self, match: re.Match[str]) -> str:
+        """The character of one escape."""
+        code = match[1] or match[2]
+        if code:
+            return chr(int(code, 16))
+        self.require(match[3] in _ESCAPES, f"unclosed string : {match[3]}")
+        return _ESCAPES[match[3]]
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise FastjsonError at the current token unless `condition`."""
+        if not condition:
+            raise FastjsonError(f"syntax error, {message}", self.position)
+
+
+def _frozen(value: object) -> object:
+    if isinstance(value, dict):
+        return FrozenObject((key, _frozen(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return value

@@ -1,0 +1,331 @@
+"""One request or response, and its bytes.
+
+A frame: `length` int32 of what follows | header mark int32: serialize type in the top byte, header length in the other
+three | header | body.
+
+A decoded command owns its memory (the body is copied out of the read buffer once), so it may be kept and handed to
+other threads.
+"""
+import itertools
+import json
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rmqha.common.java_compat import int32
+from rmqha.common.mq_version import CURRENT_VERSION
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import fastjson, remoting_sys_response_code
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.fastjson_writer import quote
+from rmqha.remoting.protocol.header_codec import ordered, plan_of
+from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.rocketmq_serializable import rocketmq_protocol_decode, rocketmq_protocol_encode
+from rmqha.remoting.protocol.serialize_type import SerializeType
+
+try:
+    import orjson
+except ImportError:
+    orjson = None
+
+HeaderT = TypeVar("HeaderT", bound=CommandCustomHeader)
+Buffer = bytes | bytearray | memoryview
+
+SERIALIZE_TYPE_ENV = "ROCKETMQ_SERIALIZE_TYPE"
+RPC_TYPE_RESPONSE = 1 << 0
+RPC_ONEWAY = 1 << 1
+# Differs: 4.9 takes headers of up to 16 MiB; parsing one would hold the reading thread for seconds.
+MAX_HEADER_LENGTH = 1 << 20
+MAX_DIALECT_LENGTH = 1 << 16  # a longer header must be standard JSON
+
+_FRAME_START = struct.Struct(">ii")
+_MARK = struct.Struct(">I")
+_LANGUAGES: dict[object, LanguageCode] = {**{code.name: code for code in LanguageCode},
+                                          **{int(code): code for code in LanguageCode}}
+_scan_json = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant).scan_once
+_request_id = itertools.count()  # process-wide, as in Java: an opaque is unique among all clients here
+
+
+def _configured_serialize_type() -> SerializeType:
+    name = os.environ.get(SERIALIZE_TYPE_ENV, "").strip()
+    if name and name not in SerializeType.__members__:
+        raise RuntimeError(f"parser specified protocol error. protocol={name}")
+    return SerializeType[name] if name else SerializeType.JSON
+
+
+SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER = _configured_serialize_type()
+
+
+def create_new_request_id() -> int:
+    """The next opaque of this process, an int32.
+
+    Java: org.apache.rocketmq.remoting.protocol.RemotingCommand#createNewRequestId (4.9.8)
+    """
+    return int32(next(_request_id))
+
+
+class RemotingCommand:
+    """A request or a response; attributes are the wire's fields.
+
+    `ext_fields` are the custom header's texts as received; `custom_header` is what is to be sent. `language` is None
+    for a language that is not known.
+
+    Java: org.apache.rocketmq.remoting.protocol.RemotingCommand (4.9.8)
+    """
+
+    __slots__ = ("code", "language", "version", "opaque", "flag", "remark", "ext_fields", "custom_header", "body",
+                 "serialize_type", "file_region", "release_region")
+
+    def __init__(self, code: int = 0, flag: int = 0, remark: str | None = None, opaque: int = 0,
+                 custom_header: CommandCustomHeader | None = None) -> None:
+        self.code = code
+        self.language: LanguageCode | None = LanguageCode.JAVA
+        self.version = CURRENT_VERSION
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.ext_fields: dict[str, str] | None = None
+        self.custom_header = custom_header
+        self.body: Buffer | None = None
+        self.serialize_type = SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
+        self.file_region: Sequence[Buffer] | None = None  # sent instead of `body`, without a copy
+        self.release_region: Callable[[], None] | None = None
+
+    @staticmethod
+    def create_request_command(code: int, custom_header: CommandCustomHeader | None = None) -> "RemotingCommand":
+        """A request with an opaque of its own."""
+        return RemotingCommand(code, opaque=create_new_request_id(), custom_header=custom_header)
+
+    @staticmethod
+    def create_response_command(code: int = remoting_sys_response_code.SYSTEM_ERROR,
+                                remark: str | None = "not set any response code",
+                                custom_header: CommandCustomHeader | type[CommandCustomHeader] | None = None,
+                                ) -> "RemotingCommand":
+        """A response; its opaque is set to the request's when it is sent. A header class makes an empty header."""
+        if isinstance(custom_header, type):
+            custom_header = custom_header()
+        return RemotingCommand(code, RPC_TYPE_RESPONSE, remark, custom_header=custom_header)
+
+    @staticmethod
+    def decode(frame: Buffer) -> "RemotingCommand":
+        """The command in a frame without its length field.
+
+        Raises RemotingCommandException when lengths lie, the serialize type is unknown or the header does not parse.
+        """
+        length = len(frame)
+        if length < 4:
+            raise RemotingCommandException(f"decode error, frame of {length} bytes")
+        (mark,) = _MARK.unpack_from(frame)
+        end = 4 + (mark & 0xFFFFFF)
+        if end > length or end > MAX_HEADER_LENGTH + 4:
+            raise RemotingCommandException(f"decode error, bad header length: {end - 4}")
+        kind = mark >> 24
+        if kind == SerializeType.JSON:
+            command = _decode_json(frame[4:end])
+        elif kind == SerializeType.ROCKETMQ:
+            command = _decode_rocketmq(bytes(frame[4:end]))
+        else:
+            raise RemotingCommandException(f"decode error, unknown serialize type: {kind}")
+        if end < length:
+            command.body = bytes(frame[end:])
+        return command
+
+    @property
+    def is_response_type(self) -> bool:
+        """True for a response."""
+        return self.flag & RPC_TYPE_RESPONSE != 0
+
+    @property
+    def is_oneway_rpc(self) -> bool:
+        """True for a request that wants no response."""
+        return self.flag & RPC_ONEWAY != 0
+
+    def mark_response_type(self) -> None:
+        """Make it a response."""
+        self.flag |= RPC_TYPE_RESPONSE
+
+    def mark_oneway_rpc(self) -> None:
+        """Make it a request without a response."""
+        self.flag |= RPC_ONEWAY
+
+    def add_ext_field(self, key: str, value: str) -> None:
+        """Add a field beside the custom header's."""
+        if self.ext_fields is None:
+            self.ext_fields = {}
+        self.ext_fields[key] = value
+
+    def decode_command_custom_header(self, cls: type[HeaderT]) -> HeaderT:
+        """The custom header that was received; RemotingCommandException when a needed field is missing or wrong."""
+        return plan_of(cls).decode(self.ext_fields or {})  # type: ignore[return-value]
+
+    def make_custom_header_to_net(self) -> None:
+        """Put the custom header's fields into `ext_fields`, as hooks that sign them want."""
+        if self.custom_header is not None:
+            texts = plan_of(type(self.custom_header)).texts(self.custom_header)
+            self.ext_fields = {**self.ext_fields, **texts} if self.ext_fields else texts
+
+    def set_file_region(self, buffers: Sequence[Buffer], release: Callable[[], None] | None = None) -> None:
+        """Send `buffers` as the body without copying them. `release` is called once, when they are sent or dropped."""
+        self.file_region = buffers
+        self.release_region = release
+
+    def encode(self) -> bytes:
+        """The whole frame, with its length field; a file region is copied into it."""
+        body = b"".join(self.file_region) if self.file_region is not None else self.body
+        return self.encode_header(len(body)) + body if body else self.encode_header(0)
+
+    def encode_header(self, body_length: int | None = None) -> bytes:
+        """The frame up to its body, whose length in bytes is that of `body` or the file region unless given."""
+        if body_length is None:
+            body_length = self.body_length
+        if self.serialize_type == SerializeType.JSON:
+            header = _utf8(self._header_json())
+        else:
+            header = self._header_rocketmq()
+        if len(header) > 0xFFFFFF:
+            raise RemotingCommandException(f"header of {len(header)} bytes")
+        mark = int(self.serialize_type) << 24 | len(header)
+        return _FRAME_START.pack(4 + len(header) + body_length, mark) + header
+
+    @property
+    def body_length(self) -> int:
+        """Bytes of the body or the file region."""
+        if self.file_region is not None:
+            return sum(map(len, self.file_region))
+        return len(self.body) if self.body is not None else 0
+
+    def _header_json(self) -> str:
+        """The fields in alphabetical order, as fastjson writes them."""
+        header, ext = self.custom_header, self.ext_fields
+        if header is None:
+            inside = ext and _json_pairs(ordered(ext))
+        elif ext:
+            inside = _json_pairs(ordered({**ext, **plan_of(type(header)).texts(header)}))
+        else:
+            inside = plan_of(type(header)).json(header)
+        ext_part = f'"extFields":{{{inside or ""}}},' if header is not None or ext is not None else ""
+        remark = "" if self.remark is None else f'"remark":{quote(self.remark)},'
+        language = "" if self.language is None else f'"language":"{self.language.name}",'
+        return (f'{{"code":{self.code},{ext_part}"flag":{self.flag},{language}"opaque":{self.opaque},{remark}'
+                f'"serializeTypeCurrentRPC":"JSON","version":{self.version}}}')
+
+    def _header_rocketmq(self) -> bytes:
+        header, ext = self.custom_header, self.ext_fields or {}
+        language = LanguageCode.OTHER if self.language is None else self.language
+        pairs: list[tuple[str, str]] = []
+        if header is not None:
+            plan = plan_of(type(header))
+            texts = plan.texts(header)
+            if plan.fast_names is None:
+                ext = {**ext, **texts}
+            else:
+                pairs = [(name, texts[name]) for name in plan.fast_names if name in texts]
+        return rocketmq_protocol_encode(self.code, language, self.version, self.opaque, self.flag, self.remark,
+                                        pairs + ordered(ext))
+
+    def __repr__(self) -> str:
+        language = self.language and self.language.name
+        return (f"RemotingCommand [code={self.code}, language={language}, version={self.version}, "
+                f"opaque={self.opaque}, flag(B)={self.flag:b}, remark={self.remark}, extFields={self.ext_fields}, "
+                f"serializeTypeCurrentRPC={self.serialize_type.name}]")
+
+
+def _json_pairs(pairs: list[tuple[str, str]]) -> str:
+    return ",".join([f"{quote(name)}:{quote(value)}" for name, value in pairs if value is not None])
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which Java writes as `?`
+        return text.encode("utf-8", "replace")
+
+
+def _decode_json(header: Buffer) -> RemotingCommand:
+    try:
+        fields = _loads_header(header)
+        if type(fields) is not dict:
+            raise RemotingCommandException("decode error, header is no JSON object")
+        get = fields.get
+        command = RemotingCommand.__new__(RemotingCommand)
+        command.code = _int_field(get("code"))
+        command.flag = _int_field(get("flag"))
+        command.opaque = _int_field(get("opaque"))
+        command.version = _int_field(get("version"))
+        remark = get("remark")
+        command.remark = remark if remark is None or type(remark) is str else fastjson.dumps(remark)
+        command.ext_fields = _ext_fields(get("extFields"))
+        language = get("language", "JAVA")
+        command.language = _LANGUAGES.get(language) if isinstance(language, (str, int)) else None
+    except FastjsonError as error:
+        raise RemotingCommandException(f"decode error, {error}") from None
+    command.serialize_type = SerializeType.JSON
+    command.custom_header = command.body = command.file_region = command.release_region = None
+    return command
+
+
+def _loads_header(header: Buffer) -> object:
+    """The header's fields. The fast ways refuse what is not plain JSON; the dialect is then tried on short headers."""
+    if orjson is not None:
+        try:
+            return orjson.loads(header)
+        except orjson.JSONDecodeError as error:
+            refused: Exception = error
+    text = str(header, "utf-8", "replace")
+    try:
+        value, end = _scan_json(text, 0)
+        if end == len(text):
+            return value
+        refused = FastjsonError("not close json text", end)
+    except (StopIteration, ValueError, RecursionError) as error:
+        refused = error
+    if len(text) > MAX_DIALECT_LENGTH:
+        raise RemotingCommandException(f"decode error, header is no JSON: {refused}")
+    return fastjson.loads(text)
+
+
+def _int_field(value: object) -> int:
+    """An int32; absent, null and empty are 0, and numbers in quotes are numbers, as for fastjson."""
+    if type(value) is not int:
+        if value is None or value == "":
+            return 0
+        if not isinstance(value, (str, float, bool)):
+            raise FastjsonError(f"parseInt error, {type(value).__name__}")
+        try:
+            value = int(value)
+        except (ValueError, OverflowError):
+            raise FastjsonError(f"parseInt error, {value!r:.40}") from None
+    if -0x8000_0000 <= value <= 0x7FFF_FFFF:
+        return value
+    raise FastjsonError("parseInt error, out of range")
+
+
+def _ext_fields(value: object) -> dict[str, str] | None:
+    """Texts by name. Other scalars become their text, null is left out."""
+    if type(value) is dict:
+        for item in value.values():
+            if type(item) is not str:
+                return _texts(value)
+        return value
+    if value is None:
+        return None
+    raise FastjsonError(f"syntax error, expect {{, actual {type(value).__name__}, fieldName extFields")
+
+
+def _texts(value: dict) -> dict[str, str]:
+    if not all(isinstance(name, str) for name in value):
+        raise FastjsonError("illegal identifier in extFields")
+    return {name: item if isinstance(item, str) else fastjson.dumps(item) for name, item in value.items()
+            if item is not None}
+
+
+def _decode_rocketmq(header: bytes) -> RemotingCommand:
+    fixed, remark, ext_fields = rocketmq_protocol_decode(header)
+    command = RemotingCommand(fixed[0], fixed[4], remark, fixed[3])
+    command.language = _LANGUAGES.get(fixed[1])
+    command.version = fixed[2]
+    command.ext_fields = ext_fields
+    command.serialize_type = SerializeType.ROCKETMQ
+    return command
