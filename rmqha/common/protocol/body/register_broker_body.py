@@ -1,0 +1,133 @@
+"""What a broker registers: its topics and filter servers.
+
+The plain form is the JSON of RegisterBrokerBody (of remoting's serializer). The compressed form is a zlib stream of
+
+    4 bytes length, the DataVersion as JSON
+    4 bytes number of topics; for each 4 bytes length, `name read write perm filterType`
+    4 bytes length, the filter servers as a JSON array
+
+Topics of the compressed form lose topicSysFlag and order.
+"""
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.topic_config import TopicConfig
+
+BEST_COMPRESSION = 9
+# Differs: Java inflates whatever comes; a body that inflates beyond this is refused, and so are lengths beyond its end.
+MAX_INFLATED_SIZE = 128 * 1024 * 1024
+
+_LENGTH = struct.Struct(">i")
+
+
+class RegisterBrokerBodyError(ValueError):
+    """Bytes that are no compressed RegisterBrokerBody."""
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody:
+    """Topics and filter servers of one broker (body of REGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.body.RegisterBrokerBody (4.9.8)
+    """
+
+    topicConfigSerializeWrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    filterServerList: list[str] = field(default_factory=list)
+
+    def encode_compressed(self) -> bytes:
+        """The compressed form."""
+        version = self.topicConfigSerializeWrapper.dataVersion
+        topics = list(self.topicConfigSerializeWrapper.topicConfigTable.values())
+        parts = [_block(f'{{"counter":{version.counter},"timestamp":{version.timestamp}}}'), _LENGTH.pack(len(topics))]
+        parts += [_block(topic.encode()) for topic in topics]
+        parts.append(_block(json.dumps(self.filterServerList, ensure_ascii=False, separators=(",", ":"))))
+        return zlib.compress(b"".join(parts), BEST_COMPRESSION)
+
+    @staticmethod
+    def decode_compressed(data: bytes | memoryview) -> "RegisterBrokerBody":
+        """The body of a compressed form; RegisterBrokerBodyError for anything else."""
+        reader = _Reader(_inflate(data))
+        body = RegisterBrokerBody()
+        wrapper = body.topicConfigSerializeWrapper
+        wrapper.dataVersion = _data_version(reader.json())
+        for _ in range(reader.count()):
+            topic = _topic(reader.text())
+            wrapper.topicConfigTable[topic.topicName] = topic
+        filter_servers = reader.json()
+        if not isinstance(filter_servers, list) or not all(isinstance(server, str) for server in filter_servers):
+            raise RegisterBrokerBodyError("the filter servers are no list of texts")
+        body.filterServerList = filter_servers
+        return body
+
+
+def _block(text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return _LENGTH.pack(len(data)) + data
+
+
+def _inflate(data: bytes | memoryview) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(data, MAX_INFLATED_SIZE)
+    except zlib.error as error:
+        raise RegisterBrokerBodyError(f"no zlib stream: {error}") from error
+    if len(plain) >= MAX_INFLATED_SIZE:
+        raise RegisterBrokerBodyError(f"the body inflates to {MAX_INFLATED_SIZE} bytes and more")
+    return plain
+
+
+def _data_version(fields: Any) -> DataVersion:
+    if not isinstance(fields, dict):
+        raise RegisterBrokerBodyError("the data version is no object")
+    timestamp, counter = fields.get("timestamp", 0), fields.get("counter", 0)
+    if type(timestamp) is not int or type(counter) is not int:
+        raise RegisterBrokerBodyError("the data version's fields are no numbers")
+    return DataVersion(timestamp, counter)
+
+
+def _topic(text: str) -> TopicConfig:
+    topic = TopicConfig()
+    try:
+        decoded = topic.decode(text)
+    except ValueError as error:
+        raise RegisterBrokerBodyError(f"topic {text!r}: {error}") from error
+    if not decoded:
+        raise RegisterBrokerBodyError(f"topic {text!r} has not five parts")
+    return topic
+
+
+class _Reader:
+    """Blocks of the inflated form, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self) -> int:
+        """A number that may not be negative nor more than the bytes that are left."""
+        end = self._position + _LENGTH.size
+        if end > len(self._data):
+            raise RegisterBrokerBodyError("End of compressed data has reached")
+        value = _LENGTH.unpack_from(self._data, self._position)[0]
+        if not 0 <= value <= len(self._data) - end:
+            raise RegisterBrokerBodyError(f"a length of {value} where {len(self._data) - end} bytes are left")
+        self._position = end
+        return value
+
+    def text(self) -> str:
+        """A block of UTF-8."""
+        length = self.count()
+        start, self._position = self._position, self._position + length
+        return str(self._data[start:self._position], "utf-8", "replace")
+
+    def json(self) -> Any:
+        """A block of JSON."""
+        try:
+            return json.loads(self.text())
+        except (ValueError, RecursionError) as error:
+            raise RegisterBrokerBodyError(f"no JSON: {error}") from error

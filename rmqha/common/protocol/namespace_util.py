@@ -1,0 +1,80 @@
+"""Namespaces of clients: `namespace%topic`, behind the prefixes of retry and dead-letter topics.
+
+System topics and groups have no namespace.
+
+Java: org.apache.rocketmq.common.protocol.NamespaceUtil (4.9.8)
+"""
+from rmqha.common import mix_all
+from rmqha.common.topic import topic_validator
+
+NAMESPACE_SEPARATOR = "%"
+STRING_BLANK = ""
+
+
+def without_namespace(resource_with_namespace: str | None, namespace: str | None = None) -> str | None:
+    """The topic or group without its namespace; given a `namespace`, only without that one."""
+    resource = resource_with_namespace
+    if not resource or (namespace is None and _is_system_resource(resource)):
+        return resource
+    if namespace is not None:
+        if not namespace or not _split_prefix(resource)[1].startswith(namespace + NAMESPACE_SEPARATOR):
+            return resource
+        return without_namespace(resource)
+    prefix, bare = _split_prefix(resource)
+    index = bare.find(NAMESPACE_SEPARATOR)
+    return prefix + bare[index + 1:] if index > 0 else resource
+
+
+def wrap_namespace(namespace: str | None, resource_without_namespace: str | None) -> str | None:
+    """The topic or group in the namespace, if it is not in it yet."""
+    resource = resource_without_namespace
+    if not namespace or not resource:
+        return resource
+    if _is_system_resource(resource) or is_already_with_namespace(resource, namespace):
+        return resource
+    prefix, bare = _split_prefix(resource)
+    return f"{prefix}{namespace}{NAMESPACE_SEPARATOR}{bare}"
+
+
+def is_already_with_namespace(resource: str | None, namespace: str | None) -> bool:
+    """Whether the topic or group is in the namespace."""
+    if not namespace or not resource or _is_system_resource(resource):
+        return False
+    return _split_prefix(resource)[1].startswith(namespace + NAMESPACE_SEPARATOR)
+
+
+def wrap_namespace_and_retry(namespace: str | None, consumer_group: str | None) -> str | None:
+    """The retry topic of a group in the namespace; None without a group."""
+    if not consumer_group:
+        return None
+    return mix_all.RETRY_GROUP_TOPIC_PREFIX + wrap_namespace(namespace, consumer_group)
+
+
+def get_namespace_from_resource(resource: str | None) -> str:
+    """The namespace of a topic or group, or the empty text."""
+    if not resource or _is_system_resource(resource):
+        return STRING_BLANK
+    bare = _split_prefix(resource)[1]
+    index = bare.find(NAMESPACE_SEPARATOR)
+    return bare[:index] if index > 0 else STRING_BLANK
+
+
+def _split_prefix(resource: str) -> tuple[str, str]:
+    for prefix in (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX):
+        if resource.startswith(prefix):
+            return prefix, resource[len(prefix):]
+    return "", resource
+
+
+def _is_system_resource(resource: str) -> bool:
+    return topic_validator.is_system_topic(resource) or mix_all.is_sys_consumer_group(resource)
+
+
+def is_retry_topic(resource: str | None) -> bool:
+    """Whether the topic is a group's retry topic."""
+    return bool(resource) and resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+
+
+def is_dlq_topic(resource: str | None) -> bool:
+    """Whether the topic is a group's dead-letter topic."""
+    return bool(resource) and resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX)
