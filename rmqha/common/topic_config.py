@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 from rmqha.common.constant import perm_name
+from rmqha.common.message.message import parse_int
 from rmqha.common.topic_filter_type import TopicFilterType
 
 SEPARATOR = " "
@@ -32,7 +33,7 @@ class TopicConfig:
         parts = text.split(SEPARATOR)
         if len(parts) != 5:
             return False
-        read, write, perm = int(parts[1]), int(parts[2]), int(parts[3])
+        read, write, perm = parse_int(parts[1]), parse_int(parts[2]), parse_int(parts[3])
         if parts[4] not in TopicFilterType.__members__:
             raise ValueError(f"topicFilterType = [{parts[4]}] value invalid")
         self.topicName, self.readQueueNums, self.writeQueueNums, self.perm = parts[0], read, write, perm

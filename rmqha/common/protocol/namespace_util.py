@@ -11,15 +11,12 @@ NAMESPACE_SEPARATOR = "%"
 STRING_BLANK = ""
 
 
-def without_namespace(resource_with_namespace: str | None, namespace: str | None = None) -> str | None:
-    """The topic or group without its namespace; given a `namespace`, only without that one."""
-    resource = resource_with_namespace
-    if not resource or (namespace is None and _is_system_resource(resource)):
+def without_namespace(resource: str | None, *namespace: str | None) -> str | None:
+    """The topic or group without its namespace; given a `namespace` (one at most), only without that one."""
+    if not resource or _is_system_resource(resource):
         return resource
-    if namespace is not None:
-        if not namespace or not _split_prefix(resource)[1].startswith(namespace + NAMESPACE_SEPARATOR):
-            return resource
-        return without_namespace(resource)
+    if namespace and not is_already_with_namespace(resource, namespace[0]):
+        return resource
     prefix, bare = _split_prefix(resource)
     index = bare.find(NAMESPACE_SEPARATOR)
     return prefix + bare[index + 1:] if index > 0 else resource

@@ -94,9 +94,9 @@ class ConsumerRunningInfo:
         lines = [f"\n\n#Consumer RT&TPS#\n{'#Topic':<64}  {'#Pull RT':>14} {'#Pull TPS':>14} {'#Consume RT':>14} "
                  f"{'#ConsumeOK TPS':>14} {'#ConsumeFailed TPS':>18} {'#ConsumeFailedMsgsInHour':>25}\n"]
         for topic in sorted(self.statusTable):
-            status = self.statusTable[topic]
-            lines.append(f"{topic:<32}  {status.pullRT:14.2f} {status.pullTPS:14.2f} {status.consumeRT:14.2f} "
-                         f"{status.consumeOKTPS:14.2f} {status.consumeFailedTPS:18.2f} {status.consumeFailedMsgs:25d}\n")
+            s = self.statusTable[topic]
+            lines.append(f"{topic:<32}  {s.pullRT:14.2f} {s.pullTPS:14.2f} {s.consumeRT:14.2f} {s.consumeOKTPS:14.2f} "
+                         f"{s.consumeFailedTPS:18.2f} {s.consumeFailedMsgs:25d}\n")
         return lines
 
 
