@@ -2,7 +2,7 @@
 import difflib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rmqha.common import java_properties
@@ -25,17 +25,21 @@ class ConfigError(Exception):
         self.line = line
 
 
-def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str] = ()) -> JavaProperties:
+Warn = Callable[[str], None]
+
+
+def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str] = (), warn: Warn = log.warning,
+                     ) -> JavaProperties:
     """Read `file` and set its keys on each of the `configs`.
 
-    Returns all properties, the unknown ones included. Keys that neither a config object nor `other_keys` know are
-    logged as warnings with the nearest known name. Raises ConfigError for a missing or malformed file and for
+    Returns all properties, the unknown ones included. `warn` gets a text, with the nearest known name, for each key
+    that neither a config object nor `other_keys` know. Raises ConfigError for a missing or malformed file and for
     values that do not fit (where Java silently keeps the default).
     """
     properties = read_config_file(file)
     targets = list(configs)
-    _resolve_aliases(file, properties, targets)
-    _warn_unknown(file, properties, targets, other_keys)
+    _resolve_aliases(file, properties, targets, warn)
+    _warn_unknown(file, properties, targets, other_keys, warn)
     for target in targets:
         # Differs: Java drops a bad value and goes on with the default
         properties2object(properties, target, lambda key, value, problem: _refuse(file, properties, key, problem))
@@ -64,25 +68,27 @@ def _refuse(file: str, properties: JavaProperties, key: str, problem: str) -> No
     raise ConfigError(problem, file, key, properties.lines.get(key))
 
 
-def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any]) -> None:
+def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any], warn: Warn) -> None:
     for target in targets:
         for old, new in getattr(target, "key_aliases", {}).items():
             if old not in properties:
                 continue
             line = properties.lines[old]
             if new in properties:
-                log.warning("%s:%d: %s is the old name of %s, which is set too and wins", file, line, old, new)
+                warn(f"{file}:{line}: {old} is the old name of {new}, which is set too and wins")
                 continue
-            log.warning("%s:%d: %s is the old name of %s; please rename it", file, line, old, new)
+            warn(f"{file}:{line}: {old} is the old name of {new}; please rename it")
             properties[new] = properties.pop(old)
             properties.lines[new] = line
 
 
-def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], other_keys: Iterable[str]) -> None:
+def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], other_keys: Iterable[str],
+                  warn: Warn) -> None:
     known = {*other_keys}
     for target in targets:
         known.update(config_keys(type(target)), getattr(target, "key_aliases", {}))
     for key, line in properties.lines.items():
         if key in properties and key not in known:
             near = nearest_key(key, known)
-            log.warning("%s:%d: unknown key %s%s", file, line, key, f", did you mean {near}?" if near else "")
+            hint = f", did you mean {near}?" if near else ""
+            warn(f"{file}:{line}: unknown key {key}{hint}")
