@@ -1,0 +1,107 @@
+"""A small persistent key-value store, one file."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all
+from rmqha.common.config_file import ConfigError
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.namesrv.kvconfig.kv_config_serialize_wrapper import KVConfigSerializeWrapper
+from rmqha.remoting.protocol import remoting_serializable
+
+if TYPE_CHECKING:
+    from rmqha.namesrv.namesrv_controller import NamesrvController
+
+log = logging.getLogger("RocketmqNamesrv")
+
+
+class KVConfigManager:
+    """Namespace -> key -> value, saved with each change.
+
+    Java: org.apache.rocketmq.namesrv.kvconfig.KVConfigManager (4.9.8)
+    """
+
+    def __init__(self, namesrv_controller: "NamesrvController") -> None:
+        self._namesrv_controller = namesrv_controller
+        self._lock = threading.Lock()
+        self._persist_lock = threading.Lock()  # one writer of the file; taken before _lock
+        self._config_table: dict[str, dict[str, str]] = {}  # guarded by _lock
+
+    def load(self) -> None:
+        """Read the file, or its backup when it is missing or malformed. Raises ConfigError when there is something
+        and none of it is readable.
+        """
+        path = self._namesrv_controller.namesrv_config.kvConfigPath
+        problems = []
+        # Differs: Java knows no backup here, and ends with an exception when the file is malformed
+        for file_name in (path, path + ".bak"):
+            try:
+                content = mix_all.file2string(file_name)
+                if content is not None:
+                    self._take(content)
+                    log.info("load KV config table OK, %s", file_name)
+                    return
+            except (OSError, ValueError) as failure:
+                log.warning("Load KV config table exception, %s: %s", file_name, failure)
+                problems.append(f"{file_name}: {failure}")
+        if problems:
+            raise ConfigError("the KV config is not readable: " + "; ".join(problems))
+
+    def _take(self, content: str) -> None:
+        wrapper = remoting_serializable.from_json(KVConfigSerializeWrapper, content)
+        with self._lock:
+            self._config_table.update(wrapper.configTable or {})
+
+    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Set a value and save."""
+        with self._lock:
+            kv_table = self._config_table.get(namespace)
+            if kv_table is None:
+                kv_table = self._config_table[namespace] = {}
+                log.info("putKVConfig create new Namespace %s", namespace)
+            kind = "update" if key in kv_table else "create new"
+            kv_table[key] = value
+        log.info("putKVConfig %s config item, Namespace: %s Key: %s Value: %s", kind, namespace, key, value)
+        self.persist()
+
+    def persist(self) -> None:
+        """Write the file durably; a failure is logged."""
+        path = self._namesrv_controller.namesrv_config.kvConfigPath
+        with self._persist_lock:
+            with self._lock:
+                content = remoting_serializable.to_json(KVConfigSerializeWrapper(self._config_table))
+            try:
+                mix_all.string2file(content, path)
+            except OSError:
+                log.exception("persist kvconfig Exception, %s", path)
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Remove a value, if there is one, and save."""
+        with self._lock:
+            kv_table = self._config_table.get(namespace)
+            if kv_table is not None:
+                value = kv_table.pop(key, None)
+                log.info("deleteKVConfig delete a config item, Namespace: %s Key: %s Value: %s", namespace, key, value)
+        self.persist()
+
+    def get_kv_list_by_namespace(self, namespace: str) -> bytes | None:
+        """The namespace as an encoded KVTable; None when there is no such namespace."""
+        with self._lock:
+            kv_table = self._config_table.get(namespace)
+            return None if kv_table is None else remoting_serializable.encode(KVTable(kv_table))
+
+    def get_kv_config(self, namespace: str, key: str) -> str | None:
+        """A value; None when there is none."""
+        with self._lock:
+            return self._config_table.get(namespace, {}).get(key)
+
+    def print_all_periodically(self) -> None:
+        """Log all values."""
+        with self._lock:
+            items = [(namespace, key, value) for namespace, kv_table in self._config_table.items()
+                     for key, value in kv_table.items()]
+            size = len(self._config_table)
+        log.info("--------------------------------------------------------")
+        log.info("configTable SIZE: %d", size)
+        for namespace, key, value in items:
+            log.info("configTable NS: %s Key: %s Value: %s", namespace, key, value)

@@ -1,0 +1,1 @@
+"""What answers the requests to a name server."""

@@ -1,0 +1,295 @@
+"""What a name server answers.
+
+    RemotingExecutorThread_<n> --process_request--> RouteInfoManager, KVConfigManager, Configuration
+"""
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all, util_all
+from rmqha.common.data_version import DataVersion
+from rmqha.common.help import faq_url
+from rmqha.common.mq_version import Version, value2version
+from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.admin_headers import GetTopicsByClusterRequestHeader
+from rmqha.common.protocol.header.namesrv.kv_config_headers import (
+    DeleteKVConfigRequestHeader, GetKVConfigRequestHeader, GetKVConfigResponseHeader, GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from rmqha.common.protocol.header.namesrv.registration_headers import (
+    AddWritePermOfBrokerRequestHeader, AddWritePermOfBrokerResponseHeader, QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader, WipeWritePermOfBrokerRequestHeader, WipeWritePermOfBrokerResponseHeader,
+)
+from rmqha.common.protocol.header.namesrv.topic_headers import (
+    DeleteTopicFromNamesrvRequestHeader, GetRouteInfoRequestHeader,
+)
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import fastjson, remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.namesrv.namesrv_controller import NamesrvController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqNamesrv")
+
+_ALWAYS_BLACK = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+
+_Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
+
+
+class DefaultRequestProcessor:
+    """Serves all request codes of a name server; a code that it does not know gets no answer, as in 4.9.8.
+
+    Errors are raised: the server answers SYSTEM_ERROR with their text.
+
+    Java: org.apache.rocketmq.namesrv.processor.DefaultRequestProcessor (4.9.8)
+    """
+
+    def __init__(self, namesrv_controller: "NamesrvController") -> None:
+        self._namesrv_controller = namesrv_controller
+        configured = namesrv_controller.namesrv_config.configBlackList.split(";")
+        self.config_black_list = {*_ALWAYS_BLACK, *configured}
+        self._handlers: dict[int, _Handler] = {
+            request_code.PUT_KV_CONFIG: self.put_kv_config,
+            request_code.GET_KV_CONFIG: self.get_kv_config,
+            request_code.DELETE_KV_CONFIG: self.delete_kv_config,
+            request_code.QUERY_DATA_VERSION: self.query_broker_topic_config,
+            request_code.REGISTER_BROKER: self.register_broker,
+            request_code.UNREGISTER_BROKER: self.unregister_broker,
+            request_code.GET_ROUTEINFO_BY_TOPIC: self.get_route_info_by_topic,
+            request_code.GET_BROKER_CLUSTER_INFO: self.get_broker_cluster_info,
+            request_code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm_of_broker,
+            request_code.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm_of_broker,
+            request_code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.get_all_topic_list_from_nameserver,
+            request_code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic_in_namesrv,
+            request_code.GET_KVLIST_BY_NAMESPACE: self.get_kv_list_by_namespace,
+            request_code.GET_TOPICS_BY_CLUSTER: self.get_topics_by_cluster,
+            request_code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topic_list_from_ns,
+            request_code.GET_UNIT_TOPIC_LIST: self.get_unit_topic_list,
+            request_code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.get_has_unit_sub_topic_list,
+            request_code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.get_has_unit_sub_un_unit_topic_list,
+            request_code.UPDATE_NAMESRV_CONFIG: self.update_config,
+            request_code.GET_NAMESRV_CONFIG: self.get_config,
+        }
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | None:
+        """The answer; None for an unknown code."""
+        log.debug("receive request, %s %s %s", request.code, parse_channel_remote_addr(channel), request)
+        handler = self._handlers.get(request.code)
+        return None if handler is None else handler(channel, request)
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def put_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """PUT_KV_CONFIG."""
+        fields = request.ext_fields or {}
+        if fields.get("namespace") is None or fields.get("key") is None:
+            return _failure(response_code.SYSTEM_ERROR, "namespace or key is null")
+        header = request.decode_command_custom_header(PutKVConfigRequestHeader)
+        self._kv.put_kv_config(header.namespace, header.key, header.value)
+        return _success()
+
+    def get_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_KV_CONFIG."""
+        header = request.decode_command_custom_header(GetKVConfigRequestHeader)
+        value = self._kv.get_kv_config(header.namespace, header.key)
+        if value is None:
+            return _failure(response_code.QUERY_NOT_FOUND,
+                            f"No config item, Namespace: {header.namespace} Key: {header.key}")
+        return _success(header=GetKVConfigResponseHeader(value))
+
+    def delete_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """DELETE_KV_CONFIG."""
+        header = request.decode_command_custom_header(DeleteKVConfigRequestHeader)
+        self._kv.delete_kv_config(header.namespace, header.key)
+        return _success()
+
+    def register_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER; brokers before 3.0.11 send no filter servers."""
+        with_filter_server = value2version(request.version) >= Version.V3_0_11
+        header = request.decode_command_custom_header(RegisterBrokerRequestHeader)
+        if not self._checksum(channel, request, header):
+            return _failure(response_code.SYSTEM_ERROR, "crc32 not match")
+        wrapper, filter_server_list = _registration_body(request, header, with_filter_server)
+        result = self._routes.register_broker(BrokerRegistration(
+            header.clusterName, header.brokerAddr, header.brokerName, header.brokerId, header.haServerAddr, wrapper,
+            filter_server_list, channel))
+        return _success(header=RegisterBrokerResponseHeader(result.haServerAddr, result.masterAddr),
+                        body=self._kv.get_kv_list_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG))
+
+    def _checksum(self, channel: "Channel", request: RemotingCommand, header: RegisterBrokerRequestHeader) -> bool:
+        if not header.bodyCrc32 or util_all.crc32(request.body) == header.bodyCrc32:
+            return True
+        log.warning("receive registerBroker request,crc32 not match,from %s", parse_channel_remote_addr(channel))
+        return False
+
+    def query_broker_topic_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION; an unchanged version also tells that the broker lives."""
+        header = request.decode_command_custom_header(QueryDataVersionRequestHeader)
+        if not request.body:
+            raise RemotingCommandException("no data version to compare with")
+        data_version = remoting_serializable.decode(DataVersion, request.body)
+        changed = self._routes.is_broker_topic_config_changed(header.brokerAddr, data_version)
+        if not changed:
+            self._routes.update_broker_info_update_timestamp(header.brokerAddr)
+        own = self._routes.query_broker_topic_config(header.brokerAddr)
+        body = None if own is None else remoting_serializable.encode(own)
+        return _success(header=QueryDataVersionResponseHeader(changed), body=body)
+
+    def unregister_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER."""
+        header = request.decode_command_custom_header(UnRegisterBrokerRequestHeader)
+        self._routes.unregister_broker(header.clusterName, header.brokerAddr, header.brokerName, header.brokerId)
+        return _success()
+
+    def get_route_info_by_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC: standard JSON for those who know it, else with bare broker ids as keys."""
+        header = request.decode_command_custom_header(GetRouteInfoRequestHeader)
+        route = self._routes.pickup_topic_route_data(header.topic)
+        if route is None:
+            return topic_not_exist(header.topic)
+        if self._namesrv_controller.namesrv_config.orderMessageEnable:
+            route.orderTopicConf = self._kv.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, header.topic)
+        if request.version >= Version.V4_9_4 or header.acceptStandardJsonOnly:
+            return _success(body=_standard_json(route))
+        return _success(body=remoting_serializable.encode(route))
+
+    def get_broker_cluster_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO."""
+        return _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
+
+    def wipe_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER."""
+        header = request.decode_command_custom_header(WipeWritePermOfBrokerRequestHeader)
+        count = self._routes.wipe_write_perm_of_broker_by_lock(header.brokerName)
+        log.info("wipe write perm of broker[%s], client: %s, %s", header.brokerName, parse_channel_remote_addr(channel),
+                 count)
+        return _success(header=WipeWritePermOfBrokerResponseHeader(count))
+
+    def add_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER."""
+        header = request.decode_command_custom_header(AddWritePermOfBrokerRequestHeader)
+        count = self._routes.add_write_perm_of_broker_by_lock(header.brokerName)
+        log.info("add write perm of broker[%s], client: %s, %s", header.brokerName, parse_channel_remote_addr(channel),
+                 count)
+        return _success(header=AddWritePermOfBrokerResponseHeader(count))
+
+    def get_all_topic_list_from_nameserver(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        return _topics(self._routes.get_all_topic_list())
+
+    def delete_topic_in_namesrv(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV."""
+        header = request.decode_command_custom_header(DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.clusterName)
+        return _success()
+
+    def get_kv_list_by_namespace(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_KVLIST_BY_NAMESPACE."""
+        header = request.decode_command_custom_header(GetKVListByNamespaceRequestHeader)
+        body = self._kv.get_kv_list_by_namespace(header.namespace)
+        if body is None:
+            return _failure(response_code.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+        return _success(body=body)
+
+    def get_topics_by_cluster(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER."""
+        header = request.decode_command_custom_header(GetTopicsByClusterRequestHeader)
+        return _topics(self._routes.get_topics_by_cluster(header.cluster))
+
+    def get_system_topic_list_from_ns(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+        return _topics(self._routes.get_system_topic_list())
+
+    def get_unit_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_UNIT_TOPIC_LIST."""
+        return _topics(self._routes.get_unit_topics())
+
+    def get_has_unit_sub_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        return _topics(self._routes.get_has_unit_sub_topic_list())
+
+    def get_has_unit_sub_un_unit_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        return _topics(self._routes.get_has_unit_sub_un_unit_topic_list())
+
+    def update_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_NAMESRV_CONFIG: the body is a properties text."""
+        log.info("updateConfig called by %s", parse_channel_remote_addr(channel))
+        if request.body is None:
+            return _success()
+        text = bytes(request.body).decode("utf-8", "replace")
+        properties = mix_all.string2properties(text)
+        if properties is None:
+            log.error("updateConfig MixAll.string2Properties error %s", text)
+            return _failure(response_code.SYSTEM_ERROR, "string2Properties error")
+        if not self.config_black_list.isdisjoint(properties):
+            return _failure(response_code.NO_PERMISSION, "Can not update config in black list.")
+        self._namesrv_controller.configuration.update(properties)
+        return _success()
+
+    def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_NAMESRV_CONFIG."""
+        content = self._namesrv_controller.configuration.get_all_configs_format_string()
+        return _success(body=content.encode("utf-8") or None)
+
+    @property
+    def _kv(self):
+        return self._namesrv_controller.kv_config_manager
+
+    @property
+    def _routes(self):
+        return self._namesrv_controller.route_info_manager
+
+
+def topic_not_exist(topic: str) -> RemotingCommand:
+    """The answer for a topic without a route."""
+    return _failure(response_code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}"
+                    + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+
+
+def _standard_json(route: TopicRouteData) -> bytes:
+    return fastjson.dumps(route, quote_field_names=True, browser_compatible=True).encode("utf-8", "replace")
+
+
+def _registration_body(request: RemotingCommand, header: RegisterBrokerRequestHeader, with_filter_server: bool,
+                       ) -> tuple[TopicConfigSerializeWrapper, list[str] | None]:
+    """Topics and filter servers of a registration (None: not told). Without a body: no topics, version 0."""
+    if request.body is None:
+        return TopicConfigSerializeWrapper(dataVersion=DataVersion(0, 0)), [] if with_filter_server else None
+    try:
+        if not with_filter_server:
+            return remoting_serializable.decode(TopicConfigSerializeWrapper, request.body), None
+        if header.compressed:
+            body = RegisterBrokerBody.decode_compressed(request.body)
+        else:
+            body = remoting_serializable.decode(RegisterBrokerBody, request.body)
+    except ValueError as failure:
+        raise RemotingCommandException(f"Failed to decode RegisterBrokerBody: {failure}") from failure
+    return body.topicConfigSerializeWrapper, body.filterServerList
+
+
+def _topics(topic_list: TopicList) -> RemotingCommand:
+    return _success(body=remoting_serializable.encode(topic_list))
+
+
+def _success(header: CommandCustomHeader | None = None, body: bytes | None = None) -> RemotingCommand:
+    response = RemotingCommand.create_response_command(response_code.SUCCESS, None, header)
+    response.body = body
+    return response
+
+
+def _failure(code: int, remark: str) -> RemotingCommand:
+    return RemotingCommand.create_response_command(code, remark)

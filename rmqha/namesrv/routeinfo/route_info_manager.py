@@ -1,0 +1,401 @@
+"""The route table: clusters, brokers, their topics and whether they live.
+
+    request threads   --register, unregister, wipe, query--> [the five tables, one lock]
+    event thread      --a channel ended-------------------->
+    NSScheduledThread --every 10 s, drop the silent-------->
+"""
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
+from rmqha.common.data_version import DataVersion
+from rmqha.common.java_compat import hash_map_order, int32
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
+from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.route.broker_data import BrokerData
+from rmqha.common.protocol.route.queue_data import QueueData
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.sysflag import topic_sys_flag
+from rmqha.common.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqNamesrv")
+
+BROKER_CHANNEL_EXPIRED_TIME = 1000 * 60 * 2
+
+
+class RegistrationError(ValueError):
+    """A registration that makes no sense; the tables are as they were."""
+
+
+@dataclass
+class BrokerLiveInfo:
+    """What the last registration of a broker address said, and when it was (monotonic ms).
+
+    Java: org.apache.rocketmq.namesrv.routeinfo.BrokerLiveInfo (4.9.8)
+    """
+
+    last_update_timestamp: int
+    data_version: DataVersion | None
+    channel: "Channel | None"
+    ha_server_addr: str | None
+
+
+@dataclass(frozen=True)
+class BrokerRegistration:
+    """One registration, as it came in."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int
+    ha_server_addr: str
+    topic_config_wrapper: TopicConfigSerializeWrapper
+    filter_server_list: list[str] | None
+    channel: "Channel | None"
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class RouteInfoManager:
+    """All routes, in memory only: brokers register again every 30 s.
+
+    `clock` gives milliseconds that never jump.
+
+    Java: org.apache.rocketmq.namesrv.routeinfo.RouteInfoManager (4.9.8)
+    """
+
+    def __init__(self, clock: Callable[[], int] = _monotonic_ms) -> None:
+        # Differs: monotonic time; Java's wall clock expires all brokers when it is set forward
+        self._clock = clock
+        self._lock = threading.RLock()  # guards all five tables and what they hold
+        self._topic_queue_table: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
+        self._broker_addr_table: dict[str, BrokerData] = {}  # broker name -> addresses by broker id
+        self._cluster_addr_table: dict[str, set[str]] = {}  # cluster -> broker names
+        self._broker_live_table: dict[str, BrokerLiveInfo] = {}  # broker address -> life
+        self._filter_server_table: dict[str, list[str]] = {}  # broker address -> filter servers
+
+    def get_all_cluster_info(self) -> ClusterInfo:
+        """A copy of clusters and brokers."""
+        with self._lock:
+            brokers = {name: _copy(self._broker_addr_table[name]) for name in hash_map_order(self._broker_addr_table)}
+            clusters = {cluster: set(self._cluster_addr_table[cluster])
+                        for cluster in hash_map_order(self._cluster_addr_table)}
+        return ClusterInfo(brokerAddrTable=brokers, clusterAddrTable=clusters)
+
+    def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
+        """Forget the topic: on all brokers, or on those of one cluster."""
+        with self._lock:
+            if not cluster_name:
+                self._topic_queue_table.pop(topic, None)
+                return
+            queue_data_map = self._topic_queue_table.get(topic)
+            if queue_data_map is None:
+                return
+            for broker_name in self._cluster_addr_table.get(cluster_name, ()):
+                removed = queue_data_map.pop(broker_name, None)
+                if removed is not None:
+                    log.info("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
+            if not queue_data_map:
+                log.info("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
+                del self._topic_queue_table[topic]
+
+    def get_all_topic_list(self) -> TopicList:
+        """All topics."""
+        with self._lock:
+            return TopicList(topicList=set(self._topic_queue_table))
+
+    def register_broker(self, registration: BrokerRegistration) -> RegisterBrokerResult:
+        """Take a broker in, or refresh it; its topics are taken from a master only, when their version changed.
+
+        A slave is told its master. Raises RegistrationError, with nothing changed, for a registration that makes no
+        sense.
+        """
+        _check(registration)
+        with self._lock:
+            register_first = self._put_broker_addr(registration)
+            wrapper, addr = registration.topic_config_wrapper, registration.broker_addr
+            if registration.broker_id == MASTER_ID:
+                if register_first or self.is_broker_topic_config_changed(addr, wrapper.dataVersion):
+                    for topic_config in (wrapper.topicConfigTable or {}).values():
+                        self._create_and_update_queue_data(registration.broker_name, topic_config)
+            info = BrokerLiveInfo(self._clock(), wrapper.dataVersion, registration.channel, registration.ha_server_addr)
+            if addr not in self._broker_live_table:
+                log.info("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
+            self._broker_live_table[addr] = info
+            if registration.filter_server_list:
+                self._filter_server_table[addr] = registration.filter_server_list
+            elif registration.filter_server_list is not None:
+                self._filter_server_table.pop(addr, None)
+            return self._master_of(registration)
+
+    def _put_broker_addr(self, registration: BrokerRegistration) -> bool:
+        """Enter the address under name and id; True when that id of that name is new."""
+        name, addr, broker_id = registration.broker_name, registration.broker_addr, registration.broker_id
+        self._cluster_addr_table.setdefault(registration.cluster_name, set()).add(name)
+        broker_data = self._broker_addr_table.get(name)
+        if broker_data is None:
+            broker_data = BrokerData(cluster=registration.cluster_name, brokerName=name, brokerAddrs={})
+            self._broker_addr_table[name] = broker_data
+        # a slave that became master: its address may stand under one id only
+        for other_id in [i for i, other in broker_data.brokerAddrs.items() if other == addr and i != broker_id]:
+            log.debug("remove entry %s=%s from brokerData", other_id, addr)
+            del broker_data.brokerAddrs[other_id]
+        old_addr = broker_data.brokerAddrs.get(broker_id)
+        broker_data.brokerAddrs[broker_id] = addr
+        if broker_id == MASTER_ID and old_addr != addr:
+            log.info("cluster [%s] brokerName [%s] master address change from %s to %s",
+                     broker_data.cluster, broker_data.brokerName, old_addr, addr)
+        return old_addr is None
+
+    def _master_of(self, registration: BrokerRegistration) -> RegisterBrokerResult:
+        result = RegisterBrokerResult()
+        if registration.broker_id != MASTER_ID:
+            master_addr = self._broker_addr_table[registration.broker_name].brokerAddrs.get(MASTER_ID)
+            info = self._broker_live_table.get(master_addr) if master_addr is not None else None
+            if info is not None:
+                result.haServerAddr = info.ha_server_addr
+                result.masterAddr = master_addr
+        return result
+
+    def is_broker_topic_config_changed(self, broker_addr: str, data_version: DataVersion | None) -> bool:
+        """True unless the broker is known with this version of its topics."""
+        prev = self.query_broker_topic_config(broker_addr)
+        return prev is None or prev != data_version
+
+    def query_broker_topic_config(self, broker_addr: str) -> DataVersion | None:
+        """The version of the broker's topics; None for an unknown broker."""
+        with self._lock:
+            prev = self._broker_live_table.get(broker_addr)
+            return None if prev is None else prev.data_version
+
+    def update_broker_info_update_timestamp(self, broker_addr: str) -> None:
+        """The broker lives, as of now."""
+        with self._lock:
+            prev = self._broker_live_table.get(broker_addr)
+            if prev is not None:
+                prev.last_update_timestamp = self._clock()
+
+    def _create_and_update_queue_data(self, broker_name: str, topic_config: TopicConfig) -> None:
+        queue_data = QueueData(brokerName=broker_name, readQueueNums=topic_config.readQueueNums,
+                               writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
+                               topicSysFlag=topic_config.topicSysFlag)
+        topic = topic_config.topicName
+        queue_data_map = self._topic_queue_table.get(topic)
+        if queue_data_map is None:
+            self._topic_queue_table[topic] = {broker_name: queue_data}
+            log.info("new topic registered, %s %s", topic, queue_data)
+            return
+        old = queue_data_map.get(broker_name)
+        queue_data_map[broker_name] = queue_data
+        if old is not None and old != queue_data:
+            log.info("topic changed, %s OLD: %s NEW: %s", topic, old, queue_data)
+
+    def wipe_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
+        """Take the write permission from all topics of a broker; returns how many. Lasts until it changes a topic."""
+        return self._operate_write_perm_of_broker(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
+        """Let all topics of a broker be read and written; returns how many."""
+        return self._operate_write_perm_of_broker(broker_name, lambda perm: PERM_READ | PERM_WRITE)
+
+    def _operate_write_perm_of_broker(self, broker_name: str, operate: Callable[[int], int]) -> int:
+        with self._lock:
+            found = [queue_data_map[broker_name] for queue_data_map in self._topic_queue_table.values()
+                     if broker_name in queue_data_map]
+            for queue_data in found:
+                queue_data.perm = operate(queue_data.perm)
+            return len(found)
+
+    def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
+        """A broker leaves. With the last address of its name go its topics."""
+        with self._lock:
+            found = self._broker_live_table.pop(broker_addr, None) is not None
+            log.info("unregisterBroker, remove from brokerLiveTable %s, %s", "OK" if found else "Failed", broker_addr)
+            self._filter_server_table.pop(broker_addr, None)
+            broker_data = self._broker_addr_table.get(broker_name)
+            if broker_data is None:
+                return
+            # Differs: Java removes whatever address holds the id: an old master that stops takes the new one with it
+            found = broker_data.brokerAddrs.get(broker_id) == broker_addr
+            if found:
+                del broker_data.brokerAddrs[broker_id]
+            log.info("unregisterBroker, remove addr from brokerAddrTable %s, %s", "OK" if found else "Failed",
+                     broker_addr)
+            if broker_data.brokerAddrs:
+                return
+            del self._broker_addr_table[broker_name]
+            log.info("unregisterBroker, remove name from brokerAddrTable OK, %s", broker_name)
+            self._remove_from_cluster(broker_name, [cluster_name], "unregisterBroker")
+            self._remove_topic_by_broker_name(broker_name, "unregisterBroker")
+
+    def _remove_from_cluster(self, broker_name: str, clusters: Iterable[str], why: str) -> None:
+        for cluster_name in clusters:
+            names = self._cluster_addr_table.get(cluster_name)
+            if names is None or broker_name not in names:
+                continue
+            names.discard(broker_name)
+            log.info("%s, remove brokerName[%s], clusterName[%s] from clusterAddrTable", why, broker_name, cluster_name)
+            if not names:
+                del self._cluster_addr_table[cluster_name]
+                log.info("%s, remove the clusterName[%s] from clusterAddrTable", why, cluster_name)
+            return
+
+    def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
+        for topic in list(self._topic_queue_table):
+            queue_data_map = self._topic_queue_table[topic]
+            old = queue_data_map.pop(broker_name, None)
+            if old is not None:
+                log.info("%s, remove topic[%s %s], from topicQueueTable", why, topic, old)
+            if not queue_data_map:
+                del self._topic_queue_table[topic]
+                log.info("%s, remove topic[%s] all queue, from topicQueueTable", why, topic)
+
+    def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
+        """A copy of the topic's route; None unless there are queues and a broker for them."""
+        with self._lock:
+            queue_data_map = self._topic_queue_table.get(topic, {})
+            names = hash_map_order(queue_data_map)
+            queue_datas = [_copy_queue(queue_data_map[name]) for name in names]
+            broker_datas = [_copy(self._broker_addr_table[name]) for name in names if name in self._broker_addr_table]
+            addrs = [addr for broker_data in broker_datas for addr in broker_data.brokerAddrs.values()]
+            filter_servers = {addr: list(self._filter_server_table[addr]) for addr in addrs
+                              if addr in self._filter_server_table}
+        if not broker_datas:
+            return None
+        return TopicRouteData(queueDatas=queue_datas, brokerDatas=broker_datas, filterServerTable=filter_servers)
+
+    def scan_not_active_broker(self) -> int:
+        """Drop the brokers that were silent for 120 s, and close their connections; returns how many."""
+        with self._lock:
+            oldest = self._clock() - BROKER_CHANNEL_EXPIRED_TIME
+            expired = [(addr, info) for addr, info in self._broker_live_table.items()
+                       if info.last_update_timestamp < oldest]
+            for addr, info in expired:
+                log.warning("The broker channel expired, %s %dms", addr, BROKER_CHANNEL_EXPIRED_TIME)
+                self._remove_broker_addr(addr)
+        for _addr, info in expired:  # without the lock: closing calls listeners
+            if info.channel is not None:
+                info.channel.close()
+        return len(expired)
+
+    def on_channel_destroy(self, remote_addr: str, channel: "Channel | None") -> None:
+        """Take off what registered through `channel`, else the broker with the address `remote_addr`."""
+        with self._lock:
+            addrs = [addr for addr, info in self._broker_live_table.items()
+                     if channel is not None and info.channel is channel]
+            for addr in addrs:
+                log.info("the broker's channel destroyed, %s, clean it's data structure at once", addr)
+            for addr in addrs or [remote_addr]:
+                self._remove_broker_addr(addr)
+
+    def _remove_broker_addr(self, broker_addr: str) -> None:
+        self._broker_live_table.pop(broker_addr, None)
+        self._filter_server_table.pop(broker_addr, None)
+        why = "because channel destroyed"
+        for name, broker_data in list(self._broker_addr_table.items()):
+            ids = [broker_id for broker_id, addr in broker_data.brokerAddrs.items() if addr == broker_addr]
+            if not ids:
+                continue
+            for broker_id in ids:
+                del broker_data.brokerAddrs[broker_id]
+                log.info("remove brokerAddr[%s, %s] from brokerAddrTable, %s", broker_id, broker_addr, why)
+            if not broker_data.brokerAddrs:
+                del self._broker_addr_table[name]
+                log.info("remove brokerName[%s] from brokerAddrTable, %s", name, why)
+                self._remove_from_cluster(name, list(self._cluster_addr_table), why)
+                self._remove_topic_by_broker_name(name, why)
+
+    def print_all_periodically(self) -> None:
+        """Log all tables."""
+        with self._lock:
+            tables = {"topicQueueTable Topic": dict(self._topic_queue_table),
+                      "brokerAddrTable brokerName": dict(self._broker_addr_table),
+                      "brokerLiveTable brokerAddr": dict(self._broker_live_table),
+                      "clusterAddrTable clusterName": dict(self._cluster_addr_table)}
+            lines = [f"{title}: {key} {value}" for title, table in tables.items() for key, value in table.items()]
+        log.info("--------------------------------------------------------")
+        for title, table in tables.items():
+            log.info("%s SIZE: %d", title.split()[0], len(table))
+        for line in lines:
+            log.info("%s", line)
+
+    def get_system_topic_list(self) -> TopicList:
+        """The topics named like clusters and brokers, and one broker's address."""
+        with self._lock:
+            topic_list = TopicList(topicList=set(self._cluster_addr_table).union(*self._cluster_addr_table.values()))
+            for name in hash_map_order(self._broker_addr_table):
+                addrs = self._broker_addr_table[name].brokerAddrs
+                topic_list.brokerAddr = addrs[min(addrs)]
+                break
+        return topic_list
+
+    def get_topics_by_cluster(self, cluster: str) -> TopicList:
+        """The topics on the brokers of a cluster; none for an unknown cluster."""
+        with self._lock:
+            if cluster not in self._cluster_addr_table:
+                log.error("getAllTopicList Exception: no cluster %s", cluster)
+            names = self._cluster_addr_table.get(cluster, set())
+            return TopicList(topicList={topic for topic, queue_data_map in self._topic_queue_table.items()
+                                        if not names.isdisjoint(queue_data_map)})
+
+    def get_unit_topics(self) -> TopicList:
+        """The topics of a unit."""
+        return self._topic_queue_table_iter(topic_sys_flag.has_unit_flag)
+
+    def get_has_unit_sub_topic_list(self) -> TopicList:
+        """The topics that a unit subscribes to."""
+        return self._topic_queue_table_iter(topic_sys_flag.has_unit_sub_flag)
+
+    def get_has_unit_sub_un_unit_topic_list(self) -> TopicList:
+        """The topics that a unit subscribes to and that are no unit's."""
+        return self._topic_queue_table_iter(
+            lambda flag: not topic_sys_flag.has_unit_flag(flag) and topic_sys_flag.has_unit_sub_flag(flag))
+
+    def _topic_queue_table_iter(self, pick_condition: Callable[[int], bool]) -> TopicList:
+        """The topics whose first broker's flag is picked."""
+        with self._lock:
+            return TopicList(topicList={
+                topic for topic, queue_data_map in self._topic_queue_table.items()
+                if any(pick_condition(queue_data_map[name].topicSysFlag) for name in hash_map_order(queue_data_map)[:1])})
+
+
+def _check(registration: BrokerRegistration) -> None:
+    # Differs: Java takes part of such a registration before it fails, logs that and answers SUCCESS
+    for name in ("cluster_name", "broker_addr", "broker_name"):
+        if not getattr(registration, name):
+            raise RegistrationError(f"{name} of a broker registration is empty")
+    if registration.broker_id < 0:
+        raise RegistrationError(f"brokerId {registration.broker_id} of {registration.broker_name} is negative")
+    wrapper = registration.topic_config_wrapper
+    if wrapper is None or wrapper.dataVersion is None:
+        raise RegistrationError(f"the registration of {registration.broker_name} has no data version")
+    for topic, config in (wrapper.topicConfigTable or {}).items():
+        if config is None or not config.topicName:
+            raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has no config or no name")
+        numbers = (config.readQueueNums, config.writeQueueNums, config.perm, config.topicSysFlag)
+        if any(number != int32(number) for number in numbers):
+            raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has a number beyond 32 bits")
+
+
+def _copy(broker_data: BrokerData) -> BrokerData:
+    addrs = {broker_id: broker_data.brokerAddrs[broker_id] for broker_id in sorted(broker_data.brokerAddrs)}
+    return BrokerData(cluster=broker_data.cluster, brokerName=broker_data.brokerName, brokerAddrs=addrs)
+
+
+def _copy_queue(queue_data: QueueData) -> QueueData:
+    return QueueData(brokerName=queue_data.brokerName, readQueueNums=queue_data.readQueueNums,
+                     writeQueueNums=queue_data.writeQueueNums, perm=queue_data.perm,
+                     topicSysFlag=queue_data.topicSysFlag)
+
