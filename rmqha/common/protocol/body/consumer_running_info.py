@@ -1,6 +1,7 @@
 """What a consumer does at the moment."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.common import util_all
 from rmqha.common.message.message_queue import MessageQueue
@@ -95,9 +96,15 @@ class ConsumerRunningInfo:
                  f"{'#ConsumeOK TPS':>14} {'#ConsumeFailed TPS':>18} {'#ConsumeFailedMsgsInHour':>25}\n"]
         for topic in sorted(self.statusTable):
             s = self.statusTable[topic]
-            lines.append(f"{topic:<32}  {s.pullRT:14.2f} {s.pullTPS:14.2f} {s.consumeRT:14.2f} {s.consumeOKTPS:14.2f} "
-                         f"{s.consumeFailedTPS:18.2f} {s.consumeFailedMsgs:25d}\n")
+            rates = (_two(s.pullRT), _two(s.pullTPS), _two(s.consumeRT), _two(s.consumeOKTPS))
+            columns = " ".join(f"{rate:>14}" for rate in rates)
+            lines.append(f"{topic:<32}  {columns} {_two(s.consumeFailedTPS):>18} {s.consumeFailedMsgs:25d}\n")
         return lines
+
+
+def _two(value: float) -> str:
+    """Two decimals, halves up, as Java's %.2f of the shortest decimal form."""
+    return str(Decimal(repr(value)).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
 def _lock_trouble(queue: ProcessQueueInfo) -> str | None:

@@ -1,0 +1,1 @@
+"""The message model: layout, codecs, ids."""

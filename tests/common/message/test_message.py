@@ -1,0 +1,144 @@
+"""Messages, batches, queues and unique ids."""
+import pytest
+
+from rmqha.common.message import message_client_id_setter, message_decoder
+from rmqha.common.message.message import Message, clone_message, parse_int
+from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.util_all import current_time_millis
+
+
+def test_a_message_with_a_topic_waits_for_the_store():
+    assert Message("T", b"x").properties == {"WAIT": "true"}
+    assert Message("T", b"x", "tag", "key", 3, False).properties == {"TAGS": "tag", "KEYS": "key", "WAIT": "false"}
+    assert Message().properties == {}
+    assert MessageExt("T", b"x").properties == {}
+    assert Message("T").wait_store_msg_ok and MessageExt().wait_store_msg_ok
+    assert not Message("T", wait_store_msg_ok=False).wait_store_msg_ok
+
+
+def test_wait_is_java_parse_boolean():
+    message = Message("T")
+    for text, expected in (("TRUE", True), ("true", True), ("yes", False), ("", False), ("1", False)):
+        message.put_property("WAIT", text)
+        assert message.wait_store_msg_ok is expected
+
+
+def test_keys_are_joined_by_blanks():
+    message = Message("T")
+    message.keys = ["a", "b"]
+    assert message.keys == "a b"
+    message.set_keys("c")
+    assert message.keys == "c"
+
+
+def test_delay_level_is_a_number():
+    message = Message("T")
+    assert message.delay_time_level == 0
+    message.delay_time_level = 3
+    assert message.properties["DELAY"] == "3"
+    for text in ("", "x", "1.5", " 1", "1_0", "2147483648", "\u0663"):
+        message.put_property("DELAY", text)
+        with pytest.raises(ValueError, match="For input string"):
+            _ = message.delay_time_level
+
+
+def test_parse_int_is_javas():
+    assert [parse_int(text) for text in ("0", "+7", "-2147483648", "2147483647", "007")] == [
+        0, 7, -2**31, 2**31 - 1, 7]
+
+
+@pytest.mark.parametrize("name", ["KEYS", "TAGS", "UNIQ_KEY", "CLUSTER"])
+def test_users_may_not_set_system_properties(name):
+    with pytest.raises(ValueError, match="is used by system"):
+        Message("T").put_user_property(name, "x")
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "x"), (" ", "x"), ("x", ""), ("x", " ")])
+def test_blank_user_properties_are_refused(name, value):
+    with pytest.raises(ValueError, match="can not be null or blank"):
+        Message("T").put_user_property(name, value)
+
+
+def test_a_clone_shares_the_properties():
+    message = Message("T", b"x", flag=4)
+    copy = clone_message(message)
+    assert copy.properties is message.properties
+    assert (copy.topic, copy.body, copy.flag) == ("T", b"x", 4)
+
+
+def test_messages_show_themselves():
+    assert "topic='T'" in repr(Message("T"))
+    assert "queueId=0" in repr(MessageExt("T"))
+
+
+def test_batches_keep_their_messages_together():
+    batch = MessageBatch.generate_from_list([Message("T", b"a", wait_store_msg_ok=False),
+                                             Message("T", b"b", wait_store_msg_ok=False)])
+    assert batch.topic == "T" and not batch.wait_store_msg_ok
+    assert [message.body for message in batch] == [b"a", b"b"]
+    assert [message.body for message in message_decoder.decode_messages(batch.encode())] == [b"a", b"b"]
+
+
+def test_messages_that_may_not_go_together_are_refused():
+    delayed = Message("T")
+    delayed.delay_time_level = 1
+    for messages, reason in (
+            ([], "needs a message"), ([delayed], "TimeDelayLevel"), ([Message("%RETRY%g")], "Retry Group"),
+            ([Message("T"), Message("U")], "same"), ([Message("T"), Message("T", wait_store_msg_ok=False)], "wait")):
+        with pytest.raises(ValueError, match=reason):
+            MessageBatch.generate_from_list(messages)
+
+
+def test_queues_are_ordered_by_topic_broker_and_number():
+    queues = [MessageQueue("b", "a", 0), MessageQueue("a", "b", 10), MessageQueue("a", "b", 9), MessageQueue("a", "a", 5)]
+    assert [(queue.topic, queue.brokerName, queue.queueId) for queue in sorted(queues)] == [
+        ("a", "a", 5), ("a", "b", 9), ("a", "b", 10), ("b", "a", 0)]
+    assert len({*queues, MessageQueue("b", "a", 0)}) == 4
+    assert str(queues[0]) == "MessageQueue [topic=b, brokerName=a, queueId=0]"
+
+
+def test_unique_ids_differ_and_tell_their_origin():
+    ids = {message_client_id_setter.create_uniq_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    for uniq_id in ids:
+        assert len(uniq_id) in (32, 56) and uniq_id == uniq_id.upper()
+    one = ids.pop()
+    assert abs(message_client_id_setter.get_nearly_time_from_id(one) - current_time_millis()) < 60_000
+    assert message_client_id_setter.get_pid_from_id(one) == __import__("os").getpid() & 0xFFFF
+    assert message_client_id_setter.get_ip_str_from_id(one)
+
+
+def test_parts_of_a_known_unique_id():
+    uniq_id = "7F0000011F9018B4AAC20000ABCD0001"
+    assert message_client_id_setter.get_ip_str_from_id(uniq_id) == "127.0.0.1"
+    assert message_client_id_setter.get_pid_from_id(uniq_id) == 0x1F90
+    with pytest.raises(ValueError, match="32 or 56"):
+        message_client_id_setter.get_pid_from_id("7F00")
+
+
+def test_a_unique_id_is_set_once():
+    message = Message("T")
+    message_client_id_setter.set_uniq_id(message)
+    first = message_client_id_setter.get_uniq_id(message)
+    message_client_id_setter.set_uniq_id(message)
+    assert message_client_id_setter.get_uniq_id(message) == first
+    assert len(message_client_id_setter.create_fake_ip()) == 4
+
+
+def test_filter_type_is_a_bit_of_the_record():
+    assert MessageExt.parse_topic_filter_type(0) is TopicFilterType.SINGLE_TAG
+    assert MessageExt.parse_topic_filter_type(2) is TopicFilterType.MULTI_TAG
+
+
+def test_ipv6_flags_are_set_on_request():
+    message = MessageExtBatch("T", b"x")
+    message.set_born_host_v6_flag()
+    message.set_store_host_address_v6_flag()
+    assert message.sys_flag == 0x30 and message.encoded_buff is None
+    message.born_host = ("10.0.0.1", 5)
+    assert message.born_host_string == message.born_host_name_string == "10.0.0.1"
+    assert message.born_host_bytes.hex() == "0a00000100000005"
