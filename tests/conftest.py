@@ -1,11 +1,10 @@
 """Fixtures for tests that start whole servers, rmqha's and the real ones."""
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-_NODES = pytest.StashKey[list]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,18 +24,33 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A failed test shows the end of what each of its servers printed."""
     report = (yield).get_result()
     if report.failed:
-        for node in item.stash.get(_NODES, []):
+        fixtures = getattr(item, "funcargs", {})
+        for node in fixtures.get("nodes", []) + fixtures.get("module_nodes", []):
             report.sections.append((f"output of {node.name}", node.tail()))
 
 
-@pytest.fixture
-def nodes(request: pytest.FixtureRequest) -> Iterator[list]:
-    """The servers of this test; all are killed at its end, the youngest first."""
+@contextmanager
+def _killed_at_the_end() -> Iterator[list]:
     started: list = []
-    request.node.stash[_NODES] = started
-    yield started
-    for node in reversed(started):
-        node.kill()
+    try:
+        yield started
+    finally:
+        for node in reversed(started):
+            node.kill()
+
+
+@pytest.fixture
+def nodes() -> Iterator[list]:
+    """The servers of this test; all are killed at its end, the youngest first."""
+    with _killed_at_the_end() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def module_nodes() -> Iterator[list]:
+    """The servers that the tests of a module share; killed after its last test."""
+    with _killed_at_the_end() as started:
+        yield started
 
 
 @pytest.fixture

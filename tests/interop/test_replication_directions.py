@@ -29,7 +29,7 @@ def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
 
 
 def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, slave: BrokerNode) -> Counter:
-    """Send `load`; after a part of it the slave is killed, at the end it is started again. How often each status came."""
+    """Send `load`; after a part of it the slave is killed, at the end started again. How often each status came."""
     job = driver.start_produce(namesrv, load, progressEvery=100)
     job.wait_progress(load.count // 4)
     slave.kill()
@@ -50,7 +50,7 @@ def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_n
     java_driver.create_topic(namesrv, master.address, TOPIC)
     load = Workload(TOPIC, COUNT, small_sizes(COUNT, seed=3))
     assert [one.status for one in java_driver.produce(namesrv, load.part(0, 1))] == ["SEND_OK"]
-    wait_until_equal(master, slave)  # from here on the slave isn't empty: an empty one takes the master's last file only
+    wait_until_equal(master, slave)  # not empty from here on: an empty slave takes the master's last file only
 
     sent = java_driver.produce(namesrv, load.part(1, FIRST_PART - 1))
     assert Counter(one.status for one in sent) == {"SEND_OK": FIRST_PART - 1}

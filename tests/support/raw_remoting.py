@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 SEND_MESSAGE, PULL_MESSAGE, GET_MAX_OFFSET, GET_BROKER_RUNTIME_INFO = 10, 11, 30, 28
+UPDATE_TOPIC, SEND_BATCH = 17, 320
 GET_BROKER_CLUSTER_INFO, REGISTER_BROKER = 106, 103
 
 
@@ -80,6 +81,16 @@ class RawClient:
             data += chunk
         return bytes(data)
 
+    def answer_or_close(self, timeout_s: float = 10) -> Answer | None:
+        """The next answer, None when the peer closes instead; AssertionError when neither comes."""
+        self.socket.settimeout(timeout_s)
+        try:
+            return self.read_frame()[1]
+        except (EOFError, ConnectionResetError):
+            return None
+        except TimeoutError:
+            raise AssertionError(f"neither answered nor closed within {timeout_s} s") from None
+
     def is_closed_by_peer(self, timeout_s: float = 5) -> bool:
         """Whether the peer ends the connection (FIN or RST) in time; what it sends before is dropped."""
         deadline = time.monotonic() + timeout_s
@@ -108,6 +119,12 @@ class RawClient:
                   "maxMsgNums": max_nums, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
                   "subscription": "*", "subVersion": 0, "expressionType": "TAG", **changes}
         return self.request(PULL_MESSAGE, **fields)
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """UPDATE_AND_CREATE_TOPIC (17)."""
+        answer = self.request(UPDATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=queues, perm=6,
+                              writeQueueNums=queues, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false")
+        assert answer.code == 0, answer
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The next queue offset."""
