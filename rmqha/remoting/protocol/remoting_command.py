@@ -226,7 +226,7 @@ class RemotingCommand:
                                         pairs + ordered(ext))
 
     def __repr__(self) -> str:
-        language = self.language and self.language.name
+        language = None if self.language is None else self.language.name
         return (f"RemotingCommand [code={self.code}, language={language}, version={self.version}, "
                 f"opaque={self.opaque}, flag(B)={self.flag:b}, remark={self.remark}, extFields={self.ext_fields}, "
                 f"serializeTypeCurrentRPC={self.serialize_type.name}]")

@@ -1,0 +1,225 @@
+"""One connection.
+
+    any thread  --write--> [queue of buffers] --flush--> socket
+    IO thread   --writable--> goes on where the socket was full;  reads;  alone closes
+"""
+import itertools
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rmqha.remoting.frame_decoder import FrameDecoder
+from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
+from rmqha.remoting.write_round import flush_at_end_of_round
+
+if TYPE_CHECKING:
+    from rmqha.remoting.io_thread import IoThread
+
+log = logging.getLogger("RocketmqRemoting")
+
+HIGH_WATER_MARK = 4 << 20  # bytes queued above which the channel is not read from
+LOW_WATER_MARK = 1 << 20  # bytes queued below which it is again
+FLUSH_IN_ROUND = 256 << 10  # bytes queued above which a round does not wait for its end
+JOIN_BELOW = 8 << 10  # a body up to this size is copied behind its header: one buffer
+MAX_BUFFERS = 64  # buffers for one sendmsg
+
+OnSent = Callable[[bool], None]
+
+
+class Channel:
+    """A connected socket with a queue of what is to be sent. Equality is identity.
+
+    Java: io.netty.channel.Channel
+    """
+
+    __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
+                 "read_bytes", "active_ns", "sent_seen", "reading_paused", "_socket", "_io", "_lock", "_queue",
+                 "_queued", "_sent", "_on_sent", "_blocked", "_active", "__weakref__")
+
+    def __init__(self, connected: socket.socket, remote_address: tuple[str, int], io: "IoThread",
+                 high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
+        self.remote_address = remote_address
+        self.local_address: tuple[str, int] = connected.getsockname()[:2]
+        self.attributes: dict[object, object] = {}  # for whoever serves the channel
+        self.high_water_mark = high_water_mark
+        self.low_water_mark = low_water_mark
+        # Owned by the IO thread:
+        self.decoder = FrameDecoder()
+        self.read_bytes = 0
+        self.active_ns = 0  # monotonic time of the last progress
+        self.sent_seen = 0  # _sent at the last look for idle channels
+        self.reading_paused = False
+        # Guarded by _lock:
+        self._socket = connected
+        self._io = io
+        self._lock = threading.Lock()
+        self._queue: deque[Buffer] = deque()
+        self._queued = 0  # bytes ever queued
+        self._sent = 0  # bytes ever sent
+        self._on_sent: deque[tuple[int, OnSent]] = deque()  # (value of _sent from which on, callback)
+        self._blocked = False  # the socket was full; the IO thread goes on when it is writable
+        self._active = True  # cleared once, by the first close
+
+    @property
+    def is_active(self) -> bool:
+        """True until somebody closes it or the peer goes away."""
+        return self._active
+
+    @property
+    def is_writable(self) -> bool:
+        """True while less is queued than the high-water mark."""
+        return self._active and self.pending_bytes <= self.high_water_mark
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes queued and not yet taken by the socket."""
+        return self._queued - self._sent
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the socket is full and the IO thread waits for it to be writable."""
+        return self._blocked
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken so far."""
+        return self._sent
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for selectors."""
+        return self._socket.fileno()
+
+    def write(self, command: RemotingCommand, on_sent: OnSent | None = None) -> None:
+        """Queue `command`, and flush: at once, or at the end of this thread's write_round.
+
+        `on_sent(ok)` is called once: True when the socket has taken the last byte, False when the channel is closed
+        before. A file region's release is called then, too. Raises what encoding raises, with nothing queued.
+        """
+        release = command.release_region
+        try:
+            header = command.encode_header()
+        except Exception:
+            if release is not None:
+                release()
+            raise
+        region, body = command.file_region, command.body
+        if region is not None:
+            buffers = [header, *(buffer for buffer in region if len(buffer))]
+        elif not body:
+            buffers = [header]
+        else:
+            buffers = [header + body] if len(body) <= JOIN_BELOW else [header, body]
+        self._enqueue(buffers, on_sent, release)
+
+    def _enqueue(self, buffers: list[Buffer], on_sent: OnSent | None, release: Callable[[], None] | None) -> None:
+        size = sum(map(len, buffers))
+        with self._lock:
+            active = self._active
+            if active:
+                self._queue.extend(buffers)
+                self._queued += size
+                if release is not None:
+                    self._on_sent.append((self._queued, lambda _ok: release()))
+                if on_sent is not None:
+                    self._on_sent.append((self._queued, on_sent))
+        if not active:
+            _call([on_sent, release and (lambda _ok: release())], False)
+        elif not flush_at_end_of_round(self) or self.pending_bytes > FLUSH_IN_ROUND:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued, as much as the socket takes; the IO thread writes the rest."""
+        if self._blocked:  # unguarded look: whoever unblocks it flushes as well
+            return
+        with self._lock:
+            if self._blocked or not self._active:
+                return
+            failed = self._send_queue()
+            ended = self._take_ended()
+            blocked = self._blocked
+        _call(ended, True)
+        if failed:
+            self.close()
+        elif blocked:
+            self._io.update_interest(self)
+
+    def on_writable(self) -> None:
+        """The socket takes bytes again. Only by the IO thread."""
+        with self._lock:
+            self._blocked = False
+        self.flush()
+
+    def close(self) -> None:
+        """End the connection; what is queued is dropped. From any thread: the IO thread closes the socket, soon."""
+        with self._lock:
+            if not self._active:
+                return
+            self._active = False
+            self._queue.clear()
+            dropped, self._on_sent = [callback for _, callback in self._on_sent], deque()
+            self._shutdown_socket()
+        _call(dropped, False)
+        self._io.closed(self)
+
+    def release_socket(self) -> None:
+        """Close the socket. Only by the IO thread, after it was unregistered."""
+        self._socket.close()
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Bytes read; 0 at the end of the stream. Only by the IO thread."""
+        return self._socket.recv_into(buffer)
+
+    def _shutdown_socket(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # the peer was faster
+            log.debug("shutdown of %s: %s", self, error)
+
+    def _send_queue(self) -> bool:
+        """Send until the queue is empty or the socket full. True when the connection is broken. Under _lock."""
+        queue = self._queue
+        while queue:
+            try:
+                if len(queue) == 1:
+                    sent = self._socket.send(queue[0])
+                else:
+                    sent = self._socket.sendmsg(list(itertools.islice(queue, MAX_BUFFERS)))
+            except (BlockingIOError, InterruptedError):
+                self._blocked = True
+                return False
+            except OSError as error:
+                log.info("write to %s failed: %s", self, error)
+                return True
+            self._sent += sent
+            while sent:
+                first = queue[0]
+                if sent < len(first):
+                    queue[0] = memoryview(first)[sent:]
+                    break
+                sent -= len(first)
+                queue.popleft()
+        return False
+
+    def _take_ended(self) -> list[OnSent]:
+        """The callbacks of what is sent. Under _lock."""
+        ended = []
+        while self._on_sent and self._on_sent[0][0] <= self._sent:
+            ended.append(self._on_sent.popleft()[1])
+        return ended
+
+    def __repr__(self) -> str:
+        local, remote = self.local_address, self.remote_address
+        state = "" if self._active else " closed"
+        return f"[L:{local[0]}:{local[1]} R:{remote[0]}:{remote[1]}{state}]"
+
+
+def _call(callbacks: Sequence[OnSent | None], ok: bool) -> None:
+    for callback in callbacks:
+        if callback is not None:
+            try:
+                callback(ok)
+            except Exception:
+                log.exception("a callback after writing failed")

@@ -1,0 +1,312 @@
+"""The one thread that waits on all sockets of a server or a client.
+
+    sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> flush each channel once
+    other threads  --post-->   [tasks] -> IO thread: register, watch for writable, close
+
+Only this thread touches the selector, reads, and closes sockets.
+"""
+import errno
+import functools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.waker import Waker
+from rmqha.remoting.channel import Channel
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.frame_decoder import FrameError
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.write_round import write_round
+
+log = logging.getLogger("RocketmqRemoting")
+
+READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
+PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete
+TICK_MS = 1000
+ACCEPTS_PER_ROUND = 64
+TLS_HANDSHAKE = 0x16  # first byte of a TLS connection
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+Handler = Callable[[int], None]
+
+
+class ChannelHandler(Protocol):
+    """What a server or client does with its channels; all on the IO thread."""
+
+    def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
+        """A new connection on a listening socket."""
+
+    def on_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """A command has arrived."""
+
+    def on_closed(self, channel: Channel) -> None:
+        """The connection is gone."""
+
+    def on_idle(self, channel: Channel) -> None:
+        """Nothing moved for too long; it is being closed."""
+
+    def on_exception(self, channel: Channel, error: Exception) -> None:
+        """Reading or serving failed; it is being closed."""
+
+    def on_tick(self) -> None:
+        """About once a second."""
+
+
+class IoThread(ServiceThread):
+    """Selects, reads, decodes, hands to its ChannelHandler, and writes what is queued at the end of each round.
+
+    Java: io.netty.channel.nio.NioEventLoop
+    """
+
+    def __init__(self, name: str, handler: ChannelHandler, max_idle_seconds: int) -> None:
+        super().__init__()
+        self.name = name
+        self.handler = handler
+        self.max_idle_ns = max_idle_seconds * 1_000_000_000  # 0: never idle
+        self.channels: set[Channel] = set()  # IO thread
+        self.now_ns = 0  # IO thread: monotonic time of this round
+        self._selector: selectors.BaseSelector | None = None  # IO thread; made by start
+        self._waker: Waker | None = None  # made by start
+        self._ident = 0  # of the IO thread, while it runs
+        self._tasks: deque[Callable[[], None]] = deque()  # appended under _posting, taken by the IO thread
+        self._posting = threading.Lock()
+        self._ended = False  # guarded by _posting: the loop is over, tasks run where they are posted
+        self._buffer = memoryview(bytearray(READ_BUFFER_SIZE))  # IO thread: one read at a time
+        self._listener: socket.socket | None = None  # IO thread
+        self._accepting = True  # IO thread; False while descriptors are short
+
+    def get_service_name(self) -> str:
+        """The thread's name."""
+        return self.name
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        if self._waker is None and not self._ended:
+            self._selector, self._waker = selectors.DefaultSelector(), Waker()
+            self._selector.register(self._waker, selectors.EVENT_READ, lambda _events: self._waker.drain())
+            if self._listener is not None:
+                self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+            self._waker.wakeup()  # tasks may wait already
+            super().start()
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop, close everything, join. Idempotent."""
+        super().shutdown(interrupt)
+        if self._waker is None and self._listener is not None:  # never started
+            self._listener.close()
+
+    def wakeup(self) -> None:
+        """End the current select."""
+        if self._waker is not None:
+            self._waker.wakeup()
+
+    def is_current_thread(self) -> bool:
+        """True on the IO thread."""
+        return threading.get_ident() == self._ident
+
+    def post(self, task: Callable[[], None]) -> None:
+        """Run `task` on the IO thread: at once when called there, or when the thread is no more; else soon."""
+        if not self.is_current_thread():
+            with self._posting:
+                if not self._ended:
+                    self._tasks.append(task)
+                    self.wakeup()
+                    return
+        task()
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections of a listening, non-blocking socket; the IO thread closes it. Before `start`."""
+        self._listener = listener
+
+    def add(self, channel: Channel) -> None:
+        """Serve a channel."""
+        self.post(functools.partial(self._add, channel))
+
+    def update_interest(self, channel: Channel) -> None:
+        """Watch for what the channel waits for: bytes to read, room to write."""
+        self.post(functools.partial(self._update_interest, channel))
+
+    def closed(self, channel: Channel) -> None:
+        """The channel was closed: forget it and close its socket."""
+        self.post(functools.partial(self._remove, channel))
+
+    def run(self) -> None:
+        """Select and serve until stopped; then close everything."""
+        log.info("%s service started", self.get_service_name())
+        self._ident = threading.get_ident()
+        next_tick = 0
+        try:
+            while not self.stopped:
+                events = self._selector.select(TICK_MS / 1000)
+                self.now_ns = time.monotonic_ns()
+                with write_round():
+                    self._round(events)
+                if self.now_ns >= next_tick:
+                    next_tick = self.now_ns + TICK_MS * 1_000_000
+                    self._tick()
+        finally:
+            self._close_all()
+            log.info("%s service end", self.get_service_name())
+
+    def _round(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, mask in events:
+            try:
+                key.data(mask)
+            except Exception:
+                log.exception("%s: handling an event failed", self.name)
+        self._run_tasks()
+
+    def _run_tasks(self) -> None:
+        for _ in range(len(self._tasks)):
+            try:
+                self._tasks.popleft()()
+            except Exception:
+                log.exception("%s: a task failed", self.name)
+
+    def _accept(self, _events: int) -> None:
+        for _ in range(ACCEPTS_PER_ROUND):
+            try:
+                connected, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    log.error("accept failed: %s; not accepting for %d ms", error, TICK_MS)
+                    self._selector.unregister(self._listener)
+                    self._accepting = False
+                    return
+                log.warning("accept failed: %s", error)
+                continue
+            connected.setblocking(False)
+            try:
+                self.handler.on_accept(connected, address[:2])
+            except OSError as error:  # gone already
+                log.info("connection from %s failed: %s", address, error)
+                connected.close()
+
+    def _add(self, channel: Channel) -> None:
+        if self._ended or not channel.is_active:
+            channel.close()
+            channel.release_socket()
+            return
+        channel.active_ns = self.now_ns
+        self.channels.add(channel)
+        self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._serve, channel))
+        if channel.is_blocked:
+            self._update_interest(channel)
+
+    def _update_interest(self, channel: Channel) -> None:
+        if channel not in self.channels:
+            return
+        mark = channel.low_water_mark if channel.reading_paused else channel.high_water_mark
+        channel.reading_paused = channel.is_blocked and channel.pending_bytes > mark
+        events = 0 if channel.reading_paused else selectors.EVENT_READ
+        if channel.is_blocked:
+            events |= selectors.EVENT_WRITE
+        key = self._selector.get_key(channel)
+        if key.events != events:
+            self._selector.modify(channel, events, key.data)
+
+    def _remove(self, channel: Channel) -> None:
+        if channel in self.channels:
+            self.channels.discard(channel)
+            self._selector.unregister(channel)
+            channel.release_socket()
+            self.handler.on_closed(channel)
+
+    def _serve(self, channel: Channel, events: int) -> None:
+        if channel not in self.channels:  # closed earlier in this round
+            return
+        try:
+            if events & selectors.EVENT_WRITE:
+                channel.on_writable()
+                self._update_interest(channel)
+            if events & selectors.EVENT_READ and channel.is_active:
+                self._read(channel)
+        except Exception as error:
+            log.exception("serving %s failed", channel)
+            self.handler.on_exception(channel, error)
+            channel.close()
+
+    def _read(self, channel: Channel) -> None:
+        try:
+            size = channel.receive_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            log.info("read from %s failed: %s", channel, error)
+            self.handler.on_exception(channel, error)
+            channel.close()
+            return
+        if size == 0:
+            channel.close()
+            return
+        # Differs: a trickle of bytes that completes no frame does not keep a connection from being idle.
+        if size >= PROGRESS_SIZE:
+            channel.active_ns = self.now_ns
+        first = self._buffer[0] if channel.read_bytes == 0 else None
+        channel.read_bytes += size
+        try:
+            self._decode(channel, self._buffer[:size])
+        except (FrameError, RemotingCommandException) as error:
+            self._undecodable(channel, error, first)
+        if channel.is_blocked:
+            self._update_interest(channel)
+
+    def _decode(self, channel: Channel, data: memoryview) -> None:
+        for frame in channel.decoder.feed(data):
+            channel.active_ns = self.now_ns
+            self.handler.on_command(channel, RemotingCommand.decode(frame))
+            if not channel.is_active:
+                return
+
+    def _undecodable(self, channel: Channel, error: Exception, first: int | None) -> None:
+        """Answer what came before, say why in one line, close."""
+        if first == TLS_HANDSHAKE:
+            log.warning("Clients intend to establish an SSL connection while this server is running in SSL disabled "
+                        "mode, %s", parse_channel_remote_addr(channel))
+        else:
+            log.error("decode exception, %s: %s", parse_channel_remote_addr(channel), error)
+        channel.flush()
+        channel.close()
+
+    def _tick(self) -> None:
+        if not self._accepting and self._listener is not None:
+            self._accepting = True
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        if self.max_idle_ns:
+            for channel in list(self.channels):
+                self._check_idle(channel)
+        try:
+            self.handler.on_tick()
+        except Exception:
+            log.exception("%s: the tick failed", self.name)
+
+    def _check_idle(self, channel: Channel) -> None:
+        if channel.bytes_sent != channel.sent_seen:
+            channel.sent_seen = channel.bytes_sent
+            channel.active_ns = self.now_ns
+        elif self.now_ns - channel.active_ns > self.max_idle_ns:
+            self.handler.on_idle(channel)
+            channel.close()
+
+    def _close_all(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for channel in list(self.channels):
+            channel.flush()
+            channel.close()
+        with self._posting:
+            self._ended = True
+        while self._tasks:
+            self._run_tasks()
+        self._ident = 0
+        self._waker.close()
+        self._selector.close()

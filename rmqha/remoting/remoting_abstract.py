@@ -1,0 +1,400 @@
+"""What server and client share: serving requests, matching responses, calling.
+
+    IO thread --request--> processor inline, or RequestTask --> executor --> processor --> channel.write
+    IO thread --response--> [response_table] --> ResponseFuture: the waiting caller, or its callback in the pool
+    IO thread --events--> NettyEventExecutor --> ChannelEventListener
+"""
+import functools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqha.common.completable import Completable
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.channel import Channel
+from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.common.semaphore_release_only_once import SemaphoreReleaseOnlyOnce
+from rmqha.remoting.exception import (
+    RemotingCommandException, RemotingException, RemotingSendRequestException, RemotingTimeoutException,
+    RemotingTooMuchRequestException)
+from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.remoting_sys_response_code import (
+    REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR)
+from rmqha.remoting.request_processor import RequestProcessor
+from rmqha.remoting.request_task import RequestTask
+from rmqha.remoting.response_future import ResponseFuture
+from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqRemoting")
+
+SCAN_GRACE_MS = 1000  # a future outlives its time-out so long before the scan ends it
+OVERLOAD_LOG_INTERVAL_NS = 10_000_000_000
+
+InvokeCallback = Callable[[ResponseFuture], None]
+
+
+class ProcessorPair(NamedTuple):
+    """A processor, and the pool it runs in; None: inline, in the IO thread."""
+
+    processor: RequestProcessor
+    executor: NamedThreadPool | None
+
+
+class RemotingAbstract:
+    """Request and response core. `io` is the IO thread of the concrete class.
+
+    Java: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract (4.9.8)
+    """
+
+    io: IoThread
+
+    def __init__(self, permits_oneway: int, permits_async: int,
+                 channel_event_listener: ChannelEventListener | None) -> None:
+        self.semaphore_oneway = threading.Semaphore(permits_oneway)
+        self.semaphore_async = threading.Semaphore(permits_async)
+        self.response_table: dict[int, ResponseFuture] = {}  # by opaque; single dict operations from any thread
+        self.processor_table: dict[int, ProcessorPair] = {}  # written at start-up, read by the IO thread
+        self.default_request_processor: ProcessorPair | None = None
+        self.rpc_hooks: list[RPCHook] = []
+        self.channel_event_listener = channel_event_listener
+        self.event_executor = EventExecutor(channel_event_listener)
+        self.callback_executor: NamedThreadPool | None = None  # None: callbacks run where the response is read
+        self._overload_logged_ns = 0  # IO thread
+
+    def register_rpc_hook(self, rpc_hook: RPCHook | None) -> None:
+        """Call the hook around each request from now on."""
+        if rpc_hook is not None and rpc_hook not in self.rpc_hooks:
+            self.rpc_hooks.append(rpc_hook)
+
+    def on_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """A request to serve, or the response to a call."""
+        if command.is_response_type:
+            self.process_response_command(channel, command)
+        else:
+            self.process_request_command(channel, command)
+
+    process_message_received = on_command
+
+    def do_before_rpc_hooks(self, addr: str, request: RemotingCommand) -> None:
+        """Call all hooks before a request."""
+        for hook in self.rpc_hooks:
+            hook.do_before_request(addr, request)
+
+    def do_after_rpc_hooks(self, addr: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
+        """Call all hooks after a response."""
+        for hook in self.rpc_hooks:
+            hook.do_after_response(addr, request, response)
+
+    def process_request_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """Serve a request inline or in its pool; turn it away when there is no processor or no room."""
+        pair = self.processor_table.get(command.code) or self.default_request_processor
+        if pair is None:
+            error = f" request type {command.code} not supported"
+            self._refuse(channel, command, REQUEST_CODE_NOT_SUPPORTED, error)
+            log.error("%s%s", parse_channel_remote_addr(channel), error)
+            return
+        processor, executor = pair
+        try:
+            rejected = processor.reject_request()
+        except Exception as error:
+            self._process_failed(channel, command, error)
+            return
+        if rejected:
+            self._refuse(channel, command, SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while")
+        elif executor is None:
+            self._serve(channel, command, processor)
+        else:
+            self._submit(channel, command, processor, executor)
+
+    def _submit(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
+                executor: NamedThreadPool) -> None:
+        run = functools.partial(self._serve, channel, command, processor)
+        try:
+            executor.submit(RequestTask(run, channel, command))
+        except RejectedExecutionError:
+            now = time.monotonic_ns()
+            if now - self._overload_logged_ns > OVERLOAD_LOG_INTERVAL_NS:
+                self._overload_logged_ns = now
+                log.warning("%s, too many requests and system thread pool busy, RejectedExecutionException %s request "
+                            "code: %d", parse_channel_remote_addr(channel), executor.name_prefix, command.code)
+            self._refuse(channel, command, SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+
+    def _serve(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor) -> None:
+        """Hooks, processor; the answer is written now or when it is completed."""
+        try:
+            if self.rpc_hooks:
+                self.do_before_rpc_hooks(parse_channel_remote_addr(channel), command)
+            answer = processor.process_request(channel, command)
+        except Exception as error:
+            self._process_failed(channel, command, error)
+            return
+        if isinstance(answer, Completable):
+            answer.then(functools.partial(self._respond, channel, command))
+        else:
+            self._respond(channel, command, answer)
+
+    def _process_failed(self, channel: Channel, command: RemotingCommand, error: Exception) -> None:
+        if isinstance(error, RemotingCommandException):  # the peer's fault: no stack of ours
+            log.error("process request exception, %s: %s", parse_channel_remote_addr(channel), error)
+        else:
+            log.error("process request exception", exc_info=error)
+        log.error("%s", command)
+        self._refuse(channel, command, SYSTEM_ERROR, exception_simple_desc(error))
+
+    def _respond(self, channel: Channel, command: RemotingCommand, response: RemotingCommand | None) -> None:
+        """Hooks, then the response with the request's opaque and serialize type, unless nobody waits for it."""
+        try:
+            if self.rpc_hooks:
+                self.do_after_rpc_hooks(parse_channel_remote_addr(channel), command, response)
+        except Exception as error:
+            _drop(response)
+            self._process_failed(channel, command, error)
+            return
+        if response is None or command.is_oneway_rpc:
+            _drop(response)
+            return
+        response.opaque = command.opaque
+        response.mark_response_type()
+        response.serialize_type = command.serialize_type
+        try:
+            channel.write(response)
+        except Exception as error:
+            # Differs: 4.9 logs and leaves the peer waiting.
+            log.exception("process request over, but response failed\n%s\n%s", command, response)
+            self._refuse(channel, command, SYSTEM_ERROR, exception_simple_desc(error))
+
+    @staticmethod
+    def _refuse(channel: Channel, command: RemotingCommand, code: int, remark: str) -> None:
+        """Answer in the server's own serialize type. Differs: one-way requests are not answered here either."""
+        if not command.is_oneway_rpc:
+            response = RemotingCommand.create_response_command(code, remark)
+            response.opaque = command.opaque
+            channel.write(response)
+
+    def process_response_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """Complete the call that this responds to. A response on another channel than the call's is ignored."""
+        future = self.response_table.get(command.opaque)
+        # Differs: 4.9 takes a response with the right opaque from any connection.
+        if future is None or future.process_channel is not channel or not self._take(future):
+            log.warning("receive response, but not matched any request, %s", parse_channel_remote_addr(channel))
+            log.warning("%s", command)
+            return
+        future.response_command = command
+        self._complete(future)
+
+    def _take(self, future: ResponseFuture) -> bool:
+        """Remove a future from the table; False when somebody else did: he completes it."""
+        return self.response_table.pop(future.opaque, None) is not None
+
+    def _complete(self, future: ResponseFuture) -> None:
+        """The call is over: wake the caller, or call back."""
+        if future.invoke_callback is None:
+            future.put_response(future.response_command)
+            future.release()
+        else:
+            self.execute_invoke_callback(future)
+
+    def execute_invoke_callback(self, future: ResponseFuture) -> None:
+        """Call back in the pool; here when there is none or it is full."""
+        executor = self.callback_executor
+        if executor is not None:
+            try:
+                executor.submit(self._call_back, future)
+                return
+            except RejectedExecutionError as error:
+                log.warning("execute callback in executor exception, maybe executor busy: %s", error)
+        self._call_back(future)
+
+    @staticmethod
+    def _call_back(future: ResponseFuture) -> None:
+        try:
+            future.execute_invoke_callback()
+        except Exception:
+            log.warning("executeInvokeCallback Exception", exc_info=True)
+        finally:
+            future.release()
+
+    def scan_response_table(self) -> None:
+        """End the calls whose time is over. Once a second, on the IO thread."""
+        now = time.monotonic_ns()
+        for future in list(self.response_table.values()):
+            if future.begin_ns + (future.timeout_ms + SCAN_GRACE_MS) * 1_000_000 <= now and self._take(future):
+                log.warning("remove timeout request, %s", future)
+                self._complete(future)
+
+    def fail_fast(self, channel: Channel) -> None:
+        """The channel is gone: end its calls."""
+        for future in list(self.response_table.values()):
+            if future.process_channel is channel:
+                self._request_fail(future)
+
+    def _request_fail(self, future: ResponseFuture) -> None:
+        if self._take(future):
+            future.send_request_ok = False
+            self._complete(future)
+
+    def _call_is_possible(self) -> None:
+        if self.io.is_current_thread():
+            raise RuntimeError("a blocking call on the thread that would read its response")
+
+    def invoke_sync_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Send and wait. Raises RemotingTimeoutException and RemotingSendRequestException."""
+        self._call_is_possible()
+        addr = parse_channel_remote_addr(channel)
+        future = ResponseFuture(channel, request.opaque, timeout_ms)
+        self.response_table[request.opaque] = future
+        try:
+            self._send(channel, request, future)
+            response = future.wait_response(timeout_ms)
+        finally:
+            self.response_table.pop(request.opaque, None)
+        if response is not None:
+            return response
+        if future.send_request_ok:
+            raise RemotingTimeoutException(addr, timeout_ms)
+        raise RemotingSendRequestException(addr)
+
+    def invoke_async_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float,
+                          invoke_callback: InvokeCallback) -> None:
+        """Send; `invoke_callback(future)` is called once. Raises RemotingException when nothing was sent."""
+        begin_ns = time.monotonic_ns()
+        self._acquire(self.semaphore_async, timeout_ms, "invokeAsyncImpl")
+        once = SemaphoreReleaseOnlyOnce(self.semaphore_async)
+        left_ms = timeout_ms - (time.monotonic_ns() - begin_ns) / 1_000_000
+        if left_ms < 0:
+            once.release()
+            raise RemotingTimeoutException("invokeAsyncImpl call timeout")
+        future = ResponseFuture(channel, request.opaque, left_ms, invoke_callback, once)
+        self.response_table[request.opaque] = future
+        try:
+            self._send(channel, request, future)
+        except RemotingException:
+            self.response_table.pop(request.opaque, None)
+            once.release()
+            raise
+
+    def invoke_oneway_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> None:
+        """Send, and expect nothing. Raises RemotingException when nothing was sent."""
+        request.mark_oneway_rpc()
+        self._acquire(self.semaphore_oneway, timeout_ms, "invokeOnewayImpl")
+        once = SemaphoreReleaseOnlyOnce(self.semaphore_oneway)
+        addr = parse_channel_remote_addr(channel)
+
+        def sent(ok: bool) -> None:
+            once.release()
+            if not ok:
+                log.warning("send a request command to channel <%s> failed.", addr)
+
+        try:
+            channel.write(request, sent)
+        except Exception as error:
+            once.release()
+            log.warning("write send a request command to channel <%s> failed.", addr)
+            raise RemotingSendRequestException(addr) from error
+
+    def _send(self, channel: Channel, request: RemotingCommand, future: ResponseFuture) -> None:
+        """Write and flush, also inside a write round: somebody waits for the response."""
+        addr = parse_channel_remote_addr(channel)
+
+        def sent(ok: bool) -> None:
+            if not ok:
+                log.warning("send a request command to channel <%s> failed.", addr)
+                self._request_fail(future)
+
+        try:
+            channel.write(request, sent)
+        except Exception as error:
+            log.warning("send a request command to channel <%s> Exception", addr, exc_info=True)
+            raise RemotingSendRequestException(addr) from error
+        if future.invoke_callback is None:
+            channel.flush()
+
+    def _acquire(self, semaphore: threading.Semaphore, timeout_ms: float, what: str) -> None:
+        wait = timeout_ms > 0 and not self.io.is_current_thread()
+        if semaphore.acquire(blocking=wait, timeout=timeout_ms / 1000 if wait else None):
+            return
+        if timeout_ms <= 0:
+            raise RemotingTooMuchRequestException(f"{what} invoke too fast")
+        info = f"{what} tryAcquire semaphore timeout, {timeout_ms:.0f}ms"
+        log.warning(info)
+        raise RemotingTimeoutException(info)
+
+    def on_accept(self, connected: object, address: tuple[str, int]) -> None:
+        """Only servers listen."""
+        raise NotImplementedError
+
+    def on_closed(self, channel: Channel) -> None:
+        """The channel is gone."""
+        self.event_executor.put_event("CLOSE", channel)
+        self.fail_fast(channel)
+
+    def on_idle(self, channel: Channel) -> None:
+        """The channel is idle; it is being closed."""
+        self.event_executor.put_event("IDLE", channel)
+
+    def on_exception(self, channel: Channel, error: Exception) -> None:
+        """The channel failed; it is being closed."""
+        self.event_executor.put_event("EXCEPTION", channel)
+
+    def on_tick(self) -> None:
+        """Once a second."""
+        self.scan_response_table()
+
+
+def _drop(response: RemotingCommand | None) -> None:
+    """A response that is not written gives its file region back."""
+    if response is not None and response.release_region is not None:
+        response.release_region()
+
+
+class EventExecutor(ServiceThread):
+    """Hands connection events to the listener, in order, on a thread of its own.
+
+    Java: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract$NettyEventExecutor (4.9.8)
+    """
+
+    MAX_SIZE = 10000
+    POLL_MS = 3000
+
+    def __init__(self, listener: ChannelEventListener | None) -> None:
+        super().__init__()
+        self.listener = listener
+        self._events: deque[tuple[str, Channel]] = deque()  # appended by any thread, taken by this one
+
+    def get_service_name(self) -> str:
+        """The thread's name."""
+        return "NettyEventExecutor"
+
+    def put_event(self, kind: str, channel: Channel) -> None:
+        """Queue CONNECT, CLOSE, IDLE or EXCEPTION; dropped when nobody listens or too many wait."""
+        if self.listener is None:
+            return
+        if len(self._events) > self.MAX_SIZE:
+            log.warning("event queue size [%d] over the limit [%d], so drop this event %s %s", len(self._events),
+                        self.MAX_SIZE, kind, channel)
+            return
+        self._events.append((kind, channel))
+        self.wakeup()
+
+    def run(self) -> None:
+        """Deliver until stopped, and then what is left."""
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            self._deliver()
+            self.wait_for_running(self.POLL_MS)
+        self._deliver()
+        log.info("%s service end", self.get_service_name())
+
+    def _deliver(self) -> None:
+        while self._events:
+            kind, channel = self._events.popleft()
+            try:
+                getattr(self.listener, f"on_channel_{kind.lower()}")(parse_channel_remote_addr(channel), channel)
+            except Exception:
+                log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)

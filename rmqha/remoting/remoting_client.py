@@ -1,0 +1,272 @@
+"""The calling side.
+
+One IO thread reads and writes all connections; the thread that calls connects when there is no connection yet.
+"""
+import logging
+import random
+import socket
+import threading
+import time
+
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting.channel import HIGH_WATER_MARK, LOW_WATER_MARK, Channel
+from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr, string2_socket_address
+from rmqha.remoting.exception import (
+    RemotingConnectException, RemotingSendRequestException, RemotingTimeoutException, RemotingTooMuchRequestException)
+from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
+from rmqha.remoting.request_processor import RequestProcessor
+
+
+log = logging.getLogger("RocketmqRemoting")
+
+LOCK_TIMEOUT_MS = 3000
+
+
+class RemotingClient(RemotingAbstract):
+    """Calls servers by address, one connection each; None as the address means a name server.
+
+    Callbacks and processors run in the pool NettyClientPublicExecutor_, so they may block.
+
+    Java: org.apache.rocketmq.remoting.netty.NettyRemotingClient (4.9.8)
+    """
+
+    def __init__(self, config: ClientConfig, channel_event_listener: ChannelEventListener | None = None) -> None:
+        super().__init__(config.clientOnewaySemaphoreValue, config.clientAsyncSemaphoreValue, channel_event_listener)
+        self.config = config
+        self.channel_tables: dict[str, Channel] = {}  # by address; guarded by _lock_channel_tables
+        self._lock_channel_tables = threading.Lock()
+        self._connecting: dict[str, threading.Lock] = {}  # one connector per address; guarded by _lock_channel_tables
+        self._namesrv_addr_list: list[str] | None = None  # replaced as a whole
+        self._namesrv_addr_choosed: str | None = None  # guarded by _namesrv_channel_lock, read without
+        self._namesrv_index = random.randrange(999)  # guarded by _namesrv_channel_lock
+        self._namesrv_channel_lock = threading.Lock()
+        threads = config.clientCallbackExecutorThreads if config.clientCallbackExecutorThreads > 0 else 4
+        self._public_executor = NamedThreadPool("NettyClientPublicExecutor_", threads)
+        self.callback_executor = self._public_executor
+        self.io = IoThread("NettyClientSelector_1", self, config.clientChannelMaxIdleTimeSeconds)
+
+    def start(self) -> None:
+        """Be ready to call."""
+        self.io.start()
+        if self.channel_event_listener is not None:
+            self.event_executor.start()
+
+    def shutdown(self) -> None:
+        """Close all connections, end the threads. Idempotent."""
+        self.io.shutdown()
+        self.event_executor.shutdown()
+        self._public_executor.shutdown()
+
+    def close_channel(self, addr: str) -> None:
+        """Close the connection to an address, if there is one."""
+        channel = self.channel_tables.get(addr)
+        if channel is not None:
+            self._forget(addr, channel)
+            channel.close()
+
+    def _forget(self, addr: str, channel: Channel) -> None:
+        with self._lock_channel_tables:
+            if self.channel_tables.get(addr) is channel:
+                del self.channel_tables[addr]
+                log.info("closeChannel: the channel[%s] was removed from channel table", addr)
+
+    def update_name_server_address_list(self, addrs: list[str]) -> None:
+        """Replace the name servers, in random order; nothing changes for an empty list or the same servers."""
+        old = self._namesrv_addr_list
+        if not addrs or (old is not None and len(old) == len(addrs) and all(addr in old for addr in addrs)):
+            return
+        shuffled = random.sample(addrs, len(addrs))
+        log.info("name server address updated. NEW : %s , OLD: %s", shuffled, old)
+        with self._namesrv_channel_lock:
+            self._namesrv_addr_list = shuffled
+            if self._namesrv_addr_choosed not in shuffled:
+                self._namesrv_addr_choosed = None
+
+    def get_name_server_address_list(self) -> list[str] | None:
+        """The name servers in the order in which they are tried; None before there are any."""
+        return self._namesrv_addr_list
+
+    def invoke_sync(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Call and wait.
+
+        Raises RemotingConnectException, RemotingSendRequestException or RemotingTimeoutException. The connection is
+        closed when the request could not be sent, and by default when no answer came in time.
+        """
+        self._call_is_possible()
+        begin_ns = time.monotonic_ns()
+        channel, addr = self._channel_for(addr, timeout_ms)
+        try:
+            self.do_before_rpc_hooks(addr, request)
+            left_ms = timeout_ms - (time.monotonic_ns() - begin_ns) / 1_000_000
+            if left_ms < 0:
+                raise RemotingTimeoutException(f"invokeSync call the addr[{addr}] timeout")
+            response = self.invoke_sync_impl(channel, request, left_ms)
+        except RemotingSendRequestException:
+            log.warning("invokeSync: send request exception, so close the channel[%s]", addr)
+            self._close(addr, channel)
+            raise
+        except RemotingTimeoutException:
+            if self.config.clientCloseSocketIfTimeout:
+                self._close(addr, channel)
+                log.warning("invokeSync: close socket because of timeout, %dms, %s", timeout_ms, addr)
+            log.warning("invokeSync: wait response timeout exception, the channel[%s]", addr)
+            raise
+        self.do_after_rpc_hooks(parse_channel_remote_addr(channel), request, response)
+        return response
+
+    def invoke_async(self, addr: str | None, request: RemotingCommand, timeout_ms: float,
+                     invoke_callback: InvokeCallback) -> None:
+        """Call; `invoke_callback(response_future)` is called once, in the pool.
+
+        Raises RemotingException when nothing was sent; the callback is not called then.
+        """
+        begin_ns = time.monotonic_ns()
+        channel, addr = self._channel_for(addr, timeout_ms)
+        self.do_before_rpc_hooks(addr, request)
+        left_ms = timeout_ms - (time.monotonic_ns() - begin_ns) / 1_000_000
+        if left_ms < 0:
+            raise RemotingTooMuchRequestException(f"invokeAsync call the addr[{addr}] timeout")
+        try:
+            self.invoke_async_impl(channel, request, left_ms, invoke_callback)
+        except RemotingSendRequestException:
+            log.warning("invokeAsync: send request exception, so close the channel[%s]", addr)
+            self._close(addr, channel)
+            raise
+
+    def invoke_oneway(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> None:
+        """Call without an answer. Raises RemotingException when nothing was sent."""
+        channel, addr = self._channel_for(addr, timeout_ms)
+        try:
+            self.do_before_rpc_hooks(addr, request)
+            self.invoke_oneway_impl(channel, request, timeout_ms)
+        except RemotingSendRequestException:
+            log.warning("invokeOneway: send request exception, so close the channel[%s]", addr)
+            self._close(addr, channel)
+            raise
+
+    def register_processor(self, request_code: int, processor: RequestProcessor,
+                           executor: NamedThreadPool | None = None) -> None:
+        """Serve a server's requests of a code, in the public pool unless there is an executor."""
+        self.processor_table[request_code] = ProcessorPair(processor, executor or self._public_executor)
+
+    def is_channel_writable(self, addr: str) -> bool:
+        """False when too much is queued for an address."""
+        channel = self.channel_tables.get(addr)
+        return channel is None or not channel.is_active or channel.is_writable
+
+    def _close(self, addr: str, channel: Channel) -> None:
+        self._forget(addr, channel)
+        channel.close()
+
+    def _channel_for(self, addr: str | None, timeout_ms: float) -> tuple[Channel, str]:
+        """An open channel and its address; RemotingConnectException when there is none."""
+        if addr is None:
+            return self._get_and_create_nameserver_channel(timeout_ms)
+        channel = self.channel_tables.get(addr)
+        if channel is None or not channel.is_active:
+            channel = self._create_channel(addr, timeout_ms)
+        if channel is None:
+            raise RemotingConnectException(addr)
+        return channel, addr
+
+    def _get_and_create_nameserver_channel(self, timeout_ms: float) -> tuple[Channel, str]:
+        """The chosen name server's channel; the next one is chosen when it can't be reached."""
+        channel = self._chosen_channel()
+        if channel is not None:
+            return channel
+        if not self._namesrv_channel_lock.acquire(timeout=LOCK_TIMEOUT_MS / 1000):
+            log.warning("getAndCreateNameserverChannel: try to lock name server, but timeout, %dms", LOCK_TIMEOUT_MS)
+            raise RemotingConnectException(str(self._namesrv_addr_list))
+        try:
+            channel = self._chosen_channel()
+            if channel is not None:
+                return channel
+            addrs = self._namesrv_addr_list or []
+            for _ in addrs:
+                self._namesrv_index += 1
+                old, addr = self._namesrv_addr_choosed, addrs[self._namesrv_index % len(addrs)]
+                self._namesrv_addr_choosed = addr
+                log.info("new name server is chosen. OLD: %s , NEW: %s. namesrvIndex = %d", old, addr,
+                         self._namesrv_index)
+                created = self._create_channel(addr, timeout_ms)
+                if created is not None:
+                    return created, addr
+            raise RemotingConnectException(str(self._namesrv_addr_list))
+        finally:
+            self._namesrv_channel_lock.release()
+
+    def _chosen_channel(self) -> tuple[Channel, str] | None:
+        addr = self._namesrv_addr_choosed
+        channel = self.channel_tables.get(addr) if addr is not None else None
+        return (channel, addr) if channel is not None and channel.is_active else None
+
+    def _create_channel(self, addr: str, timeout_ms: float) -> Channel | None:
+        """Connect, or take what another thread has connected meanwhile; None when it fails."""
+        # Differs: a call does not wait longer for the connection than for its answer.
+        wait_ms = self.config.connectTimeoutMillis if timeout_ms <= 0 else min(self.config.connectTimeoutMillis,
+                                                                              timeout_ms)
+        with self._lock_channel_tables:
+            connecting = self._connecting.setdefault(addr, threading.Lock())
+        if not connecting.acquire(timeout=wait_ms / 1000):
+            log.warning("createChannel: connect remote host[%s] timeout %dms", addr, wait_ms)
+            return None
+        try:
+            channel = self.channel_tables.get(addr)
+            if channel is not None and channel.is_active:
+                return channel
+            return self._connect(addr, wait_ms)
+        finally:
+            connecting.release()
+
+    def _connect(self, addr: str, wait_ms: float) -> Channel | None:
+        log.info("createChannel: begin to connect remote host[%s]", addr)
+        try:
+            connected = socket.create_connection(string2_socket_address(addr), wait_ms / 1000)
+        except (OSError, ValueError) as error:
+            log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
+            return None
+        try:
+            channel = self._adopt(connected)
+        except OSError as error:
+            connected.close()
+            log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
+            return None
+        with self._lock_channel_tables:
+            self.channel_tables[addr] = channel
+        self.io.add(channel)
+        log.info("createChannel: connect remote host[%s] success, %s", addr, channel)
+        self.event_executor.put_event("CONNECT", channel)
+        return channel
+
+    def _adopt(self, connected: socket.socket) -> Channel:
+        """A channel of a connected socket, with the configured options."""
+        if connected.getsockname() == connected.getpeername():
+            # A client port of this host may happen to be the one that is called while nobody listens there.
+            raise ConnectionRefusedError("connected to itself")
+        config = self.config
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, size in ((socket.SO_SNDBUF, config.clientSocketSndBufSize),
+                             (socket.SO_RCVBUF, config.clientSocketRcvBufSize)):
+            if size > 0:
+                connected.setsockopt(socket.SOL_SOCKET, option, size)
+        marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
+        return Channel(connected, connected.getpeername()[:2], self.io,
+                       *(marks if min(marks) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)))
+
+    def on_closed(self, channel: Channel) -> None:
+        """A connection is gone: forget it, end its calls."""
+        log.info("NETTY CLIENT PIPELINE: CLOSE %s", parse_channel_remote_addr(channel))
+        for addr, known in list(self.channel_tables.items()):
+            if known is channel:
+                self._forget(addr, channel)
+        super().on_closed(channel)
+
+    def on_idle(self, channel: Channel) -> None:
+        """A connection is idle."""
+        log.warning("NETTY CLIENT PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
+        super().on_idle(channel)

@@ -1,0 +1,113 @@
+"""The listening side.
+
+One IO thread accepts, reads, decodes, serves inline or hands to an executor, and writes.
+"""
+import logging
+import socket
+
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting.channel import HIGH_WATER_MARK, LOW_WATER_MARK, Channel
+from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
+from rmqha.remoting.request_processor import RequestProcessor
+from rmqha.remoting.server_config import ServerConfig
+
+log = logging.getLogger("RocketmqRemoting")
+
+
+class RemotingServer(RemotingAbstract):
+    """Serves requests on `config.listenPort` (0: any, see `local_listen_port`), on all IPv4 addresses.
+
+    Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer (4.9.8)
+    """
+
+    def __init__(self, config: ServerConfig, channel_event_listener: ChannelEventListener | None = None) -> None:
+        super().__init__(config.serverOnewaySemaphoreValue, config.serverAsyncSemaphoreValue, channel_event_listener)
+        self.config = config
+        self.local_listen_port = 0  # the bound port, once started
+        self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
+                                                config.serverCallbackExecutorThreads or 4)
+        self.callback_executor = self._public_executor
+        self.io = IoThread("NettyServerNIOSelector_1_1", self, config.serverChannelMaxIdleTimeSeconds)
+
+    def start(self) -> None:
+        """Bind and serve. OSError when the port is taken."""
+        listener = self._bind()
+        self.local_listen_port = listener.getsockname()[1]
+        self.io.listen(listener)
+        self.io.start()
+        if self.channel_event_listener is not None:
+            self.event_executor.start()
+
+    def _bind(self) -> socket.socket:
+        config = self.config
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if config.serverSocketRcvBufSize > 0:  # accepted sockets inherit it; later it would not change the window
+                log.info("server set SO_RCVBUF to %d", config.serverSocketRcvBufSize)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.serverSocketRcvBufSize)
+            listener.bind(("", config.listenPort))
+            listener.listen(config.serverSocketBacklog)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def shutdown(self) -> None:
+        """Close all connections, end the threads. Idempotent."""
+        self.io.shutdown()
+        self.event_executor.shutdown()
+        self._public_executor.shutdown()
+
+    def register_processor(self, request_code: int, processor: RequestProcessor,
+                           executor: NamedThreadPool | None = None) -> None:
+        """Serve a code with `processor`. Differs: no executor means inline, in the IO thread, not the public pool."""
+        self.processor_table[request_code] = ProcessorPair(processor, executor)
+
+    def register_default_processor(self, processor: RequestProcessor, executor: NamedThreadPool | None = None) -> None:
+        """Serve all other codes with `processor`."""
+        self.default_request_processor = ProcessorPair(processor, executor)
+
+    def get_processor_pair(self, request_code: int) -> ProcessorPair | None:
+        """The processor and the pool of a code."""
+        return self.processor_table.get(request_code)
+
+    def invoke_sync(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Call a client and wait. Not on the IO thread."""
+        return self.invoke_sync_impl(channel, request, timeout_ms)
+
+    def invoke_async(self, channel: Channel, request: RemotingCommand, timeout_ms: float,
+                     invoke_callback: InvokeCallback) -> None:
+        """Call a client; `invoke_callback(response_future)` is called once, in the public pool."""
+        self.invoke_async_impl(channel, request, timeout_ms, invoke_callback)
+
+    def invoke_oneway(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> None:
+        """Tell a client something."""
+        self.invoke_oneway_impl(channel, request, timeout_ms)
+
+    def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
+        """A client has connected."""
+        config = self.config
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if config.serverSocketSndBufSize > 0:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.serverSocketSndBufSize)
+        marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
+        channel = Channel(connected, address, self.io, *(marks if min(marks) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)))
+        log.info("NETTY SERVER PIPELINE: channelActive, the channel[%s]", parse_channel_remote_addr(channel))
+        self.io.add(channel)
+        self.event_executor.put_event("CONNECT", channel)
+
+    def on_closed(self, channel: Channel) -> None:
+        """A client is gone."""
+        log.info("NETTY SERVER PIPELINE: channelInactive, the channel[%s]", parse_channel_remote_addr(channel))
+        super().on_closed(channel)
+
+    def on_idle(self, channel: Channel) -> None:
+        """A client is idle."""
+        log.warning("NETTY SERVER PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
+        super().on_idle(channel)

@@ -1,0 +1,44 @@
+"""Writing all answers of one round with one system call per connection."""
+import threading
+from types import TracebackType
+from typing import Protocol
+
+_this_thread = threading.local()  # .channels: dict of the channels touched in the round of this thread
+
+
+class Flushable(Protocol):
+    """What a round flushes: a channel."""
+
+    def flush(self) -> None:
+        """Write what is queued."""
+
+
+class write_round:  # noqa: N801 - used like a function
+    """`with write_round():` channels written to inside only queue; each is flushed once at the end.
+
+    Per thread. A round inside a round joins it. Services that complete many futures wrap their batch; what they wait
+    for inside a round must not depend on what they wrote in it.
+    """
+
+    __slots__ = ("_outermost",)
+
+    def __enter__(self) -> None:
+        self._outermost = getattr(_this_thread, "channels", None) is None
+        if self._outermost:
+            _this_thread.channels = {}
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._outermost:
+            channels, _this_thread.channels = _this_thread.channels, None
+            for channel in channels:
+                channel.flush()
+
+
+def flush_at_end_of_round(channel: Flushable) -> bool:
+    """True when this thread is in a round, which will flush `channel`; else the caller flushes."""
+    channels = getattr(_this_thread, "channels", None)
+    if channels is None:
+        return False
+    channels[channel] = None
+    return True
