@@ -61,6 +61,8 @@ def driver_command(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _command(what: str, folder: Path) -> list[str]:
+    reason = why_unavailable()
+    assert reason is None, f"the real RocketMQ can't run here: {reason}"
     lib, classes = jars(), driver_classes()
     flags = [f"-Duser.home={folder}", f"-Drocketmq.client.logRoot={folder}/clientlogs",
              "-Drocketmq.client.logLevel=WARN"]

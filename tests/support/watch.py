@@ -11,14 +11,15 @@ class Holdings:
 
     def __init__(self, server: ServerProcess):
         self._process = psutil.Process(server.pid)
+        self._spare_threads = 60 if server.command[0] == "java" else 4
         self._before = self._now()
 
     def _now(self) -> dict[str, int]:
         return {"descriptors": self._process.num_fds(), "threads": self._process.num_threads()}
 
-    def assert_returned(self, timeout_ms: int = 15_000, spare_threads: int = 4, spare_descriptors: int = 4) -> None:
-        """A few more may stay: pools make their threads on demand, stores open a file now and then."""
-        spare = {"descriptors": spare_descriptors, "threads": spare_threads}
+    def assert_returned(self, timeout_ms: int = 15_000) -> None:
+        """A few more may stay: pools make their threads on demand (the JVM's by dozens), stores open a file."""
+        spare = {"descriptors": 4, "threads": self._spare_threads}
 
         def returned() -> bool:
             return all(count <= self._before[what] + spare[what] for what, count in self._now().items())
