@@ -1,0 +1,146 @@
+"""Puts that wait until a slave has them.
+
+    putting thread --put_request--> [requests] --> GroupTransferService --> PUT_OK, or FLUSH_SLAVE_TIMEOUT at the deadline
+    ReadSocketService --notify_transfer_some--> wakes it once per read round
+"""
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.write_round import write_round
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.store.group_commit_request import GroupCommitRequest
+    from rmqha.store.ha.ha_service import HAService
+
+log = logging.getLogger("RocketmqStore")
+
+_IDLE_MS = 10_000  # how long to wait when nothing is waited for
+_NEVER_NS = 1 << 63
+
+
+class _Waiting:
+    __slots__ = ("request", "done")
+
+    def __init__(self, request: GroupCommitRequest) -> None:
+        self.request = request
+        self.done = False  # guarded by GroupTransferService._lock
+
+
+class GroupTransferService(ServiceThread):
+    """Completes each request when a slave has acknowledged its offset, or at its own deadline (monotonic).
+
+    Differs: Java takes the requests strictly in order and counts wake-ups, so that a request which a slave has long
+    acknowledged can wait behind, and time out with, an earlier one. Here every round completes all that are
+    acknowledged, in order of arrival, and then all that are late.
+
+    Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
+    """
+
+    def __init__(self, ha_service: HAService) -> None:
+        super().__init__()
+        self.ha_service = ha_service
+        self._lock = threading.Lock()  # guards all below
+        self._arrival = itertools.count()
+        self._by_offset: list[tuple[int, int, _Waiting]] = []  # heap of (next_offset, arrival, request)
+        self._by_deadline: list[tuple[int, int, _Waiting]] = []  # heap of (deadline_ns, arrival, request)
+        self._wakes_at_ns = 0  # when the service looks again without being woken
+        self._closed = False
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Complete `request` when its offset is acknowledged; at once when it is already."""
+        if self.ha_service.push2_slave_max_offset.get() >= request.next_offset:
+            request.wakeup_customer(PutMessageStatus.PUT_OK)
+            return
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                waiting, arrival = _Waiting(request), next(self._arrival)
+                heapq.heappush(self._by_offset, (request.next_offset, arrival, waiting))
+                heapq.heappush(self._by_deadline, (request.deadline_ns, arrival, waiting))
+                sooner = request.deadline_ns < self._wakes_at_ns
+        if closed:
+            request.wakeup_customer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+        # The acknowledgement may have come between the first look and the push.
+        elif sooner or self.ha_service.push2_slave_max_offset.get() >= request.next_offset:
+            self.wakeup()
+
+    def notify_transfer_some(self) -> None:
+        """A slave has acknowledged more."""
+        self.wakeup()
+
+    def waiting_requests(self) -> int:
+        """How many requests are waiting."""
+        return len(self._by_offset)
+
+    def start(self) -> None:
+        with self._lock:
+            self._closed = False
+        super().start()
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            try:
+                self._do_wait_transfer()
+                self.wait_for_running(self._interval_ms())
+            except Exception:
+                log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
+        log.info("%s service end", self.get_service_name())
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop; what still waits is answered FLUSH_SLAVE_TIMEOUT, and so is what comes later."""
+        super().shutdown(interrupt)
+        # Differs: Java leaves them unanswered
+        with self._lock:
+            self._closed = True
+            rest = sorted(self._by_offset, key=lambda entry: entry[1])
+            self._by_offset, self._by_deadline = [], []
+        self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def _do_wait_transfer(self) -> None:
+        with self._lock:
+            transferred = self._take(self._by_offset, self.ha_service.push2_slave_max_offset.get())
+            late = self._take(self._by_deadline, time.monotonic_ns())
+            self._drop_done(self._by_offset)
+            self._drop_done(self._by_deadline)
+            self._wakes_at_ns = self._by_deadline[0][0] if self._by_deadline else _NEVER_NS
+        if transferred or late:
+            with write_round():
+                self._complete(transferred, PutMessageStatus.PUT_OK)
+                self._complete(late, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+
+    @staticmethod
+    def _take(heap: list[tuple[int, int, _Waiting]], limit: int) -> list[tuple[int, int, _Waiting]]:
+        """Those not done yet up to `limit`, in order of arrival; they are done from now on."""
+        taken = []
+        while heap and heap[0][0] <= limit:
+            entry = heapq.heappop(heap)
+            if not entry[2].done:
+                entry[2].done = True
+                taken.append(entry)
+        taken.sort(key=lambda entry: entry[1])
+        return taken
+
+    @staticmethod
+    def _drop_done(heap: list[tuple[int, int, _Waiting]]) -> None:
+        while heap and heap[0][2].done:
+            heapq.heappop(heap)
+
+    @staticmethod
+    def _complete(entries: list[tuple[int, int, _Waiting]], status: PutMessageStatus) -> None:
+        for _key, _arrival, waiting in entries:
+            waiting.request.wakeup_customer(status)
+
+    def _interval_ms(self) -> float:
+        with self._lock:
+            if not self._by_deadline:
+                return _IDLE_MS
+            return max(0.0, (self._by_deadline[0][0] - time.monotonic_ns()) / 1e6)

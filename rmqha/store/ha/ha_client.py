@@ -1,0 +1,304 @@
+"""The slave's side: follows a master's commit log.
+
+    master --frames--> HAClient --append_to_commit_log--> commit log
+    master <--8-byte reports, after connecting, after each read that grew the log, and each 5 s--
+    BrokerController --update_master_address, shutdown--> wakes it
+"""
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import selectors
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.waker import Waker
+from rmqha.store.ha import ha_transfer
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.rate_limit import RateLimit
+from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+_SELECT_MS = 1000
+_CONNECT_TIMEOUT_MS = 5000
+_RETRY_MS = 5000
+_RECEIVE_SIZE = 512 * 1024  # bytes of one read: large enough to amortise, small enough for the caches
+_WRITE_ATTEMPTS = 3
+_ERROR_INTERVAL_MS = 60_000
+
+
+class ReplicationError(Exception):
+    """Why the connection to the master has to be closed, and the state that this leaves the client in."""
+
+    def __init__(self, message: str, state: HAConnectionState = HAConnectionState.READY) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+def parse_address(address: str) -> tuple[str, int] | None:
+    """(host, port) of "host:port", None when it is none."""
+    host, _colon, port = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        return None
+    return host, int(port)
+
+
+class HAClient(ServiceThread):
+    """Connects to the master, appends what it sends, and reports only what was appended.
+
+    On a master it runs without an address and waits. All state but `master_address` belongs to its thread; `state`
+    and `last_error` may be read by any.
+
+    Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
+    """
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        super().__init__()
+        self.default_message_store = default_message_store
+        self.config = default_message_store.message_store_config
+        self.master_address: str | None = None  # replaced by any thread, read at each connect
+        self.state = HAConnectionState.READY
+        self.last_error = ""  # why the last connection ended, "" while one works
+        self.current_reported_offset = 0
+        self._waker: Waker | None = None  # made by start, closed by the thread
+        self._selector: selectors.BaseSelector | None = None
+        self._socket: socket.socket | None = None
+        self._decoder: ha_transfer.FrameDecoder | None = None
+        self._chain = RecordChain(-1)  # where the next record begins, as of _chain_end
+        self._chain_end = -1  # commit log offset up to which records were followed; -1 before the first append
+        self._last_write_ns = 0
+        self._last_read_ns = 0
+        self._appended = False  # whether the present connection has brought anything
+        self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
+
+    def update_master_address(self, new_addr: str | None) -> None:
+        """Follow `new_addr` ("host:port") from the next connect on; one that can't be parsed is refused in the log."""
+        if new_addr is not None and parse_address(new_addr) is None:
+            log.error("the master's HA address %r is no host:port, it stays %s", new_addr, self.master_address)
+            return
+        current_addr, self.master_address = self.master_address, new_addr
+        if current_addr != new_addr:
+            log.info("update master address, OLD: %s NEW: %s", current_addr, new_addr)
+            self.wakeup()
+
+    def start(self) -> None:
+        if self._waker is None:
+            self._waker = Waker()
+        super().start()
+
+    def wakeup(self) -> None:
+        super().wakeup()
+        waker = self._waker
+        if waker is not None:
+            waker.wakeup()
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        self._selector, waker, self.state = selectors.DefaultSelector(), self._waker, HAConnectionState.READY
+        self._selector.register(waker, selectors.EVENT_READ)
+        try:
+            while not self.stopped:
+                self._follow_once()
+        finally:
+            self._selector.close()
+            self._waker = None
+            waker.close()
+            self.state = HAConnectionState.SHUTDOWN
+        log.info("%s service end", self.get_service_name())
+
+    def _follow_once(self) -> None:
+        """One connection from its beginning to its end, or one wait for a master."""
+        self._appended, address = False, self.master_address
+        try:
+            if self._connect_master(address):
+                self._follow()
+        except ReplicationError as error:
+            self._failed(error)
+        except OSError as error:
+            self._failed(ReplicationError(f"connection to the master {address}: {error}"))
+        except Exception as error:
+            log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
+            self.last_error = repr(error)
+        finally:
+            self._close_master()
+        # Differs: Java connects again at once; a master that refuses the offset would be asked without a pause,
+        # now that the first report leaves at once.
+        if not self._appended:
+            self._pause(_RETRY_MS, address)
+
+    def _failed(self, error: ReplicationError) -> None:
+        self.last_error = str(error)
+        if error.state is HAConnectionState.READY:
+            log.info("HAClient, %s", error)
+            if self.state is HAConnectionState.TRANSFER:
+                self.state = error.state
+            return
+        self.state = error.state
+        if self._error_limit.allow(error.state):
+            log.error("%s", error)
+
+    def _pause(self, timeout_ms: int, address: str | None) -> None:
+        """Wait; a master address other than `address` or shutdown ends it."""
+        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+        while not self.stopped and address == self.master_address:
+            remaining_ns = deadline_ns - time.monotonic_ns()
+            if remaining_ns <= 0:
+                return
+            self._selector.select(remaining_ns / 1e9)
+            self._waker.drain()
+
+    def _connect_master(self, address: str | None) -> bool:
+        """Connect within 5 s; False when there is no address, OSError when it fails."""
+        if address is None:
+            return False
+        host, port = parse_address(address)
+        family, kind, protocol, _name, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = self._socket = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = sock.connect_ex(target)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+        self._selector.register(sock, selectors.EVENT_WRITE)
+        self._await_connected(sock)
+        if sock.getsockname() == sock.getpeername():
+            raise OSError("connected to itself: nobody listens there")
+        self._selector.modify(sock, selectors.EVENT_READ)
+        self._decoder = ha_transfer.FrameDecoder()
+        return True
+
+    def _await_connected(self, sock: socket.socket) -> None:
+        deadline_ns = time.monotonic_ns() + _CONNECT_TIMEOUT_MS * 1_000_000
+        while not self.stopped:
+            remaining_ns = deadline_ns - time.monotonic_ns()
+            if remaining_ns <= 0:
+                raise TimeoutError("connect timed out")
+            ready = self._selector.select(remaining_ns / 1e9)
+            self._waker.drain()
+            if any(key.fileobj is sock for key, _events in ready):
+                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+                return
+        raise ConnectionAbortedError("stopped while connecting")
+
+    def _follow(self) -> None:
+        """Serve the connection until it ends by an exception, or by shutdown."""
+        log.info("HAClient connected to the master %s", self.master_address)
+        self._last_read_ns = time.monotonic_ns()
+        self.current_reported_offset = self.default_message_store.get_max_phy_offset()
+        # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
+        self._report_slave_max_offset(self.current_reported_offset)
+        interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
+        while not self.stopped:
+            if self._is_time_to_report_offset():
+                self._report_slave_max_offset(self.current_reported_offset)
+            ready = self._selector.select(interval_ms / 1000)
+            self._waker.drain()
+            if any(key.fileobj is self._socket for key, _events in ready):
+                self._process_read_event()
+                self._report_slave_max_offset_plus()
+            self._housekeeping()
+
+    def _is_time_to_report_offset(self) -> bool:
+        interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
+        return interval_ms > self.config.haSendHeartbeatInterval
+
+    def _housekeeping(self) -> None:
+        # Differs: 4.9 looks at its own last write, which says nothing about the master
+        interval_ms = (time.monotonic_ns() - self._last_read_ns) // 1_000_000
+        if interval_ms > self.config.haHousekeepingInterval:
+            log.warning("HAClient, housekeeping, found this connection[%s] expired, %d",
+                        self.master_address, interval_ms)
+            raise ReplicationError("master not response some time, so close connection")
+
+    def _report_slave_max_offset(self, max_offset: int) -> None:
+        report = ha_transfer.encode_report(max_offset)
+        for _attempt in range(_WRITE_ATTEMPTS):
+            try:
+                report = report[self._socket.send(report):]
+            except BlockingIOError:
+                log.debug("the master reads no reports at the moment")
+            if not report:
+                self._last_write_ns = time.monotonic_ns()
+                return
+        raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}")
+
+    def _report_slave_max_offset_plus(self) -> None:
+        """Report when the log has grown beyond the last report."""
+        max_offset = self.default_message_store.get_max_phy_offset()
+        if max_offset > self.current_reported_offset:
+            self.current_reported_offset = max_offset
+            self._report_slave_max_offset(max_offset)
+
+    def _process_read_event(self) -> None:
+        """Read once and append what is complete."""
+        try:
+            count = self._socket.recv_into(self._decoder.writable(_RECEIVE_SIZE))
+        except BlockingIOError:
+            return
+        if count == 0:
+            raise ReplicationError(f"the master {self.master_address} has closed the connection")
+        self._last_read_ns = time.monotonic_ns()
+        self._decoder.received(count)
+        self._dispatch_read_request()
+
+    def _dispatch_read_request(self) -> None:
+        try:
+            for run in self._decoder.runs(self.config.mappedFileSizeCommitLog):
+                self._append(run)
+        except ha_transfer.TransferError as error:
+            raise ReplicationError(f"{error}; the connection is closed", HAConnectionState.APPEND_FAILED) from error
+
+    def _append(self, run: ha_transfer.Run) -> None:
+        """Append one run, or raise: nothing that was not appended is ever reported."""
+        self._check_offset(run)
+        if run.length:
+            # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
+            chain = self._follow_records(run)
+            store = self.default_message_store
+            if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
+                raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
+                                       "not acknowledged", HAConnectionState.APPEND_FAILED)
+            self._chain, self._chain_end, self._appended = chain, run.offset + run.length, True
+        # Differs: in 4.9 a heartbeat makes an empty slave create its first file
+        if self.state is not HAConnectionState.TRANSFER:
+            self.state, self.last_error = HAConnectionState.TRANSFER, ""
+
+    def _check_offset(self, run: ha_transfer.Run) -> None:
+        slave_phy_offset = self.default_message_store.get_max_phy_offset()
+        if slave_phy_offset not in (0, run.offset):
+            raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
+                                   f"SLAVE: {slave_phy_offset} MASTER: {run.offset}", HAConnectionState.OFFSET_REFUSED)
+        # Differs: 4.9 lets an empty slave begin anywhere, and then puts the bytes at the beginning of a file
+        if slave_phy_offset == 0 and (run.offset < 0 or run.offset % self.config.mappedFileSizeCommitLog):
+            raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
+                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
+                                   HAConnectionState.OFFSET_REFUSED)
+
+    def _follow_records(self, run: ha_transfer.Run) -> RecordChain:
+        # What this client has not appended ends with a whole record: recovery cuts it there, and puts write whole ones.
+        chain = self._chain if run.offset == self._chain_end else RecordChain(run.offset)
+        try:
+            return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
+                                  self.config.mappedFileSizeCommitLog)
+        except RecordChainError as error:
+            raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
+                                   "Either its bytes are damaged, or its log is another one than the slave's",
+                                   HAConnectionState.APPEND_FAILED) from error
+
+    def _close_master(self) -> None:
+        sock, self._socket, self._decoder = self._socket, None, None
+        if sock is None:
+            return
+        if sock in self._selector.get_map():
+            self._selector.unregister(sock)
+        sock.close()

@@ -1,0 +1,364 @@
+"""One slave, seen from the master.
+
+    slave --reports--> ReadSocketService  --notify_transfer_some--> GroupTransferService
+                          | starts it at the first report
+    slave <--frames--  WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
+
+Both threads use the same socket. Whoever ends first calls `close`, whose shutdown of the socket wakes the other; the
+last one to leave closes the descriptor, so its number can't be somebody else's while a thread still uses it.
+"""
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.store.ha import ha_transfer
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.ha_service import HAService
+    from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+log = logging.getLogger("RocketmqStore")
+
+_SELECT_MS = 1000
+_NO_DATA_WAIT_MS = 100
+_FRAMES_PER_WRITE = 16
+_READ_BUFFER_SIZE = 8 * 1024
+# A slave repeats its last report only as a heartbeat; more than this many in one housekeeping interval is a flood.
+_MAX_REPEATED_REPORTS = 1000
+
+
+class HAConnection:
+    """A connection of a slave: its offsets, and the two services that serve it.
+
+    `slave_request_offset` is the first report, `slave_ack_offset` the last one; -1 until there is one.
+
+    Java: org.apache.rocketmq.store.ha.HAConnection (4.9.8)
+    """
+
+    def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str) -> None:
+        self.ha_service = ha_service
+        self.socket = sock
+        self.client_addr = client_addr  # "ip:port"
+        self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
+        self.slave_ack_offset = -1  # written by ReadSocketService
+        self.state = HAConnectionState.READY  # written under _lock
+        self._lock = threading.Lock()
+        self._closing = False  # guarded by _lock
+        self._threads = 0  # services that use the socket; guarded by _lock
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.write_socket_service = WriteSocketService(self)
+        self.read_socket_service = ReadSocketService(self)
+
+    def start(self) -> None:
+        """Start reading. The connection has to be registered with its HAService before."""
+        self._start_service(self.read_socket_service)
+
+    def start_transfer(self) -> None:
+        """Start writing: the first report is there.
+
+        Differs: in Java the writer polls for the first report each 10 ms. Here a peer that never reports costs one
+        thread.
+        """
+        self._start_service(self.write_socket_service)
+
+    def shutdown(self) -> None:
+        """Close, and wait for both services."""
+        self.close()
+        self.read_socket_service.shutdown(True)
+        self.write_socket_service.shutdown(True)
+
+    def close(self) -> None:
+        """Ask both services to end; any thread, idempotent. The descriptor goes when the last of them has left."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            if self.state is not HAConnectionState.OFFSET_REFUSED:
+                self.state = HAConnectionState.SHUTDOWN
+            self.read_socket_service.make_stop()
+            self.write_socket_service.make_stop()
+            if self._threads:
+                self._wake_services()
+            else:
+                self.socket.close()
+        self.ha_service.remove_connection(self)
+        self.ha_service.wait_notify_object.wakeup_all()
+
+    def refuse(self, slave_offset: int) -> None:
+        """The master does not hold `slave_offset`: say so on both sides, once in a while, and close.
+
+        Differs: 4.9 sends heartbeats for ever. The slave gets a heartbeat that names the nearest offset that exists;
+        a 4.9 slave logs both offsets at it and closes.
+        """
+        with self._lock:
+            self.state = HAConnectionState.OFFSET_REFUSED
+        nearest = self.ha_service.slave_refused(self, slave_offset)
+        try:
+            self.socket.send(ha_transfer.encode_header(nearest, 0))
+        except OSError as error:
+            log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
+        self.close()
+
+    def transfer_begins(self) -> None:
+        """The first report is a good one; from now on the peer counts as a slave."""
+        with self._lock:
+            if self._closing:
+                return
+            self.state = HAConnectionState.TRANSFER
+        self.start_transfer()
+
+    def service_ended(self, service: ServiceThread) -> None:
+        """Called by each service as its last act."""
+        self.close()
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                self.socket.close()
+        log.info("%s service end", service.get_service_name())
+
+    def _start_service(self, service: ServiceThread) -> None:
+        with self._lock:
+            if self._closing:
+                return
+            self._threads += 1
+        try:
+            service.start()
+        except RuntimeError:  # no more threads
+            log.exception("can't start %s of slave[%s]", service.get_service_name(), self.client_addr)
+            self.service_ended(service)
+
+    def _wake_services(self) -> None:
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # the peer has reset it: both services see that by themselves
+            log.debug("shutdown of slave[%s]: %s", self.client_addr, error)
+
+
+class ReadSocketService(ServiceThread):
+    """Reads the slave's reports, checks each, and hands the last one of a read on.
+
+    Java: org.apache.rocketmq.store.ha.HAConnection$ReadSocketService (4.9.8)
+    """
+
+    def __init__(self, connection: HAConnection) -> None:
+        super().__init__()
+        self.daemon = True
+        self.connection = connection
+        self._decoder = ha_transfer.ReportDecoder()
+        self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
+        self._last_report_ns = 0  # of the last whole report, or of the start
+        self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
+        self._repeats_since_ns = 0
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        self._last_report_ns = self._repeats_since_ns = time.monotonic_ns()
+        try:
+            self._read_until_end()
+        except Exception:
+            log.exception("%s service has exception.", self.get_service_name())
+        finally:
+            self.connection.service_ended(self)
+
+    def _read_until_end(self) -> None:
+        # poll, not epoll: no descriptor of its own, so a connection costs exactly one
+        with selectors.PollSelector() as selector:
+            selector.register(self.connection.socket, selectors.EVENT_READ)
+            while not self.stopped:
+                if selector.select(_SELECT_MS / 1000) and not self._process_read_event():
+                    return
+                if self._expired():
+                    return
+
+    def _expired(self) -> bool:
+        # Differs: Java counts from the last byte; a peer that sends a byte now and then would stay for ever
+        interval_ms = (time.monotonic_ns() - self._last_report_ns) // 1_000_000
+        if interval_ms <= self.connection.ha_service.config.haHousekeepingInterval:
+            return False
+        log.warning("ha housekeeping, found this connection[%s] expired, %d", self.connection.client_addr, interval_ms)
+        return True
+
+    def _process_read_event(self) -> bool:
+        """Read once; False when the connection has to be closed."""
+        try:
+            count = self.connection.socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            log.info("processReadEvent exception of slave[%s]: %s", self.connection.client_addr, error)
+            return False
+        if count == 0:
+            log.info("read socket[%s] < 0", self.connection.client_addr)
+            return False
+        reports = self._decoder.feed(self._buffer[:count])
+        return not reports or self._accept(reports)
+
+    def _accept(self, reports: tuple[int, ...]) -> bool:
+        """Take over the reports of one read: all, or none when one of them is impossible."""
+        connection, now = self.connection, time.monotonic_ns()
+        first = connection.slave_request_offset < 0
+        last = reports[0] if first else connection.slave_ack_offset
+        highest = connection.ha_service.default_message_store.get_max_phy_offset()
+        repeats = -1 if first else 0
+        for offset in reports:
+            if offset < last or offset < 0:
+                # Differs: 4.9 accepts a report that falls; no slave of its sends one
+                log.warning("slave[%s] request offset=%d after offset=%d", connection.client_addr, offset, last)
+                return False
+            repeats += offset == last
+            last = offset
+        if first and not self._holds(reports[0], highest):
+            connection.refuse(reports[0])
+            return False
+        if last > highest:
+            log.warning("slave[%s] request offset=%d greater than local commitLog offset=%d. ",
+                        connection.client_addr, last, highest)
+            return False
+        if self._is_flood(repeats, now):
+            return False
+        self._last_report_ns = now
+        self._take_over(first, reports[0], last)
+        return True
+
+    def _holds(self, request_offset: int, highest: int) -> bool:
+        """Whether the slave can be served from its first report on.
+
+        Differs: 4.9 exempts the first report from the check against the local max offset, and takes it as an
+        acknowledgement: a slave ahead of its master makes sync puts succeed at once.
+        """
+        store = self.connection.ha_service.default_message_store
+        return request_offset == 0 or store.get_min_phy_offset() <= request_offset <= highest
+
+    def _is_flood(self, repeats: int, now: int) -> bool:
+        interval_ns = self.connection.ha_service.config.haHousekeepingInterval * 1_000_000
+        if now - self._repeats_since_ns > interval_ns:
+            self._repeats, self._repeats_since_ns = 0, now
+        self._repeats += max(0, repeats)
+        if self._repeats <= _MAX_REPEATED_REPORTS:
+            return False
+        # Differs: 4.9 reads on for as long as they come
+        log.warning("slave[%s] repeats its report, %d times so far", self.connection.client_addr, self._repeats)
+        return True
+
+    def _take_over(self, first: bool, request_offset: int, ack_offset: int) -> None:
+        connection = self.connection
+        connection.slave_ack_offset = ack_offset
+        if first:
+            connection.slave_request_offset = request_offset
+            log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
+            connection.transfer_begins()
+        connection.ha_service.notify_transfer_some(ack_offset)
+
+
+class WriteSocketService(ServiceThread):
+    """Sends the commit log, straight from the map, from the slave's offset on; heartbeats while there is nothing new.
+
+    Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
+    """
+
+    def __init__(self, connection: HAConnection) -> None:
+        super().__init__()
+        self.daemon = True
+        self.connection = connection
+        self.next_transfer_from_where = -1  # commit log offset of the next frame; owned by this thread
+        self._last_write_ns = 0
+        self._unreadable_since_ns = 0  # since when the log ends above next_transfer_from_where and gives nothing
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        self._last_write_ns = time.monotonic_ns()
+        try:
+            self._transfer_until_end()
+        except OSError as error:
+            log.info("transfer to slave[%s] ended: %s", self.connection.client_addr, error)
+        except Exception:
+            log.exception("%s service has exception.", self.get_service_name())
+        finally:
+            self.connection.ha_service.wait_notify_object.remove_from_waiting_thread_table()
+            self.connection.service_ended(self)
+
+    def _transfer_until_end(self) -> None:
+        ha_service = self.connection.ha_service
+        self.next_transfer_from_where = self._start_position()
+        log.info("master transfer data from %d to slave[%s], and slave request %d", self.next_transfer_from_where,
+                 self.connection.client_addr, self.connection.slave_request_offset)
+        with selectors.PollSelector() as selector:
+            selector.register(self.connection.socket, selectors.EVENT_WRITE)
+            while not self.stopped:
+                self._heartbeat_when_due(selector)
+                result = ha_service.default_message_store.get_commit_log_data(self.next_transfer_from_where)
+                if result is not None:
+                    self._transfer(selector, result)
+                elif self._is_lost():
+                    self.connection.refuse(self.next_transfer_from_where)
+                else:
+                    ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
+
+    def _start_position(self) -> int:
+        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9."""
+        if self.connection.slave_request_offset != 0:
+            return self.connection.slave_request_offset
+        ha_service = self.connection.ha_service
+        master_offset = max(0, ha_service.default_message_store.get_max_phy_offset())
+        return master_offset - master_offset % ha_service.config.mappedFileSizeCommitLog
+
+    def _heartbeat_when_due(self, selector: selectors.BaseSelector) -> None:
+        interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
+        if interval_ms > self.connection.ha_service.config.haSendHeartbeatInterval:
+            self._send(selector, [ha_transfer.encode_header(self.next_transfer_from_where, 0)])
+
+    def _transfer(self, selector: selectors.BaseSelector, result: SelectMappedBufferResult) -> None:
+        """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
+        # Differs: a batch size that no slave's buffer can hold is lowered to what it can
+        batch_size = self.connection.ha_service.config.haTransferBatchSize
+        batch_size = max(1, min(batch_size, ha_transfer.MAX_BODY_SIZE))
+        with result:
+            if result.start_offset != self.next_transfer_from_where:
+                self.connection.refuse(self.next_transfer_from_where)
+                return
+            body = result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE)]
+            size = len(body)
+            buffers = ha_transfer.encode_frames(self.next_transfer_from_where, body, batch_size)
+            try:
+                self._send(selector, buffers)
+            finally:
+                buffers.clear()
+                body.release()
+        self.next_transfer_from_where += size
+        self._unreadable_since_ns = 0
+
+    def _send(self, selector: selectors.BaseSelector, buffers: list[bytes | memoryview]) -> None:
+        """Send all of it; OSError when the connection ends before."""
+        while buffers:
+            try:
+                sent = self.connection.socket.sendmsg(buffers)
+            except BlockingIOError:
+                # A slave that takes nothing reports nothing: the reader's housekeeping ends this.
+                selector.select(_SELECT_MS / 1000)
+                if self.stopped:
+                    raise ConnectionAbortedError("closed while it was written to") from None
+                continue
+            self._last_write_ns = time.monotonic_ns()
+            buffers = ha_transfer.unsent(buffers, sent)
+
+    def _is_lost(self) -> bool:
+        """Whether what comes next will never be there: deleted, beyond the end, or unreadable for too long."""
+        store, position = self.connection.ha_service.default_message_store, self.next_transfer_from_where
+        highest = store.get_max_phy_offset()
+        if position == highest:
+            self._unreadable_since_ns = 0
+            return False
+        if position > highest or position < store.get_min_phy_offset():
+            return not self.stopped
+        now = time.monotonic_ns()
+        self._unreadable_since_ns = self._unreadable_since_ns or now
+        interval_ms = (now - self._unreadable_since_ns) // 1_000_000
+        return interval_ms > self.connection.ha_service.config.haHousekeepingInterval

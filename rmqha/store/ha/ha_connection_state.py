@@ -1,0 +1,15 @@
+"""Where a replication connection stands."""
+from enum import Enum
+
+
+class HAConnectionState(Enum):
+    """The state of a connection, seen from either end. 4.9 has none; the first three names are those of 5.x.
+
+    Java: org.apache.rocketmq.store.ha.HAConnectionState (5.1.4)
+    """
+
+    READY = "READY"  # no connection, or nothing reported yet
+    TRANSFER = "TRANSFER"
+    SHUTDOWN = "SHUTDOWN"
+    OFFSET_REFUSED = "OFFSET_REFUSED"  # the master does not hold the slave's offset: an operator has to look
+    APPEND_FAILED = "APPEND_FAILED"  # the slave can't write, or what came is no commit log

@@ -1,0 +1,283 @@
+"""Replication of one store: the master's side, the slave's side, and the puts that wait for a slave.
+
+    slave ==TCP==> AcceptSocketService --> HAConnection (ReadSocketService, WriteSocketService), one per slave
+                                               | acknowledgements
+    putting thread --put_request--> GroupTransferService --> futures
+    HAClient ==TCP==> the master, when this store is a slave's (chained slaves work: all of them always run)
+"""
+from __future__ import annotations
+
+import errno
+import logging
+import selectors
+import socket
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqha.common.atomics import AtomicInteger, AtomicLong
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.util_all import current_time_millis
+from rmqha.common.waker import Waker
+from rmqha.store.ha.group_transfer_service import GroupTransferService
+from rmqha.store.ha.ha_client import HAClient
+from rmqha.store.ha.ha_connection import HAConnection
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.rate_limit import RateLimit
+from rmqha.store.ha.wait_notify_object import WaitNotifyObject
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.group_commit_request import GroupCommitRequest
+
+log = logging.getLogger("RocketmqStore")
+
+_SELECT_MS = 1000
+_BACKLOG = 1024
+_ACCEPT_PAUSE_MS = 100
+_ERROR_INTERVAL_MS = 60_000
+_FORGET_REFUSED_MS = 60_000
+_MAX_REFUSED = 100
+# accept() with these: the connection is gone already, or this process can't take one now.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(slots=True, frozen=True)
+class RefusedSlave:
+    """A slave whose offset the master does not hold, as last seen."""
+
+    host: str
+    slave_offset: int
+    master_min_offset: int
+    master_max_offset: int
+    refused_at_ms: int  # wall clock
+
+
+class HAService:
+    """Serves slaves, follows a master, and completes the puts of a SYNC_MASTER.
+
+    `connection_list` is replaced whole under `_lock` and read without it. `push2_slave_max_offset` is the highest
+    offset that any slave has acknowledged; it never falls.
+
+    Java: org.apache.rocketmq.store.ha.HAService (4.9.8)
+    """
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        self.default_message_store = default_message_store
+        self.config = default_message_store.message_store_config
+        self.connection_count = AtomicInteger(0)  # all peers, also those that have reported nothing yet
+        self.connection_list: tuple[HAConnection, ...] = ()
+        self.wait_notify_object = WaitNotifyObject()
+        self.push2_slave_max_offset = AtomicLong(0)
+        self.accept_socket_service = AcceptSocketService(self)
+        self.group_transfer_service = GroupTransferService(self)
+        self.ha_client = HAClient(default_message_store)
+        self._lock = threading.Lock()  # guards connection_list's replacement and _refused
+        self._stopped = True  # guarded by _lock: no connection is added once it is set
+        self._refused: dict[tuple[str, int], RefusedSlave] = {}
+        self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
+
+    @property
+    def ha_listen_port(self) -> int:
+        """The bound port once started, the configured one before."""
+        return self.accept_socket_service.listen_port or self.config.haListenPort
+
+    def update_master_address(self, new_addr: str | None) -> None:
+        """Where the master's HA port is, "host:port"; used at the next connect. None: follow nobody."""
+        self.ha_client.update_master_address(new_addr)
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Complete `request` once a slave has its bytes, or at its deadline."""
+        self.group_transfer_service.put_request(request)
+
+    def is_slave_ok(self, master_put_where: int) -> bool:
+        """Whether there is a slave, less than haSlaveFallbehindMax bytes behind `master_put_where`.
+
+        Differs: 4.9 counts every connection; here a peer has to have reported an offset that the master holds.
+        """
+        behind = master_put_where - self.push2_slave_max_offset.get()
+        return behind < self.config.haSlaveFallbehindMax and self.slave_count() > 0
+
+    def slave_count(self) -> int:
+        """Connections that have reported and are being served."""
+        return sum(connection.state is HAConnectionState.TRANSFER for connection in self.connection_list)
+
+    def notify_transfer_some(self, offset: int) -> None:
+        """A slave has stored everything below `offset`."""
+        if self.push2_slave_max_offset.set_max(offset):
+            self.group_transfer_service.notify_transfer_some()
+
+    def start(self) -> None:
+        """Listen and start the services. OSError when the port is taken."""
+        self.accept_socket_service.begin_accept()
+        with self._lock:
+            self._stopped = False
+        self.group_transfer_service.start()
+        self.accept_socket_service.start()
+        self.ha_client.start()
+
+    def shutdown(self) -> None:
+        """Stop following, listening and serving. Idempotent."""
+        self.ha_client.shutdown()
+        with self._lock:
+            self._stopped = True
+        self.accept_socket_service.shutdown(True)
+        self.destroy_connections()
+        self.group_transfer_service.shutdown()
+
+    def add_connection(self, connection: HAConnection) -> bool:
+        """Register, before the connection's threads start; False when the service has been shut down."""
+        with self._lock:
+            if self._stopped:
+                return False
+            self.connection_list = (*self.connection_list, connection)
+            self.connection_count.increment_and_get()
+            return True
+
+    def remove_connection(self, connection: HAConnection) -> None:
+        """Forget a connection; does nothing the second time."""
+        with self._lock:
+            if connection in self.connection_list:
+                self.connection_list = tuple(one for one in self.connection_list if one is not connection)
+                self.connection_count.decrement_and_get()
+
+    def destroy_connections(self) -> None:
+        """Close all connections and wait for their threads."""
+        for connection in self.connection_list:
+            connection.shutdown()
+
+    def slave_refused(self, connection: HAConnection, slave_offset: int) -> int:
+        """Remember and report a slave that can't be served; the nearest offset that it could be served from."""
+        store = self.default_message_store
+        lowest, highest = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+        host = connection.client_addr.rpartition(":")[0]
+        refused = RefusedSlave(host, slave_offset, lowest, highest, current_time_millis())
+        with self._lock:
+            if len(self._refused) >= _MAX_REFUSED:
+                self._refused.clear()
+            self._refused[host, slave_offset] = refused
+            say = self._error_limit.allow((host, slave_offset))
+        if say:
+            log.error("slave[%s] can't be served: SLAVE: %d MASTER: %d to %d. The master %s; the slave has to be set "
+                      "up anew or repaired by hand", connection.client_addr, slave_offset, lowest, highest,
+                      "has lost what the slave holds" if slave_offset > highest else "has deleted what the slave needs")
+        return highest if slave_offset > highest or slave_offset == lowest else lowest
+
+    def refused_slaves(self) -> list[RefusedSlave]:
+        """Slaves that were refused within the last minute; a refused slave comes back every few seconds."""
+        now = current_time_millis()
+        with self._lock:
+            recent = {key: refused for key, refused in self._refused.items()
+                      if 0 <= now - refused.refused_at_ms <= _FORGET_REFUSED_MS}
+            self._refused = recent
+            return list(recent.values())
+
+    def build_running_stats(self, stats: dict[str, str]) -> None:
+        """Add what an operator asks about replication to `stats`.
+
+        Differs: 4.9 shows none of it.
+        """
+        highest = self.default_message_store.get_max_phy_offset()
+        stats["haConnectionCount"] = str(self.connection_count.get())
+        stats["haSlaveCount"] = str(self.slave_count())
+        stats["haPush2SlaveMaxOffset"] = str(self.push2_slave_max_offset.get())
+        for connection in self.connection_list:
+            acked = connection.slave_ack_offset
+            stats[f"haSlave_{connection.client_addr}"] = f"{connection.state.value},{acked},{highest - max(0, acked)}"
+        for refused in self.refused_slaves():
+            stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
+                f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}")
+        if self.ha_client.master_address is not None:
+            stats["haMasterAddress"] = self.ha_client.master_address
+            stats["haClientState"] = self.ha_client.state.value
+            stats["haClientLastError"] = self.ha_client.last_error
+
+
+class AcceptSocketService(ServiceThread):
+    """Listens to slaves and makes a HAConnection of each.
+
+    Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
+    housekeeping ends the old one.
+
+    Java: org.apache.rocketmq.store.ha.HAService$AcceptSocketService (4.9.8)
+    """
+
+    def __init__(self, ha_service: HAService) -> None:
+        super().__init__()
+        self.ha_service = ha_service
+        self.listen_port = 0  # set by begin_accept
+        self._server_socket: socket.socket | None = None  # owned by this thread once it runs
+        self._waker: Waker | None = None
+
+    def begin_accept(self) -> None:
+        """Bind and listen on haListenPort of all addresses; port 0 takes a free one."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("0.0.0.0", self.ha_service.config.haListenPort))
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except (OSError, OverflowError):
+            sock.close()
+            raise
+        self._server_socket, self._waker = sock, Waker()
+        self.listen_port = sock.getsockname()[1]
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        server_socket, waker = self._server_socket, self._waker
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(server_socket, selectors.EVENT_READ)
+                selector.register(waker, selectors.EVENT_READ)
+                while not self.stopped:
+                    selector.select(_SELECT_MS / 1000)
+                    waker.drain()
+                    if not self._accept_all(server_socket):
+                        self.wait_for_running(_ACCEPT_PAUSE_MS)
+        finally:
+            server_socket.close()
+            waker.close()
+        log.info("%s service end", self.get_service_name())
+
+    def wakeup(self) -> None:
+        super().wakeup()
+        if self._waker is not None:
+            self._waker.wakeup()
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        super().shutdown(interrupt)
+        if self._server_socket is not None:  # it never ran, or has closed them already
+            self._server_socket.close()
+            self._waker.close()
+
+    def _accept_all(self, server_socket: socket.socket) -> bool:
+        """Take all peers that wait; False when this process can't take more now."""
+        while not self.stopped:
+            try:
+                sock, address = server_socket.accept()
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    log.info("a connection was gone before it was accepted: %s", error)
+                    continue
+                log.error("%s service has exception. %s", self.get_service_name(), error)
+                return False
+            client_addr = f"{address[0]}:{address[1]}"
+            log.info("HAService receive new connection, %s", client_addr)
+            self._serve(sock, client_addr)
+        return True
+
+    def _serve(self, sock: socket.socket, client_addr: str) -> None:
+        try:
+            connection = HAConnection(self.ha_service, sock, client_addr)
+        except OSError:
+            log.exception("new HAConnection exception")
+            sock.close()
+            return
+        # Differs: Java starts it first and registers it then; one that ends in between stays registered for ever
+        if self.ha_service.add_connection(connection):
+            connection.start()
+        else:
+            connection.close()

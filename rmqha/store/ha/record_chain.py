@@ -1,0 +1,54 @@
+"""Walking from record to record over log bytes that arrive in pieces. Pure.
+
+Each record begins with its size (int32) and its magic (int32); the end of a file is a blank record that reaches
+exactly to the file's end. Frames are not aligned to records, so a piece may begin and end anywhere.
+"""
+import struct
+from typing import NamedTuple
+
+from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+
+HEAD = struct.Struct(">ii")
+assert HEAD.size == 8
+
+
+class RecordChainError(ValueError):
+    """The bytes at a record's place are no record."""
+
+
+class RecordChain(NamedTuple):
+    """Where the next record begins, and its first bytes when they came at the end of the last piece."""
+
+    next_record: int  # commit log offset
+    head: bytes = b""  # 0 to 7 bytes
+
+
+def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int, length: int,
+                   segment_size: int) -> RecordChain:
+    """The chain behind `length` bytes at `data[start]`, which lie at commit log `offset` right behind the last piece.
+
+    RecordChainError names the offset of the first flaw; `chain` is still good then.
+    """
+    position = chain.next_record - offset  # of the next record's head, relative to `start`
+    if position < 0:
+        head = chain.head + bytes(data[start:start + min(length, HEAD.size - len(chain.head))])
+        if len(head) < HEAD.size:
+            return RecordChain(chain.next_record, head)
+        size, magic = HEAD.unpack(head)
+        _check(size, magic, chain.next_record, segment_size)
+        position += size
+    unpack_from, room = HEAD.unpack_from, segment_size - (offset + position) % segment_size
+    while position + HEAD.size <= length:
+        size, magic = unpack_from(data, start + position)
+        if magic != MESSAGE_MAGIC_CODE or not HEAD.size < size < room:
+            _check(size, magic, offset + position, segment_size)
+        position += size
+        room = (room - size) or segment_size
+    return RecordChain(offset + position, bytes(data[start + position:start + length]))
+
+
+def _check(size: int, magic: int, at: int, segment_size: int) -> None:
+    room = segment_size - at % segment_size
+    if magic == MESSAGE_MAGIC_CODE and HEAD.size < size <= room or magic == BLANK_MAGIC_CODE and size == room:
+        return
+    raise RecordChainError(f"at commit log offset {at} is no record: size {size}, magic {magic & 0xFFFFFFFF:#x}")

@@ -1,0 +1,213 @@
+"""A store of bytearrays, peers that speak the replication protocol byte by byte, and services on port 0."""
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+
+from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.ha.ha_service import HAService
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+SEGMENT = 64 * 1024
+BIG_SEGMENT = 4 * 1024 * 1024
+
+
+def record(size: int, seed: int = 0) -> bytes:
+    """Bytes that look like a stored message: size, magic, anything."""
+    content = bytes((seed + i) % 251 for i in range(min(size - 8, 64)))
+    return struct.pack(">ii", size, MESSAGE_MAGIC_CODE) + content.ljust(size - 8, b"x")
+
+
+def config(**keys) -> MessageStoreConfig:
+    """Short intervals and port 0; `keys` override."""
+    values = {"haListenPort": 0, "mappedFileSizeCommitLog": SEGMENT, "haSendHeartbeatInterval": 100,
+              "haHousekeepingInterval": 1000, "brokerRole": BrokerRole.SYNC_MASTER, **keys}
+    made = MessageStoreConfig()
+    for key, value in values.items():
+        assert hasattr(made, key), key
+        setattr(made, key, value)
+    return made
+
+
+class _Share:
+    def __init__(self, store: "FakeStore") -> None:
+        self.store = store
+
+    def release(self) -> None:
+        with self.store.lock:
+            self.store.shares -= 1
+
+
+class FakeStore:
+    """The part of a store that replication uses: segments in memory, appended at the end, deletable at the front."""
+
+    def __init__(self, **keys) -> None:
+        self.message_store_config = config(**keys)
+        self.segment_size = self.message_store_config.mappedFileSizeCommitLog
+        self.lock = threading.Lock()
+        self.segments: dict[int, bytearray] = {}  # start offset -> bytes written so far
+        self.shares = 0  # results of get_commit_log_data not released yet
+        self.appends = 0
+        self.append_fails = False
+        self.ha_service = HAService(self)
+
+    def get_max_phy_offset(self) -> int:
+        with self.lock:
+            last = max(self.segments, default=None)
+            return 0 if last is None else last + len(self.segments[last])
+
+    def get_min_phy_offset(self) -> int:
+        with self.lock:
+            return min(self.segments, default=-1)
+
+    def get_commit_log_data(self, offset: int):
+        with self.lock:
+            start = offset - offset % self.segment_size
+            data = self.segments.get(start, b"")
+            if offset - start >= len(data):
+                return None
+            self.shares += 1
+            view = memoryview(bytes(data))[offset - start:]
+            return SelectMappedBufferResult(offset, view, len(view), _Share(self))
+
+    def append_to_commit_log(self, start_offset, data, data_start, data_length) -> bool:
+        if self.append_fails:
+            return False
+        with self.lock:
+            start = start_offset - start_offset % self.segment_size
+            segment = self.segments.setdefault(start, bytearray())
+            if len(segment) + data_length > self.segment_size:
+                return False
+            segment += data[data_start:data_start + data_length]
+            self.appends += 1
+            return True
+
+    def put(self, size: int = 200, seed: int = 0) -> int:
+        """Append one record like CommitLog does, roll files, wake replication; returns the end offset."""
+        end = self.get_max_phy_offset()
+        room = self.segment_size - end % self.segment_size
+        with self.lock:
+            if size + 8 > room:
+                blank = struct.pack(">ii", room, BLANK_MAGIC_CODE).ljust(room, b"\0")
+                self.segments[end - end % self.segment_size] += blank
+                end += room
+            self.segments.setdefault(end - end % self.segment_size, bytearray()).extend(record(size, seed))
+        self.ha_service.wait_notify_object.wakeup_all()
+        return end + size
+
+    def log(self, start: int = 0) -> bytes:
+        """All bytes from `start` on."""
+        with self.lock:
+            return b"".join(bytes(data)[max(0, start - at):] for at, data in sorted(self.segments.items())
+                            if at + len(data) > start)
+
+
+@contextlib.contextmanager
+def running(*stores: FakeStore):
+    """Start the stores' services, shut them down at the end."""
+    try:
+        for store in stores:
+            store.ha_service.start()
+        yield stores[0] if len(stores) == 1 else stores
+    finally:
+        for store in reversed(stores):
+            store.ha_service.shutdown()
+
+
+def follow(slave: FakeStore, master: FakeStore) -> None:
+    """Point the slave at the master."""
+    slave.ha_service.update_master_address(f"127.0.0.1:{master.ha_service.ha_listen_port}")
+
+
+class Peer:
+    """One end of a replication connection, spoken byte by byte."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.settimeout(5)
+
+    @classmethod
+    def connect(cls, store: FakeStore) -> "Peer":
+        return cls(socket.create_connection(("127.0.0.1", store.ha_service.ha_listen_port), 5))
+
+    def report(self, *offsets: int) -> None:
+        self.sock.sendall(struct.pack(f">{len(offsets)}q", *offsets))
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def send_frame(self, offset: int, body: bytes = b"", size: int | None = None) -> None:
+        self.sock.sendall(struct.pack(">qi", offset, len(body) if size is None else size) + body)
+
+    def read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self.sock.recv(count - len(data))
+            if not more:
+                raise EOFError(f"closed after {len(data)} of {count} bytes")
+            data += more
+        return data
+
+    def read_frame(self) -> tuple[int, bytes]:
+        offset, size = struct.unpack(">qi", self.read(12))
+        return offset, self.read(size)
+
+    def read_data_frame(self) -> tuple[int, bytes]:
+        """The next frame that is no heartbeat."""
+        while True:
+            offset, body = self.read_frame()
+            if body:
+                return offset, body
+
+    def read_report(self) -> int:
+        return struct.unpack(">q", self.read(8))[0]
+
+    def is_closed(self, timeout_s: float = 5) -> bool:
+        """Read until the other end closes; False when it does not within the time."""
+        deadline = time.monotonic() + timeout_s
+        self.sock.settimeout(timeout_s)
+        try:
+            while self.sock.recv(65536):
+                if time.monotonic() > deadline:
+                    return False
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.close()
+
+
+class FakeMaster:
+    """A listening socket whose connections the test serves by hand."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(8)
+        self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
+
+    def accept(self) -> Peer:
+        return Peer(self.server.accept()[0])
+
+    def __enter__(self) -> "FakeMaster":
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.server.close()
+
+
+def open_descriptors() -> int:
+    """How many file descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))

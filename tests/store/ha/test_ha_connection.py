@@ -1,0 +1,354 @@
+"""The master's side, against peers that speak byte by byte."""
+import logging
+import socket
+import threading
+import time
+
+import pytest
+
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def master():
+    store = FakeStore()
+    for seed in range(20):
+        store.put(1000, seed)
+    with running(store):
+        with Peer.connect(store) as peer:  # the services have opened what they keep open
+            peer.report(0)
+            peer.read_data_frame()
+        wait_until(lambda: store.ha_service.connection_count.get() == 0 and store.ha_service.ha_client._selector)
+        yield store
+    assert store.shares == 0
+    assert store.ha_service.connection_count.get() == 0
+
+
+def test_slave_gets_the_log_from_its_first_report_on(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000)
+        offset, body = peer.read_data_frame()
+        assert (offset, body) == (5000, master.log(5000))
+
+
+def test_nothing_is_sent_before_the_first_report(master):
+    with Peer.connect(master) as peer:
+        peer.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            peer.read(1)
+
+
+def test_empty_slave_begins_at_the_masters_last_file(master):
+    while master.get_max_phy_offset() < 2 * SEGMENT + 100:
+        master.put(3000)
+    with Peer.connect(master) as peer:
+        peer.report(0)
+        assert peer.read_data_frame()[0] == 2 * SEGMENT
+
+
+def test_frames_are_at_most_the_batch_size_and_never_cross_a_file():
+    store = FakeStore(haTransferBatchSize=1000)
+    while store.get_max_phy_offset() < 2 * SEGMENT + 5000:
+        store.put(3000)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(9)
+        at, log = 9, b""
+        while at < store.get_max_phy_offset():
+            offset, body = peer.read_data_frame()
+            assert offset == at and 0 < len(body) <= 1000
+            assert offset // SEGMENT == (offset + len(body) - 1) // SEGMENT
+            log, at = log + body, at + len(body)
+        assert log == store.log(9)
+
+
+def test_idle_link_gets_heartbeats_at_the_next_offset(master):
+    with Peer.connect(master) as peer:
+        end = master.get_max_phy_offset()
+        peer.report(end)
+        assert [peer.read_frame() for _ in range(3)] == [(end, b"")] * 3
+
+
+def test_an_append_is_sent_at_once(master):
+    with Peer.connect(master) as peer:
+        end = master.get_max_phy_offset()
+        peer.report(end)
+        peer.read_frame()
+        began = time.monotonic()
+        master.put(500)
+        assert peer.read_data_frame()[0] == end
+        assert time.monotonic() - began < 0.09, "the poll of 100 ms was waited for"
+
+
+def test_slow_slave_gets_every_byte_in_order():
+    """The socket's buffers fill up: writes are cut anywhere and go on where they were."""
+    store = FakeStore(mappedFileSizeCommitLog=8 << 20, haHousekeepingInterval=20_000)
+    for seed in range(75):
+        store.put(100_000, seed)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(1)
+        time.sleep(0.2)  # lets the writer run into the full socket
+        at, log = 1, []
+        while at < store.get_max_phy_offset():
+            offset, body = peer.read_data_frame()
+            assert offset == at
+            at += len(body)
+            log.append(body)
+        assert b"".join(log) == store.log(1)
+    assert store.shares == 0
+
+
+@pytest.mark.parametrize("offset", [1 << 62, -1, -(1 << 63), (1 << 63) - 1])
+def test_impossible_first_report_closes_and_is_no_acknowledgement(master, offset):
+    with Peer.connect(master) as peer:
+        peer.report(offset)
+        assert peer.is_closed()
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+    assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
+
+
+def test_first_report_beyond_the_masters_log_closes(master):
+    with Peer.connect(master) as peer:
+        peer.report(master.get_max_phy_offset() + 1)
+        assert peer.is_closed()
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_later_report_beyond_the_masters_log_closes(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000)
+        peer.read_data_frame()
+        peer.report(master.get_max_phy_offset() + 1)
+        assert peer.is_closed()
+    assert master.ha_service.push2_slave_max_offset.get() == 5000
+
+
+def test_good_and_impossible_report_in_one_read_count_as_none(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000, master.get_max_phy_offset() + 1)
+        assert peer.is_closed()
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_falling_report_closes(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000, 6000, 5999)
+        assert peer.is_closed()
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_acknowledgements_never_fall(master):
+    for offset in (9000, 5000, 0):
+        with Peer.connect(master) as peer:
+            peer.report(offset)
+            peer.read_data_frame()
+    assert master.ha_service.push2_slave_max_offset.get() == 9000
+
+
+def test_four_bytes_then_close_leave_nothing(master):
+    with Peer.connect(master) as peer:
+        peer.send(b"\0\0\0\0")
+    wait_until(lambda: master.ha_service.connection_count.get() == 0)
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_seven_bytes_and_silence_are_closed_by_housekeeping(master):
+    with Peer.connect(master) as peer:
+        peer.send(b"\0" * 7)
+        wait_until(lambda: master.ha_service.connection_count.get() == 1)
+        assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
+        assert peer.is_closed(3)
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_bytes_that_never_make_a_report_do_not_keep_a_connection(master):
+    """4.9 counts any byte as a sign of life."""
+    with Peer.connect(master) as peer:
+        began, stop = time.monotonic(), threading.Event()
+
+        def drip():
+            while not stop.wait(0.4):
+                peer.sock.send(b"\0")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert peer.is_closed(2.6)
+        assert time.monotonic() - began < 2.6
+        stop.set()
+        thread.join(5)
+
+
+def test_silent_peer_is_closed_and_never_a_slave(master):
+    with Peer.connect(master) as peer:
+        wait_until(lambda: master.ha_service.connection_count.get() == 1)
+        assert not master.ha_service.is_slave_ok(0)
+        assert peer.is_closed(3)
+    wait_until(lambda: master.ha_service.connection_count.get() == 0)
+
+
+def test_slave_that_has_reported_is_a_slave_until_it_goes(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000)
+        wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+        assert master.ha_service.slave_count() == 1
+    wait_until(lambda: not master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+
+
+def test_slave_too_far_behind_is_not_ok(master):
+    master.message_store_config.haSlaveFallbehindMax = 1000
+    with Peer.connect(master) as peer:
+        peer.report(master.get_max_phy_offset())
+        wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+        assert master.ha_service.is_slave_ok(master.get_max_phy_offset() + 999)
+        assert not master.ha_service.is_slave_ok(master.get_max_phy_offset() + 1000)
+
+
+def test_flood_of_repeated_reports_is_closed(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000)
+        try:
+            for _round in range(50):
+                peer.report(*[5000] * 1000)
+        except ConnectionError:
+            pass
+        assert peer.is_closed()
+
+
+def test_slave_below_the_masters_first_file_is_told_and_seen(master, caplog):
+    while master.get_max_phy_offset() < 3 * SEGMENT:
+        master.put(3000)
+    del master.segments[0]
+    with caplog.at_level(logging.ERROR, "RocketmqStore"):
+        for _round in range(3):
+            with Peer.connect(master) as peer:
+                peer.report(5000)
+                assert peer.read_frame() == (SEGMENT, b"")
+                assert peer.is_closed()
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "SLAVE: 5000" in errors[0] and f"MASTER: {SEGMENT} to {master.get_max_phy_offset()}" in errors[0]
+    (refused,) = master.ha_service.refused_slaves()
+    assert (refused.slave_offset, refused.master_min_offset) == (5000, SEGMENT)
+    stats: dict[str, str] = {}
+    master.ha_service.build_running_stats(stats)
+    assert stats["haRefusedSlave_127.0.0.1_5000"] == f"5000,{SEGMENT},{master.get_max_phy_offset()}"
+    assert not master.ha_service.is_slave_ok(0)
+
+
+def test_slave_ahead_of_the_master_is_told_the_masters_end(master):
+    end = master.get_max_phy_offset()
+    with Peer.connect(master) as peer:
+        peer.report(end + 5000)
+        assert peer.read_frame() == (end, b"")
+        assert peer.is_closed()
+    assert [refused.slave_offset for refused in master.ha_service.refused_slaves()] == [end + 5000]
+
+
+def test_slave_whose_file_is_deleted_while_it_is_served_is_refused():
+    store = FakeStore()
+    while store.get_max_phy_offset() < 2 * SEGMENT:
+        store.put(3000)
+    middle = store.segments.pop(SEGMENT)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(SEGMENT - 100)
+        peer.read_data_frame()
+        wait_until(lambda: store.ha_service.slave_count() == 1)
+        del store.segments[0]
+        assert peer.is_closed()
+        assert [refused.slave_offset for refused in store.ha_service.refused_slaves()] == [SEGMENT]
+    assert len(middle) == SEGMENT
+
+
+def test_hole_in_the_log_is_refused_after_the_housekeeping_interval():
+    store = FakeStore(haHousekeepingInterval=300)
+    while store.get_max_phy_offset() < 2 * SEGMENT + 100:
+        store.put(3000)
+    del store.segments[SEGMENT]
+    with running(store), Peer.connect(store) as peer:
+        for _round in range(20):  # keeps the reader's housekeeping content
+            try:
+                peer.report(SEGMENT)
+                peer.sock.settimeout(0.1)
+                peer.read_frame()
+            except TimeoutError:
+                continue
+            except (ConnectionError, EOFError):
+                break
+        wait_until(lambda: store.ha_service.refused_slaves())
+    assert [refused.slave_offset for refused in store.ha_service.refused_slaves()] == [SEGMENT]
+
+
+def test_connections_come_and_go_without_a_trace(master):
+    threads, descriptors = threading.active_count(), open_descriptors()
+    for number in range(10_000):
+        sock = socket.socket()
+        sock.connect(("127.0.0.1", master.ha_service.ha_listen_port))
+        if number % 3 == 0:
+            sock.send(b"\0" * (number % 8))
+        if number % 10 == 0:  # a reset instead of a close
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
+        if number % 500 == 0:  # a full backlog would make the kernel wait a second
+            wait_until(lambda: master.ha_service.connection_count.get() == 0, 20_000)
+    wait_until(lambda: master.ha_service.connection_list == () and threading.active_count() <= threads
+               and open_descriptors() <= descriptors, 20_000)
+    wait_until(lambda: master.ha_service.connection_count.get() == 0)
+    with Peer.connect(master) as peer:  # and the port still serves
+        peer.report(5000)
+        assert peer.read_data_frame()[0] == 5000
+
+
+def test_serving_connections_come_and_go_without_a_trace(master):
+    threads, descriptors = threading.active_count(), open_descriptors()
+    for number in range(100):
+        with Peer.connect(master) as peer:
+            peer.report(5000)
+            if number % 2:
+                peer.read_data_frame()
+    wait_until(lambda: master.ha_service.connection_count.get() == 0)
+    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: open_descriptors() <= descriptors)
+    wait_until(lambda: master.shares == 0)
+    assert master.ha_service.wait_notify_object.waiting_threads == 0
+
+
+def test_shutdown_closes_connections_and_joins_their_threads():
+    threads, descriptors = threading.active_count(), open_descriptors()
+    store = FakeStore()
+    store.put(1000)
+    with running(store):
+        peers = [Peer.connect(store) for _ in range(5)]
+        for peer in peers[:3]:
+            peer.report(0)
+            peer.read_data_frame()
+        wait_until(lambda: store.ha_service.connection_count.get() == 5)
+    assert threading.active_count() == threads
+    assert all(peer.is_closed() for peer in peers)
+    for peer in peers:
+        peer.close()
+    assert open_descriptors() == descriptors
+    store.ha_service.shutdown()
+
+
+def test_thread_names_are_javas(master):
+    with Peer.connect(master) as peer:
+        peer.report(5000)
+        peer.read_data_frame()
+        names = {thread.name for thread in threading.enumerate()}
+        assert {"AcceptSocketService", "GroupTransferService", "HAClient", "ReadSocketService",
+                "WriteSocketService"} <= names
+
+
+def test_state_of_a_connection_is_visible(master):
+    with Peer.connect(master) as peer:
+        wait_until(lambda: master.ha_service.connection_list)
+        (connection,) = master.ha_service.connection_list
+        assert connection.state is HAConnectionState.READY
+        peer.report(5000)
+        wait_until(lambda: connection.state is HAConnectionState.TRANSFER)
+        stats: dict[str, str] = {}
+        master.ha_service.build_running_stats(stats)
+        assert stats["haSlaveCount"] == "1"
+        assert stats[f"haSlave_{connection.client_addr}"].startswith("TRANSFER,5000,")
+    wait_until(lambda: connection.state is HAConnectionState.SHUTDOWN)
