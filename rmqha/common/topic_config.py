@@ -24,7 +24,7 @@ class TopicConfig:
     order: bool = False
 
     def encode(self) -> str:
-        """`name read write perm filterType`, the text of compressed registrations; the system flag and order are lost."""
+        """`name read write perm filterType`, for compressed registrations; the system flag and order are lost."""
         return SEPARATOR.join((str(self.topicName), str(self.readQueueNums), str(self.writeQueueNums), str(self.perm),
                                self.topicFilterType.name))
 

@@ -23,6 +23,7 @@ import org.apache.rocketmq.common.sysflag.*;
 import org.apache.rocketmq.remoting.protocol.*;
 import org.apache.rocketmq.remoting.annotation.CFNotNull;
 
+/** Prints what the real models look like, for tests/golden/model_*.json: ModelGolden FOLDER ROCKETMQ_COMMON_JAR. */
 public class ModelGolden {
     static Path out;
     static String hex(byte[] b) { return UtilAll.bytes2string(b).toLowerCase(); }

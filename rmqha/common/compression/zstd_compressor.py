@@ -1,6 +1,9 @@
 """ZSTD frames."""
 from rmqha.common.compression.compressor import MAX_DECOMPRESSED_SIZE, CompressionError
 
+# Bytes taken at a time: a block of 128 KiB can be as short as 4, so this bounds what one step can grow to.
+STEP = 1024
+
 
 def _library():
     try:
@@ -23,11 +26,16 @@ class ZstdCompressor:
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
         """The plain form."""
         zstandard = _library()
+        stream = zstandard.ZstdDecompressor().decompressobj()
+        pieces, size = [], 0
         try:
-            with zstandard.ZstdDecompressor().stream_reader(src) as stream:
-                plain = stream.read(max_size + 1)
+            for start in range(0, len(src), STEP):
+                pieces.append(stream.decompress(src[start:start + STEP]))
+                size += len(pieces[-1])
+                if size > max_size:
+                    raise CompressionError(f"the body decompresses to more than {max_size} bytes")
+                if stream.eof:
+                    return b"".join(pieces)
         except zstandard.ZstdError as error:
             raise CompressionError(f"no ZSTD frame: {error}") from error
-        if len(plain) > max_size:
-            raise CompressionError(f"the body decompresses to more than {max_size} bytes")
-        return plain
+        raise CompressionError("the ZSTD frame ends too early")

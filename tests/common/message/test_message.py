@@ -94,7 +94,7 @@ def test_messages_that_may_not_go_together_are_refused():
 
 
 def test_queues_are_ordered_by_topic_broker_and_number():
-    queues = [MessageQueue("b", "a", 0), MessageQueue("a", "b", 10), MessageQueue("a", "b", 9), MessageQueue("a", "a", 5)]
+    queues = [MessageQueue(*parts) for parts in (("b", "a", 0), ("a", "b", 10), ("a", "b", 9), ("a", "a", 5))]
     assert [(queue.topic, queue.brokerName, queue.queueId) for queue in sorted(queues)] == [
         ("a", "a", 5), ("a", "b", 9), ("a", "b", 10), ("b", "a", 0)]
     assert len({*queues, MessageQueue("b", "a", 0)}) == 4

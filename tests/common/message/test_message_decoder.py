@@ -123,7 +123,8 @@ def test_message_ids_are_javas(case):
     assert message_decoder.decode_message_id(case["id"].lower()) == (host, case["offset"])
 
 
-@pytest.mark.parametrize("text", ["", "00", "zz" * 16, "0" * 31, "0" * 33, "0" * 34, "0" * 55, "0 " * 16, "\u0660" * 32])
+@pytest.mark.parametrize("text", ["", "00", "zz" * 16, "0" * 31, "0" * 33, "0" * 34, "0" * 55, "0 " * 16,
+                                  "\u0660" * 32])
 def test_what_is_no_message_id_is_an_error(text):
     with pytest.raises(MessageDecodeError):
         message_decoder.decode_message_id(text)
@@ -164,7 +165,8 @@ def test_properties_come_back(properties):
 @given(st.text(st.sampled_from("ab\x01\x02"), max_size=40))
 def test_any_text_is_properties(text):
     properties = message_decoder.string2message_properties(text)
-    assert message_decoder.string2message_properties(message_decoder.message_properties2string(properties)) == properties
+    again = message_decoder.message_properties2string(properties)
+    assert message_decoder.string2message_properties(again) == properties
 
 
 def batch_messages() -> list[Message]:

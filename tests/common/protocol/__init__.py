@@ -1,0 +1,1 @@
+"""Codes, headers and bodies."""
