@@ -1,0 +1,1 @@
+"""Small shared values of the client."""

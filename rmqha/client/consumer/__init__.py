@@ -1,0 +1,1 @@
+"""Receiving messages: push and pull consumers and their results."""

@@ -1,0 +1,131 @@
+"""Receiving messages as they come."""
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.consumer.listener.message_listener_concurrently import (
+    FunctionListener,
+    MessageListenerConcurrently,
+    SimpleListener,
+)
+from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.common import util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+
+if TYPE_CHECKING:
+    from rmqha.remoting.rpc_hook import RPCHook
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class DefaultMQPushConsumer(ClientConfig):
+    """Calls a listener with each message of its subscriptions, on many threads; the group shares the queues.
+
+        def listener(messages):
+            for message in messages:
+                print(message.msg_id, message.body)
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        with DefaultMQPushConsumer("billing", "127.0.0.1:9876", listener) as consumer:
+            consumer.subscribe("orders", "paid || refunded")
+            input("Enter ends it")
+
+    Settings are attributes, to be set before `start`; times are ms, but for `consume_timeout` (minutes).
+
+    Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
+    """
+
+    # Differs: no orderly listener, no trace
+    def __init__(
+        self,
+        consumer_group: str,
+        namesrv_addr: str | None = None,
+        message_listener: MessageListenerConcurrently | SimpleListener | None = None,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+    ) -> None:
+        super().__init__()
+        if namesrv_addr is not None:
+            self.namesrv_addr = namesrv_addr
+        self.consumer_group = consumer_group
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
+        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
+        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
+        self.message_listener: MessageListenerConcurrently | None = None
+        self.consume_thread_min = 20
+        self.consume_thread_max = 20
+        self.consume_concurrently_max_span = 2000  # queue offsets between the oldest and the newest in the cache
+        self.pull_threshold_for_queue = 1000  # messages in the cache
+        self.pull_threshold_size_for_queue = 100  # MiB in the cache
+        self.pull_threshold_for_topic = -1  # messages over all queues; -1: no such limit
+        self.pull_threshold_size_for_topic = -1  # MiB over all queues; -1: no such limit
+        self.pull_interval = 0
+        self.consume_message_batch_max_size = 1
+        self.pull_batch_size = 32
+        self.post_subscription_when_pull = False
+        self.max_reconsume_times = -1  # -1: 16
+        self.consume_timeout = 15
+        self.await_termination_millis_when_shutdown = 0
+        self.default_mq_push_consumer_impl = DefaultMQPushConsumerImpl(
+            self, rpc_hook, client_manager or MQClientManager())
+        if message_listener is not None:
+            self.register_message_listener(message_listener)
+
+    def subscribe(self, topic: str, sub_expression: str | None = "*", expression_type: str | None = None) -> None:
+        """Receive a topic: all, some tags ("a || b"), or with expression_type "SQL92" what a condition matches.
+
+        Raises MQClientException for an expression that is none.
+        """
+        self.default_mq_push_consumer_impl.subscribe(topic, sub_expression, expression_type)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive a topic no more, from the next rebalance on."""
+        self.default_mq_push_consumer_impl.unsubscribe(topic)
+
+    def register_message_listener(self, message_listener: MessageListenerConcurrently | SimpleListener) -> None:
+        """What is called with messages; a plain function gets the list alone."""
+        if isinstance(message_listener, MessageListenerConcurrently):
+            self.message_listener = message_listener
+        else:
+            self.message_listener = FunctionListener(message_listener)
+
+    def start(self) -> None:
+        """Begin to receive. MQClientException for bad settings, a second start, or a group that is here already."""
+        self.default_mq_push_consumer_impl.start()
+
+    def shutdown(self) -> None:
+        """End: listeners finish, offsets are stored, the brokers are told. Idempotent."""
+        self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
+
+    def suspend(self) -> None:
+        """Pull no more for now; what was pulled is still consumed."""
+        self.default_mq_push_consumer_impl.suspend()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self.default_mq_push_consumer_impl.resume()
+
+    def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None = None) -> None:
+        """Let the broker deliver a message to the group again."""
+        self.default_mq_push_consumer_impl.send_message_back(msg, delay_level, broker_name or msg.broker_name)
+
+    def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
+        """All queues of a topic that can be pulled."""
+        return self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(topic)
+
+    def __enter__(self) -> "DefaultMQPushConsumer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.shutdown()

@@ -1,0 +1,136 @@
+"""What brokers ask of clients.
+
+    remoting client's IO thread --request--> ClientRemotingProcessor --> pool of 4 threads, for listeners may block
+"""
+import logging
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+from rmqha.common.message import message_decoder
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
+from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.header.consumer_admin_headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.remoting_client import RemotingClient
+
+log = logging.getLogger("RocketmqClient")
+
+POOL_THREADS = 4
+POOL_QUEUE = 10_000
+
+
+class ClientRemotingProcessor:
+    """Answers the codes that brokers send to clients: rebalance, reset offsets, show or try what a consumer does.
+
+    Java: org.apache.rocketmq.client.impl.ClientRemotingProcessor (4.9.8)
+    """
+
+    # Differs: no transaction checks (39) and no replies (326); this client sends neither
+    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
+        self._mq_client_factory = mq_client_factory
+        self._executor = NamedThreadPool("ClientRemotingProcessor_", POOL_THREADS, POOL_QUEUE)
+        self._handlers = {
+            request_code.NOTIFY_CONSUMER_IDS_CHANGED: self.notify_consumer_ids_changed,
+            request_code.RESET_CONSUMER_CLIENT_OFFSET: self.reset_offset,
+            request_code.GET_CONSUMER_STATUS_FROM_CLIENT: self.get_consume_status,
+            request_code.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
+            request_code.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
+        }
+
+    def register(self, remoting_client: "RemotingClient") -> None:
+        """Serve the codes on a remoting client's connections."""
+        for code in self._handlers:
+            # waking the rebalance thread takes no time; the rest may
+            executor = None if code == request_code.NOTIFY_CONSUMER_IDS_CHANGED else self._executor
+            remoting_client.register_processor(code, self, executor)
+
+    def shutdown(self) -> None:
+        """End the pool."""
+        self._executor.shutdown()
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | None:
+        """Serve one request; None for those without an answer."""
+        return self._handlers[request.code](channel, request)
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def notify_consumer_ids_changed(self, channel: "Channel", request: RemotingCommand) -> None:
+        """The members of a group changed: share the queues out anew."""
+        header = request.decode_command_custom_header(NotifyConsumerIdsChangedRequestHeader)
+        log.info("receive broker's notification[%s], the consumer group: %s changed, rebalance immediately",
+                 channel.remote_address, header.consumerGroup)
+        self._mq_client_factory.rebalance_immediately()
+
+    def reset_offset(self, channel: "Channel", request: RemotingCommand) -> None:
+        """Go on at other offsets."""
+        header = request.decode_command_custom_header(ResetOffsetRequestHeader)
+        log.info("invoke reset offset operation from broker. brokerAddr=%s, topic=%s, group=%s, timestamp=%s",
+                 channel.remote_address, header.topic, header.group, header.timestamp)
+        offset_table = {}
+        if request.body is not None:
+            offset_table = remoting_serializable.from_json(ResetOffsetBody, bytes(request.body)).offsetTable or {}
+        self._mq_client_factory.reset_offset(header.topic, header.group, offset_table)
+
+    def get_consume_status(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """The offsets as this client sees them."""
+        header = request.decode_command_custom_header(GetConsumerStatusRequestHeader)
+        table = self._mq_client_factory.get_consumer_status(header.topic, header.group)
+        return _answer(remoting_serializable.encode(GetConsumerStatusBody(messageQueueTable=table)))
+
+    def get_consumer_running_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """What a consumer does now, with the stacks of all threads if asked for."""
+        header = request.decode_command_custom_header(GetConsumerRunningInfoRequestHeader)
+        info = self._mq_client_factory.consumer_running_info(header.consumerGroup)
+        if info is None:
+            return _no_group(header.consumerGroup)
+        if header.jstackEnable:
+            info.jstack = thread_stacks()
+        return _answer(remoting_serializable.encode(info))
+
+    def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Give one message to the listener now."""
+        header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
+        msg = message_decoder.client_decode(request.body)
+        result = self._mq_client_factory.consume_message_directly(msg, header.consumerGroup, header.brokerName)
+        if result is None:
+            return _no_group(header.consumerGroup)
+        return _answer(remoting_serializable.encode(result))
+
+
+def thread_stacks() -> str:
+    """The stacks of all threads of this process, by thread name."""
+    frames = sys._current_frames()
+    stacks = []
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        if frame is not None:
+            stacks.append(f"{thread.name}\n" + "".join(traceback.format_stack(frame)))
+    return "\n".join(stacks)
+
+
+def _answer(body: bytes) -> RemotingCommand:
+    response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+    response.body = body
+    return response
+
+
+def _no_group(consumer_group: str) -> RemotingCommand:
+    return RemotingCommand.create_response_command(
+        response_code.SYSTEM_ERROR, f"The Consumer Group <{consumer_group}> not exist in this consumer")

@@ -1,0 +1,1 @@
+"""The consuming side: pull loop, local caches of queues, rebalance, consume threads."""

@@ -1,0 +1,495 @@
+"""A push consumer: pulls each of its queues without end, and hands what it finds to the consume threads.
+
+    RebalanceService --PullRequest--> PullMessageService --asynchronous pull--> broker
+         (per queue)                          ^                                    | answer, or 15 s without news
+                                              |                                    v
+                                              +------- next offset ------- callback (remoting client's thread)
+                                                                                   | messages
+                                                                                   v
+                                                                 ProcessQueue, ConsumeMessageConcurrentlyService
+"""
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from rmqha.client import validators
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.common.service_state import ServiceState
+from rmqha.client.consumer.pull_callback import PullCallback
+from rmqha.client.consumer.pull_result import PullResult
+from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
+from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.check_push_config import check_push_config
+from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
+from rmqha.common import mix_all, util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.filter import filter_api
+from rmqha.common.message import message_const
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.sysflag import pull_sys_flag
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+    from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL = 50
+PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL = 20
+PULL_TIME_DELAY_MILLS_WHEN_SUSPEND = 1_000
+BROKER_SUSPEND_MAX_TIME_MILLIS = 15_000
+CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND = 30_000
+OFFSET_ILLEGAL_DELAY_MS = 10_000
+SEND_BACK_TIMEOUT_MS = 5_000
+DEFAULT_MAX_RECONSUME_TIMES = 16
+FLOW_CONTROL_LOG_EVERY = 1_000
+MIB = 1024 * 1024
+
+
+class DefaultMQPushConsumerImpl:
+    """What DefaultMQPushConsumer does.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl (4.9.8)
+    """
+
+    def __init__(
+        self,
+        default_mq_push_consumer: "DefaultMQPushConsumer",
+        rpc_hook: "RPCHook | None",
+        client_manager: MQClientManager,
+    ) -> None:
+        self.default_mq_push_consumer = default_mq_push_consumer
+        self._rpc_hook = rpc_hook
+        self._client_manager = client_manager
+        self.rebalance_impl = RebalancePushImpl(self)
+        self.consumer_start_timestamp = util_all.current_time_millis()
+        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
+        self._state_lock = threading.RLock()
+        self.mq_client_factory: MQClientInstance | None = None
+        self.pull_api_wrapper: PullAPIWrapper | None = None
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore | None = None
+        self.consume_message_service: ConsumeMessageConcurrentlyService | None = None
+        self.pause = False  # set by suspend and resume; the pull thread looks at it
+        self._flow_control_times = 0  # owned by the pull thread
+
+    @property
+    def consumer_stats_manager(self) -> ConsumerStatsManager:
+        """The counters that all consumers of the instance share."""
+        return self.mq_client_factory.consumer_stats_manager
+
+    def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
+        """All queues of a topic that can be pulled."""
+        queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
+        if queues is None:
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
+        if queues is None:
+            raise MQClientException(f"The topic[{topic}] not exist")
+        return set(queues)
+
+    # ---- pulling, on the pull thread
+
+    def pull_message(self, pull_request: PullRequest) -> None:
+        """Send one pull, unless the queue was dropped or its cache is full."""
+        process_queue = pull_request.process_queue
+        if process_queue.dropped:
+            log.info("the pull request[%s] is dropped.", pull_request)
+            return
+        process_queue.last_pull_timestamp = util_all.current_time_millis()
+        if self.service_state is ServiceState.SHUTDOWN_ALREADY:
+            log.info("the pull request[%s] is dropped, the consumer ends.", pull_request)
+        elif self.service_state is not ServiceState.RUNNING:
+            log.warning("pullMessage exception, consumer state not ok: %s", self.service_state.name)
+            self._execute_pull_request_later_after_exception(pull_request)
+        elif self.pause:
+            log.warning("consumer was paused, execute pull request later. instanceName=%s, group=%s",
+                        self.default_mq_push_consumer.instance_name, self.group_name())
+            self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_SUSPEND)
+        elif self._is_full(process_queue, pull_request):
+            self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL)
+        else:
+            self._pull(pull_request)
+
+    def _is_full(self, process_queue: ProcessQueue, pull_request: PullRequest) -> bool:
+        consumer = self.default_mq_push_consumer
+        if process_queue.msg_count > consumer.pull_threshold_for_queue:
+            why = f"the cached message count exceeds the threshold {consumer.pull_threshold_for_queue}"
+        elif process_queue.msg_size // MIB > consumer.pull_threshold_size_for_queue:
+            why = f"the cached message size exceeds the threshold {consumer.pull_threshold_size_for_queue} MiB"
+        elif process_queue.get_max_span() > consumer.consume_concurrently_max_span:
+            why = "the queue's messages, span too long"
+        else:
+            return False
+        if self._flow_control_times % FLOW_CONTROL_LOG_EVERY == 0:
+            log.warning("%s, so do flow control, count=%d, size=%d MiB, pullRequest=%s, flowControlTimes=%d", why,
+                        process_queue.msg_count, process_queue.msg_size // MIB, pull_request, self._flow_control_times)
+        self._flow_control_times += 1
+        return True
+
+    def _pull(self, pull_request: PullRequest) -> None:
+        mq = pull_request.message_queue
+        subscription = self.rebalance_impl.subscription_inner.get(mq.topic)
+        if subscription is None:
+            log.warning("find the consumer's subscription failed, %s", pull_request)
+            self._execute_pull_request_later_after_exception(pull_request)
+            return
+        commit_offset = 0
+        if self.message_model() is MessageModel.CLUSTERING:
+            commit_offset = max(0, self.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY))
+        consumer = self.default_mq_push_consumer
+        sub_expression = None
+        if consumer.post_subscription_when_pull and not subscription.classFilterMode:
+            sub_expression = subscription.subString
+        sys_flag = pull_sys_flag.build_sys_flag(
+            commit_offset > 0, True, sub_expression is not None, subscription.classFilterMode)
+        try:
+            self.pull_api_wrapper.pull_kernel_impl(
+                mq, sub_expression, subscription.expressionType, subscription.subVersion, pull_request.next_offset,
+                consumer.pull_batch_size, sys_flag, commit_offset, BROKER_SUSPEND_MAX_TIME_MILLIS,
+                CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND, _PushPullCallback(self, pull_request, subscription))
+        except (MQClientException, MQBrokerException, RemotingException) as error:
+            log.error("pullKernelImpl exception: %s", error)
+            self._execute_pull_request_later_after_exception(pull_request)
+
+    # ---- answers to pulls, on the remoting client's threads
+
+    def on_pull_result(
+        self, pull_request: PullRequest, result: PullResult, subscription: SubscriptionData, begin_ns: int
+    ) -> None:
+        """Go on behind what came."""
+        result = self.pull_api_wrapper.process_pull_result(pull_request.message_queue, result, subscription)
+        if result.pull_status is PullStatus.FOUND:
+            self._found(pull_request, result, (time.monotonic_ns() - begin_ns) // 1_000_000)
+        elif result.pull_status is PullStatus.OFFSET_ILLEGAL:
+            self._offset_illegal(pull_request, result)
+        else:
+            pull_request.next_offset = result.next_begin_offset
+            self._correct_tags_offset(pull_request)
+            self.execute_pull_request_immediately(pull_request)
+
+    def _found(self, pull_request: PullRequest, result: PullResult, pull_rt_ms: int) -> None:
+        previous_offset, pull_request.next_offset = pull_request.next_offset, result.next_begin_offset
+        group, topic, msgs = pull_request.consumer_group, pull_request.message_queue.topic, result.msg_found_list
+        self.consumer_stats_manager.inc_pull_rt(group, topic, pull_rt_ms)
+        first_offset = previous_offset
+        if msgs:
+            first_offset = msgs[0].queue_offset
+            self.consumer_stats_manager.inc_pull_tps(group, topic, len(msgs))
+            pull_request.process_queue.put_message(msgs)
+            self.consume_message_service.submit_consume_request(
+                msgs, pull_request.process_queue, pull_request.message_queue)
+        if msgs and self.default_mq_push_consumer.pull_interval > 0:
+            self.execute_pull_request_later(pull_request, self.default_mq_push_consumer.pull_interval)
+        else:
+            self.execute_pull_request_immediately(pull_request)
+        if result.next_begin_offset < previous_offset or first_offset < previous_offset:
+            log.warning("[BUG] pull message result maybe data wrong, nextBeginOffset: %d firstMsgOffset: %d "
+                        "prevRequestOffset: %d", result.next_begin_offset, first_offset, previous_offset)
+
+    def _offset_illegal(self, pull_request: PullRequest, result: PullResult) -> None:
+        """The broker has no such offset: drop the queue, store the offset it names, begin anew after a while."""
+        log.warning("the pull request offset illegal, %s %s", pull_request, result)
+        pull_request.next_offset = result.next_begin_offset
+        pull_request.process_queue.dropped = True
+        mq = pull_request.message_queue
+
+        def fix_offset() -> None:
+            self.offset_store.update_offset(mq, pull_request.next_offset, increase_only=False)
+            self.offset_store.persist(mq)
+            self.rebalance_impl.remove_process_queue(mq)
+            log.warning("fix the pull request offset, %s", pull_request)
+
+        self.execute_task_later(fix_offset, OFFSET_ILLEGAL_DELAY_MS)
+
+    def _correct_tags_offset(self, pull_request: PullRequest) -> None:
+        """Nothing matched and nothing is cached: what was skipped counts as consumed."""
+        if pull_request.process_queue.msg_count == 0:
+            self.offset_store.update_offset(pull_request.message_queue, pull_request.next_offset, increase_only=True)
+
+    def on_pull_exception(self, pull_request: PullRequest, error: Exception) -> None:
+        """Try again after a pause, unless the consumer ends or the queue is no longer its own."""
+        if self.service_state is not ServiceState.RUNNING or pull_request.process_queue.dropped:
+            log.info("no more pulls of %s: %s", pull_request, error)
+            return
+        if not pull_request.message_queue.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+            log.warning("execute the pull request exception: %s", error)
+        if isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL:
+            self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)
+        else:
+            self._execute_pull_request_later_after_exception(pull_request)
+
+    def execute_pull_request_later(self, pull_request: PullRequest, delay_ms: float) -> None:
+        """Pull after a pause."""
+        self.mq_client_factory.pull_message_service.execute_pull_request_later(pull_request, delay_ms)
+
+    def _execute_pull_request_later_after_exception(self, pull_request: PullRequest) -> None:
+        delay_ms = self.default_mq_push_consumer.pull_time_delay_mills_when_exception
+        self.execute_pull_request_later(pull_request, delay_ms)
+
+    def execute_pull_request_immediately(self, pull_request: PullRequest) -> None:
+        """Pull next."""
+        self.mq_client_factory.pull_message_service.execute_pull_request_immediately(pull_request)
+
+    def execute_task_later(self, task: Callable[[], None], delay_ms: float) -> None:
+        """Run something on the pull service's scheduling thread."""
+        self.mq_client_factory.pull_message_service.execute_task_later(task, delay_ms)
+
+    # ---- sending back
+
+    def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
+        """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
+        try:
+            self._consumer_send_message_back(msg, delay_level, broker_name)
+        except (MQClientException, MQBrokerException, RemotingException):
+            log.exception("sendMessageBack Exception, %s", self.group_name())
+            self.mq_client_factory.default_mq_producer.send(self._retry_message(msg))
+
+    def _consumer_send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
+        if broker_name is not None:
+            addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        else:
+            addr = "%s:%d" % msg.store_host
+        if addr is None:
+            raise MQClientException(f"The broker[{broker_name}] not exist")
+        self.mq_client_factory.mq_client_api_impl.consumer_send_message_back(
+            addr, broker_name, msg, self.group_name(), delay_level, SEND_BACK_TIMEOUT_MS,
+            self._get_max_reconsume_times())
+
+    def _retry_message(self, msg: MessageExt) -> Message:
+        new_msg = Message(mix_all.get_retry_topic(self.group_name()), msg.body, flag=msg.flag)
+        properties = dict(msg.properties)
+        properties.setdefault(message_const.PROPERTY_ORIGIN_MESSAGE_ID, msg.msg_id)
+        properties[message_const.PROPERTY_RETRY_TOPIC] = msg.topic
+        properties[message_const.PROPERTY_RECONSUME_TIME] = str(msg.reconsume_times + 1)
+        properties[message_const.PROPERTY_MAX_RECONSUME_TIMES] = str(self._get_max_reconsume_times())
+        properties.pop(message_const.PROPERTY_TRANSACTION_PREPARED, None)
+        new_msg.properties = properties
+        new_msg.delay_time_level = 3 + msg.reconsume_times
+        return new_msg
+
+    def _get_max_reconsume_times(self) -> int:
+        times = self.default_mq_push_consumer.max_reconsume_times
+        return DEFAULT_MAX_RECONSUME_TIMES if times == -1 else times
+
+    # ---- life
+
+    def shutdown(self, await_terminate_millis: int = 0) -> None:
+        """Stop consuming, store offsets, leave the brokers. Idempotent."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.RUNNING:
+                return
+            self.pause = True
+            self.consume_message_service.shutdown(await_terminate_millis)
+            self.persist_consumer_offset()
+            self.service_state = ServiceState.SHUTDOWN_ALREADY
+            self.mq_client_factory.unregister_consumer(self.group_name())
+            self.mq_client_factory.shutdown()
+            self.rebalance_impl.destroy()
+            log.info("the consumer [%s] shutdown OK", self.group_name())
+
+    def start(self) -> None:
+        """Begin to consume; see the facade."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.CREATE_JUST:
+                raise MQClientException("The PushConsumer service state not OK, maybe started once, "
+                                        f"{self.service_state.name}")
+            self.service_state = ServiceState.START_FAILED
+            self._start()
+            self.service_state = ServiceState.RUNNING
+        for topic in list(self.rebalance_impl.subscription_inner):
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+        self.mq_client_factory.check_client_in_broker()
+        self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+        self.mq_client_factory.rebalance_immediately()
+
+    def _start(self) -> None:
+        consumer = self.default_mq_push_consumer
+        check_push_config(consumer)
+        self._subscribe_to_retry_topic()
+        if consumer.message_model is MessageModel.CLUSTERING:
+            consumer.change_instance_name_to_pid()
+        self.mq_client_factory = self._client_manager.get_or_create_mq_client_instance(consumer, self._rpc_hook)
+        rebalance = self.rebalance_impl
+        rebalance.consumer_group = consumer.consumer_group
+        rebalance.message_model = consumer.message_model
+        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
+        rebalance.mq_client_factory = self.mq_client_factory
+        self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
+        self.offset_store = self._make_offset_store()
+        self.offset_store.load()
+        self.consume_message_service = ConsumeMessageConcurrentlyService(self, consumer.message_listener)
+        if not self.mq_client_factory.register_consumer(consumer.consumer_group, self):
+            self.service_state = ServiceState.CREATE_JUST
+            raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
+                                    "another name please.")
+        self.consume_message_service.start()
+        self.mq_client_factory.start()
+        log.info("the consumer [%s] start OK.", consumer.consumer_group)
+
+    def _make_offset_store(self) -> RemoteBrokerOffsetStore | LocalFileOffsetStore:
+        if self.message_model() is MessageModel.BROADCASTING:
+            return LocalFileOffsetStore(self.mq_client_factory, self.group_name())
+        return RemoteBrokerOffsetStore(self.mq_client_factory, self.group_name())
+
+    def _subscribe_to_retry_topic(self) -> None:
+        if self.message_model() is MessageModel.CLUSTERING:
+            retry_topic = mix_all.get_retry_topic(self.group_name())
+            self.rebalance_impl.subscription_inner[retry_topic] = filter_api.build_subscription_data(retry_topic, "*")
+
+    def subscribe(self, topic: str, sub_expression: str | None, kind: str | None = None) -> None:
+        """Add a subscription; the brokers hear of it at once when the consumer runs."""
+        validators.check_topic(topic)
+        try:
+            subscription = filter_api.build(topic, sub_expression, kind)
+        except ValueError as error:
+            raise MQClientException("subscription exception") from error
+        self.rebalance_impl.subscription_inner[topic] = subscription
+        if self.service_state is ServiceState.RUNNING:
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+            self.mq_client_factory.rebalance_immediately()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Take a subscription away."""
+        self.rebalance_impl.subscription_inner.pop(topic, None)
+
+    def suspend(self) -> None:
+        """Pull no more for now."""
+        self.pause = True
+        log.info("suspend this consumer, %s", self.group_name())
+
+    def resume(self) -> None:
+        """Pull again."""
+        self.pause = False
+        self.do_rebalance()
+        log.info("resume this consumer, %s", self.group_name())
+
+    # ---- MQConsumerInner
+
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self.default_mq_push_consumer.consumer_group
+
+    def message_model(self) -> MessageModel:
+        """Each message to one of the group, or to all."""
+        return self.default_mq_push_consumer.message_model
+
+    def consume_type(self) -> ConsumeType:
+        """The library decides when to pull."""
+        return ConsumeType.CONSUME_PASSIVELY
+
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a new group begins."""
+        return self.default_mq_push_consumer.consume_from_where
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What the group is interested in, its retry topic among it."""
+        return list(self.rebalance_impl.subscription_inner.values())
+
+    def do_rebalance(self) -> None:
+        """Take the queues that are this consumer's share."""
+        if not self.pause and self.service_state is ServiceState.RUNNING:
+            self.rebalance_impl.do_rebalance()
+
+    def persist_consumer_offset(self) -> None:
+        """Store how far the group has come."""
+        if self.service_state is ServiceState.RUNNING:
+            self.offset_store.persist_all(list(self.rebalance_impl.process_queue_table))
+
+    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
+        """The queues of a topic changed."""
+        if topic in self.rebalance_impl.subscription_inner:
+            self.rebalance_impl.topic_subscribe_info_table[topic] = info
+
+    def is_subscribe_topic_need_update(self, topic: str) -> bool:
+        """True when the topic is subscribed to and its queues are not known yet."""
+        return topic in self.rebalance_impl.subscription_inner \
+            and topic not in self.rebalance_impl.topic_subscribe_info_table
+
+    def is_unit_mode(self) -> bool:
+        """True for a unit's consumer."""
+        return self.default_mq_push_consumer.unit_mode
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        """Settings, queues and rates, for the admin commands."""
+        info = ConsumerRunningInfo()
+        info.properties.update(self._properties())
+        info.subscriptionSet.update(self.subscriptions())
+        for mq, process_queue in list(self.rebalance_impl.process_queue_table.items()):
+            queue_info = ProcessQueueInfo()
+            queue_info.commitOffset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+            process_queue.fill_process_queue_info(queue_info)
+            info.mqTable[mq] = queue_info
+        for subscription in self.subscriptions():
+            info.statusTable[subscription.topic] = self.consumer_stats_manager.consume_status(
+                self.group_name(), subscription.topic)
+        return info
+
+    def _properties(self) -> dict[str, str]:
+        consumer = self.default_mq_push_consumer
+        names = [item.name for item in fields(ClientConfig)] + [
+            "consumer_group", "consume_thread_min", "consume_thread_max", "pull_batch_size",
+            "pull_threshold_for_queue", "consume_message_batch_max_size", "max_reconsume_times", "consume_timeout"]
+        properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in names}
+        properties[ConsumerRunningInfo.PROP_CONSUME_ORDERLY] = "false"
+        properties[ConsumerRunningInfo.PROP_THREADPOOL_CORE_SIZE] = str(
+            self.consume_message_service.get_core_pool_size())
+        properties[ConsumerRunningInfo.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        return properties
+
+    def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:
+        """Show the listener the topic that a retried message came from first."""
+        group_topic = mix_all.get_retry_topic(consumer_group)
+        for msg in msgs:
+            if msg.topic == group_topic:
+                msg.topic = msg.properties.get(message_const.PROPERTY_RETRY_TOPIC, group_topic)
+
+
+class _PushPullCallback(PullCallback):
+    """The answer to one pull of the loop. Whatever goes wrong here leads to another pull, or the queue would stall."""
+
+    def __init__(
+        self, consumer_impl: DefaultMQPushConsumerImpl, pull_request: PullRequest, subscription: SubscriptionData
+    ) -> None:
+        super().__init__()
+        self._consumer_impl = consumer_impl
+        self._pull_request = pull_request
+        self._subscription = subscription
+        self._begin_ns = time.monotonic_ns()
+
+    def on_success(self, pull_result: PullResult) -> None:
+        try:
+            self._consumer_impl.on_pull_result(self._pull_request, pull_result, self._subscription, self._begin_ns)
+        except Exception as error:  # a record that does not decode
+            log.exception("pull result of %s not handled", self._pull_request)
+            self._consumer_impl.on_pull_exception(self._pull_request, error)
+
+    def on_exception(self, error: Exception) -> None:
+        self._consumer_impl.on_pull_exception(self._pull_request, error)
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)

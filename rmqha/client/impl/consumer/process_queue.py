@@ -1,0 +1,129 @@
+"""The local cache of one queue."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.common import util_all
+from rmqha.common.message import message_const
+from rmqha.common.message.message_ext import MessageExt
+
+if TYPE_CHECKING:
+    from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
+
+log = logging.getLogger("RocketmqClient")
+
+REBALANCE_LOCK_MAX_LIVE_TIME_MS = 30_000
+PULL_MAX_IDLE_TIME_MS = 120_000
+
+
+class ProcessQueue:
+    """Messages of one queue that were pulled and are not consumed yet, by queue offset.
+
+    The pull callback puts, the consume threads remove. What a consumer may commit is the lowest offset still here, or
+    one past the highest when nothing is.
+
+    Java: org.apache.rocketmq.client.impl.consumer.ProcessQueue (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: dict[int, MessageExt] = {}  # ascending by queue offset; guarded by _lock
+        self.msg_count = 0  # written under _lock, read without
+        self.msg_size = 0  # bytes of bodies; written under _lock, read without
+        self.queue_offset_max = 0  # guarded by _lock
+        self.msg_acc_cnt = 0  # messages behind the last one here, at the broker; guarded by _lock
+        self.dropped = False  # set once, by rebalance; consume threads look at it
+        self.locked = False
+        self.last_pull_timestamp = util_all.current_time_millis()  # ms; written by the pull thread
+        self.last_consume_timestamp = util_all.current_time_millis()  # ms
+        self.last_lock_timestamp = util_all.current_time_millis()  # ms
+
+    def is_lock_expired(self) -> bool:
+        """True when the broker's lock was not renewed for 30 s."""
+        return util_all.current_time_millis() - self.last_lock_timestamp > REBALANCE_LOCK_MAX_LIVE_TIME_MS
+
+    def is_pull_expired(self) -> bool:
+        """True when nothing was pulled for 2 minutes: the pull loop lost this queue."""
+        return util_all.current_time_millis() - self.last_pull_timestamp > PULL_MAX_IDLE_TIME_MS
+
+    def first_expired_msg(self, consume_timeout_ms: int) -> MessageExt | None:
+        """The message at the front when a listener has had it for longer than `consume_timeout_ms`."""
+        with self._lock:
+            if not self._messages:
+                return None
+            msg = next(iter(self._messages.values()))
+            start = msg.get_property(message_const.PROPERTY_CONSUME_START_TIMESTAMP)
+            if start and util_all.current_time_millis() - int(start) > consume_timeout_ms:
+                return msg
+            return None
+
+    def put_message(self, msgs: list[MessageExt]) -> None:
+        """Add pulled messages; one already here (by offset) is replaced and not counted again."""
+        with self._lock:
+            messages = self._messages
+            last = next(reversed(messages), -1)
+            in_order = True
+            for msg in msgs:
+                offset = msg.queue_offset
+                if offset not in messages:
+                    self.msg_count += 1
+                    self.msg_size += len(msg.body)
+                    self.queue_offset_max = offset
+                in_order = in_order and offset > last
+                last = offset
+                messages[offset] = msg
+            if not in_order:
+                self._messages = dict(sorted(messages.items()))
+            self._count_what_is_left(msgs)
+
+    def get_max_span(self) -> int:
+        """Distance from the lowest to the highest offset here."""
+        with self._lock:
+            if not self._messages:
+                return 0
+            return next(reversed(self._messages)) - next(iter(self._messages))
+
+    def remove_message(self, msgs: list[MessageExt]) -> int:
+        """Take consumed messages out; the offset that may be committed now, -1 when nothing was here."""
+        now = util_all.current_time_millis()
+        with self._lock:
+            self.last_consume_timestamp = now
+            messages = self._messages
+            if not messages:
+                return -1
+            for msg in msgs:
+                if messages.pop(msg.queue_offset, None) is not None:
+                    self.msg_count -= 1
+                    self.msg_size -= len(msg.body)
+            return next(iter(messages)) if messages else self.queue_offset_max + 1
+
+    def has_temp_message(self) -> bool:
+        """True while messages are here."""
+        return bool(self._messages)
+
+    def clear(self) -> None:
+        """Forget everything, for an offset that was reset."""
+        with self._lock:
+            self._messages.clear()
+            self.msg_count = self.msg_size = self.queue_offset_max = 0
+
+    def fill_process_queue_info(self, info: "ProcessQueueInfo") -> None:
+        """Put this queue's state into an answer for the admin commands."""
+        with self._lock:
+            if self._messages:
+                info.cachedMsgMinOffset = next(iter(self._messages))
+                info.cachedMsgMaxOffset = next(reversed(self._messages))
+                info.cachedMsgCount = len(self._messages)
+            info.cachedMsgSizeInMiB = self.msg_size // (1024 * 1024)
+            info.locked = self.locked
+            info.lastLockTimestamp = self.last_lock_timestamp
+            info.droped = self.dropped
+            info.lastPullTimestamp = self.last_pull_timestamp
+            info.lastConsumeTimestamp = self.last_consume_timestamp
+
+    def _count_what_is_left(self, msgs: list[MessageExt]) -> None:
+        if not msgs:
+            return
+        max_offset = msgs[-1].get_property(message_const.PROPERTY_MAX_OFFSET)
+        if max_offset is not None and int(max_offset) > msgs[-1].queue_offset:
+            self.msg_acc_cnt = int(max_offset) - msgs[-1].queue_offset

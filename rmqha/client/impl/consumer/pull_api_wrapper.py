@@ -1,0 +1,129 @@
+"""Pulling: which broker to ask, and what to make of its answer."""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.client.consumer.pull_callback import PullCallback
+from rmqha.client.consumer.pull_result import PullResult
+from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.consumer.pull_result_ext import PullResultExt
+from rmqha.client.impl.find_broker_result import FindBrokerResult
+from rmqha.common import mix_all, mq_version
+from rmqha.common.filter import expression_type
+from rmqha.common.message import message_client_id_setter, message_const, message_decoder
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.sysflag import pull_sys_flag
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+
+log = logging.getLogger("RocketmqClient")
+
+FIRST_VERSION_WITH_EXPRESSIONS = int(mq_version.Version["V4_1_0_SNAPSHOT"])
+
+
+class PullAPIWrapper:
+    """Follows the broker's advice on whom to ask next, and filters tags exactly: brokers compare hash codes only.
+
+    Java: org.apache.rocketmq.client.impl.consumer.PullAPIWrapper (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance", consumer_group: str, unit_mode: bool) -> None:
+        self._mq_client_factory = mq_client_factory
+        self._consumer_group = consumer_group
+        self.unit_mode = unit_mode
+        self._pull_from_which_node_table: dict[MessageQueue, int] = {}  # queue -> broker id; single assignments
+        self.connect_broker_by_user = False  # always ask default_broker_id
+        self.default_broker_id = mix_all.MASTER_ID
+
+    def process_pull_result(
+        self, mq: MessageQueue, pull_result: PullResult, subscription_data: SubscriptionData
+    ) -> PullResult:
+        """Decode what was found, leave out other tags, and remember the broker's advice."""
+        if not isinstance(pull_result, PullResultExt):
+            return pull_result
+        self.update_pull_from_which_node(mq, pull_result.suggest_which_broker_id)
+        if pull_result.pull_status is PullStatus.FOUND and pull_result.message_binary is not None:
+            found: list[MessageExt] = message_decoder.decodes(pull_result.message_binary)
+            wanted = subscription_data.tagsSet
+            if wanted and not subscription_data.classFilterMode:
+                found = [msg for msg in found if msg.tags in wanted]
+            self._complete(mq, pull_result, found)
+            pull_result.msg_found_list = found
+        pull_result.message_binary = None
+        return pull_result
+
+    @staticmethod
+    def _complete(mq: MessageQueue, pull_result: PullResult, msgs: list[MessageExt]) -> None:
+        min_offset, max_offset = str(pull_result.min_offset), str(pull_result.max_offset)
+        for msg in msgs:
+            properties = msg.properties
+            if properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+                msg.transaction_id = message_client_id_setter.get_uniq_id(msg)
+            properties[message_const.PROPERTY_MIN_OFFSET] = min_offset
+            properties[message_const.PROPERTY_MAX_OFFSET] = max_offset
+            msg.broker_name = mq.brokerName
+
+    def update_pull_from_which_node(self, mq: MessageQueue, broker_id: int) -> None:
+        """Ask this broker for the queue next time."""
+        self._pull_from_which_node_table[mq] = broker_id
+
+    def pull_kernel_impl(
+        self,
+        mq: MessageQueue,
+        sub_expression: str | None,
+        expression: str | None,
+        sub_version: int,
+        offset: int,
+        max_nums: int,
+        sys_flag: int,
+        commit_offset: int,
+        broker_suspend_max_time_millis: int,
+        timeout_millis: int,
+        pull_callback: PullCallback | None = None,
+    ) -> PullResultExt | None:
+        """Pull; without a callback wait for the (undecoded) result."""
+        broker = self._find_broker(mq)
+        if not expression_type.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
+            raise MQClientException(f"The broker[{mq.brokerName}, {broker.broker_version}] does not upgrade to support "
+                                    f"for filter message by {expression}")
+        if broker.slave:
+            sys_flag = pull_sys_flag.clear_commit_offset_flag(sys_flag)
+        header = PullMessageRequestHeader(
+            consumerGroup=self._consumer_group,
+            topic=mq.topic,
+            queueId=mq.queueId,
+            queueOffset=offset,
+            maxMsgNums=max_nums,
+            sysFlag=sys_flag,
+            commitOffset=commit_offset,
+            suspendTimeoutMillis=broker_suspend_max_time_millis,
+            subscription=sub_expression,
+            subVersion=sub_version,
+            expressionType=expression,
+            bname=mq.brokerName,
+        )
+        api = self._mq_client_factory.mq_client_api_impl
+        if pull_callback is None:
+            return api.pull_message(broker.broker_addr, header, timeout_millis)
+        api.pull_message_async(broker.broker_addr, header, timeout_millis, pull_callback)
+        return None
+
+    def _find_broker(self, mq: MessageQueue) -> FindBrokerResult:
+        find = self._mq_client_factory.find_broker_address_in_subscribe
+        broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
+        if broker is None:
+            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
+        if broker is None:
+            raise MQClientException(f"The broker[{mq.brokerName}] not exist")
+        return broker
+
+    def recalculate_pull_from_which_node(self, mq: MessageQueue) -> int:
+        """The id of the broker to ask for a queue: the last answer's advice, the master at first."""
+        if self.connect_broker_by_user:
+            return self.default_broker_id
+        return self._pull_from_which_node_table.get(mq, mix_all.MASTER_ID)

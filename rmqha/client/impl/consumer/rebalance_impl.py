@@ -1,0 +1,184 @@
+"""Which queues this consumer pulls."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.common import mix_all
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+
+log = logging.getLogger("RocketmqClient")
+
+
+class RebalanceImpl:
+    """Base: compares the queues that are held with the share that is due, gives up some and takes others.
+
+    `process_queue_table` is read by many threads and written under `_rebalance_lock`; who iterates takes a list first.
+
+    Java: org.apache.rocketmq.client.impl.consumer.RebalanceImpl (4.9.8)
+    """
+
+    def __init__(
+        self,
+        consumer_group: str | None = None,
+        message_model: MessageModel | None = None,
+        allocate_message_queue_strategy: AllocateMessageQueueStrategy | None = None,
+        mq_client_factory: "MQClientInstance | None" = None,
+    ) -> None:
+        self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
+        self.topic_subscribe_info_table: dict[str, set[MessageQueue]] = {}  # by topic; sets are replaced, not changed
+        self.subscription_inner: dict[str, SubscriptionData] = {}  # by topic
+        self.consumer_group = consumer_group
+        self.message_model = message_model
+        self.allocate_message_queue_strategy = allocate_message_queue_strategy
+        self.mq_client_factory = mq_client_factory
+        self._rebalance_lock = threading.RLock()
+
+    def do_rebalance(self) -> None:
+        """Bring the held queues in line with the share that is due, topic by topic."""
+        with self._rebalance_lock:
+            for topic in list(self.subscription_inner):
+                try:
+                    self._rebalance_by_topic(topic)
+                except (MQClientException, MQBrokerException, RemotingException) as error:
+                    if not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+                        log.warning("rebalanceByTopic Exception: %s", error)
+            self._truncate_message_queue_not_my_topic()
+
+    def _rebalance_by_topic(self, topic: str) -> None:
+        mq_all = self.topic_subscribe_info_table.get(topic)
+        if self.message_model is MessageModel.BROADCASTING:
+            if mq_all is None:
+                log.warning("doRebalance, %s, but the topic[%s] not exist.", self.consumer_group, topic)
+            elif self._update_process_queue_table_in_rebalance(topic, mq_all):
+                self.message_queue_changed(topic, mq_all, mq_all)
+            return
+        cid_all = self.mq_client_factory.find_consumer_id_list(topic, self.consumer_group)
+        if mq_all is None and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+            log.warning("doRebalance, %s, but the topic[%s] not exist.", self.consumer_group, topic)
+        if cid_all is None:
+            log.warning("doRebalance, %s %s, get consumer id list failed", self.consumer_group, topic)
+        if mq_all is None or cid_all is None:
+            return
+        share = self._allocate(mq_all, cid_all)
+        if share is not None and self._update_process_queue_table_in_rebalance(topic, share):
+            log.info("rebalanced result changed. allocateMessageQueueStrategyName=%s, group=%s, topic=%s, clientId=%s, "
+                     "mqAllSize=%d, cidAllSize=%d, rebalanceResultSize=%d",
+                     self.allocate_message_queue_strategy.get_name(), self.consumer_group, topic,
+                     self.mq_client_factory.client_id, len(mq_all), len(cid_all), len(share))
+            self.message_queue_changed(topic, mq_all, share)
+
+    def _allocate(self, mq_all: set[MessageQueue], cid_all: list[str]) -> set[MessageQueue] | None:
+        try:
+            return set(self.allocate_message_queue_strategy.allocate(
+                self.consumer_group, self.mq_client_factory.client_id, sorted(mq_all), sorted(cid_all)))
+        except Exception:  # a strategy is the user's code
+            log.exception("AllocateMessageQueueStrategy.allocate Exception. allocateMessageQueueStrategyName=%s",
+                          self.allocate_message_queue_strategy.get_name())
+            return None
+
+    def _truncate_message_queue_not_my_topic(self) -> None:
+        for queue in list(self.process_queue_table):
+            if queue.topic not in self.subscription_inner:
+                self.process_queue_table.pop(queue).dropped = True
+                log.info("doRebalance, %s, truncateMessageQueueNotMyTopic remove unnecessary mq, %s",
+                         self.consumer_group, queue)
+
+    def _update_process_queue_table_in_rebalance(self, topic: str, share: set[MessageQueue]) -> bool:
+        changed = self._give_up(topic, share)
+        requests = []
+        for queue in sorted(share):
+            if queue not in self.process_queue_table:
+                request = self._take(queue)
+                if request is not None:
+                    requests.append(request)
+        self.dispatch_pull_request(requests)
+        return changed or bool(requests)
+
+    def _give_up(self, topic: str, share: set[MessageQueue]) -> bool:
+        changed = False
+        for queue, process_queue in list(self.process_queue_table.items()):
+            if queue.topic != topic:
+                continue
+            stalled = queue in share and process_queue.is_pull_expired() \
+                and self.consume_type() is ConsumeType.CONSUME_PASSIVELY
+            if queue in share and not stalled:
+                continue
+            process_queue.dropped = True
+            if self.remove_unnecessary_message_queue(queue, process_queue):
+                del self.process_queue_table[queue]
+                changed = True
+                if stalled:
+                    log.error("[BUG]doRebalance, %s, remove unnecessary mq, %s, because pull is pause, so try to fixed "
+                              "it", self.consumer_group, queue)
+                else:
+                    log.info("doRebalance, %s, remove unnecessary mq, %s", self.consumer_group, queue)
+        return changed
+
+    def _take(self, queue: MessageQueue) -> PullRequest | None:
+        self.remove_dirty_offset(queue)
+        try:
+            next_offset = self.compute_pull_from_where_with_exception(queue)
+        except MQClientException as error:
+            log.info("doRebalance, %s, compute offset failed, %s: %s", self.consumer_group, queue, error)
+            return None
+        if next_offset < 0:
+            log.warning("doRebalance, %s, add new mq failed, %s", self.consumer_group, queue)
+            return None
+        process_queue = ProcessQueue()
+        self.process_queue_table[queue] = process_queue
+        log.info("doRebalance, %s, add a new mq, %s", self.consumer_group, queue)
+        return PullRequest(self.consumer_group, queue, process_queue, next_offset)
+
+    def message_queue_changed(
+        self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
+    ) -> None:
+        """The share of a topic is another one now."""
+        raise NotImplementedError
+
+    def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
+        """Store the offset of a queue that is given up; False to keep it for now."""
+        raise NotImplementedError
+
+    def consume_type(self) -> ConsumeType:
+        """Who decides when to pull."""
+        raise NotImplementedError
+
+    def remove_dirty_offset(self, mq: MessageQueue) -> None:
+        """Forget what memory says about a queue that is taken anew."""
+        raise NotImplementedError
+
+    def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
+        """The offset to begin with; below 0 when unknown; MQClientException without an answer."""
+        raise NotImplementedError
+
+    def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
+        """Begin to pull."""
+        raise NotImplementedError
+
+    def remove_process_queue(self, mq: MessageQueue) -> None:
+        """Drop a queue; the next rebalance takes it again from the stored offset."""
+        with self._rebalance_lock:
+            process_queue = self.process_queue_table.pop(mq, None)
+            if process_queue is None:
+                return
+            was_dropped, process_queue.dropped = process_queue.dropped, True
+            self.remove_unnecessary_message_queue(mq, process_queue)
+            log.info("Fix Offset, %s, remove unnecessary mq, %s Droped: %s", self.consumer_group, mq, was_dropped)
+
+    def destroy(self) -> None:
+        """Drop all queues."""
+        with self._rebalance_lock:
+            for process_queue in self.process_queue_table.values():
+                process_queue.dropped = True
+            self.process_queue_table.clear()

@@ -1,0 +1,82 @@
+"""Rebalance of a push consumer."""
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
+from rmqha.common import mix_all, util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
+
+log = logging.getLogger("RocketmqClient")
+
+
+class RebalancePushImpl(RebalanceImpl):
+    """Begins each new queue where the group left off, or where a new group is to begin.
+
+    Java: org.apache.rocketmq.client.impl.consumer.RebalancePushImpl (4.9.8)
+    """
+
+    def __init__(self, default_mq_push_consumer_impl: "DefaultMQPushConsumerImpl") -> None:
+        super().__init__()
+        self._consumer_impl = default_mq_push_consumer_impl
+
+    def message_queue_changed(
+        self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
+    ) -> None:
+        """Share the limits of the topic among its queues, and tell the brokers that the subscription is newer."""
+        new_version = util_all.current_time_millis()
+        subscription = self.subscription_inner[topic]
+        log.info("%s Rebalance changed, also update version: %d, %d", topic, subscription.subVersion, new_version)
+        subscription.subVersion = new_version
+        consumer, queues = self._consumer_impl.default_mq_push_consumer, len(self.process_queue_table)
+        if queues and consumer.pull_threshold_for_topic != -1:
+            consumer.pull_threshold_for_queue = max(1, consumer.pull_threshold_for_topic // queues)
+        if queues and consumer.pull_threshold_size_for_topic != -1:
+            consumer.pull_threshold_size_for_queue = max(1, consumer.pull_threshold_size_for_topic // queues)
+        self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+
+    def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
+        self._consumer_impl.offset_store.persist(mq)
+        self._consumer_impl.offset_store.remove_offset(mq)
+        return True
+
+    def consume_type(self) -> ConsumeType:
+        return ConsumeType.CONSUME_PASSIVELY
+
+    def remove_dirty_offset(self, mq: MessageQueue) -> None:
+        self._consumer_impl.offset_store.remove_offset(mq)
+
+    def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
+        last_offset = self._consumer_impl.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_STORE)
+        if last_offset >= 0:
+            return last_offset
+        if last_offset != -1:  # no answer: try again at the next rebalance
+            return -1
+        return self._first_offset(mq)
+
+    def _first_offset(self, mq: MessageQueue) -> int:
+        consumer, admin = self._consumer_impl.default_mq_push_consumer, self.mq_client_factory.mq_admin_impl
+        is_retry = mq.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+        match consumer.consume_from_where:
+            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+                return 0
+            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+                if is_retry:
+                    return admin.max_offset(mq)
+                moment = datetime.strptime(consumer.consume_timestamp, "%Y%m%d%H%M%S")
+                return admin.search_offset(mq, int(moment.timestamp() * 1000))
+            case _:  # CONSUME_FROM_LAST_OFFSET and its deprecated names
+                return 0 if is_retry else admin.max_offset(mq)
+
+    def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
+        for pull_request in pull_request_list:
+            self._consumer_impl.execute_pull_request_immediately(pull_request)
+            log.info("doRebalance, %s, add a new pull request %s", self.consumer_group, pull_request)

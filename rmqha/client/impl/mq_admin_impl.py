@@ -1,0 +1,194 @@
+"""Admin calls that need routes: topics, offsets, messages by id and key."""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.client import validators
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.factory.topic_route import (
+    topic_route_data2_topic_publish_info,
+    topic_route_data2_topic_subscribe_info,
+)
+from rmqha.client.query_result import QueryResult
+from rmqha.common import mix_all
+from rmqha.common.message import message_client_id_setter, message_const, message_decoder
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+
+log = logging.getLogger("RocketmqClient")
+
+CREATE_TOPIC_TRIES = 5
+UNIQ_KEY_QUERY_MAX = 32
+FOREVER_MS = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class MQAdminImpl:
+    """What producers and consumers can ask about topics and queues.
+
+    Java: org.apache.rocketmq.client.impl.MQAdminImpl (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
+        self._mq_client_factory = mq_client_factory
+        self.timeout_millis = 6_000
+
+    def create_topic(self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0) -> None:
+        """Make a topic of `queue_num` queues on each master that has the topic `key` (TBW102: all masters).
+
+        MQClientException unless one master at least made it.
+        """
+        validators.check_topic(new_topic)
+        validators.is_system_topic(new_topic)
+        api = self._mq_client_factory.mq_client_api_impl
+        try:
+            route = api.get_topic_route_info_from_name_server(key, self.timeout_millis)
+        except (MQClientException, RemotingException) as error:
+            raise MQClientException("create new topic failed") from error
+        if not route.brokerDatas:
+            raise MQClientException("Not found broker, maybe key is wrong")
+        config = TopicConfig(topicName=new_topic, readQueueNums=queue_num, writeQueueNums=queue_num,
+                             topicSysFlag=topic_sys_flag)
+        masters = [broker.brokerAddrs[mix_all.MASTER_ID] for broker in sorted(route.brokerDatas)
+                   if mix_all.MASTER_ID in broker.brokerAddrs]
+        errors = [error for addr in masters if (error := self._create_topic_on(addr, key, config)) is not None]
+        if errors and len(errors) == len(masters):
+            raise MQClientException("create topic to broker exception") from errors[-1]
+
+    def _create_topic_on(self, addr: str, key: str, config: TopicConfig) -> Exception | None:
+        failure: Exception | None = None
+        for _ in range(CREATE_TOPIC_TRIES):
+            try:
+                self._mq_client_factory.mq_client_api_impl.create_topic(addr, key, config, self.timeout_millis)
+                return None
+            except (MQBrokerException, RemotingException) as error:
+                log.info("create topic %s on %s: %s", config.topicName, addr, error)
+                failure = error
+        return failure
+
+    def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that can be sent to; MQClientException when there are none."""
+        route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
+            topic, self.timeout_millis)
+        queues = topic_route_data2_topic_publish_info(topic, route).message_queue_list
+        if not queues:
+            raise MQClientException(f"Unknow why, Can not find Message Queue for this topic, {topic}")
+        return queues
+
+    def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
+        """The queues that can be pulled; MQClientException when there are none."""
+        route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
+            topic, self.timeout_millis)
+        queues = topic_route_data2_topic_subscribe_info(topic, route)
+        if not queues:
+            raise MQClientException(
+                f"Can not find Message Queue for this topic, {topic} Namesrv return empty")
+        return queues
+
+    def search_offset(self, mq: MessageQueue, timestamp: int) -> int:
+        """The first queue offset stored at or after `timestamp` (ms), as the master finds it."""
+        api = self._mq_client_factory.mq_client_api_impl
+        return self._ask_master(mq, lambda addr: api.search_offset(addr, mq, timestamp, self.timeout_millis))
+
+    def max_offset(self, mq: MessageQueue) -> int:
+        """The queue offset that the next message will get."""
+        api = self._mq_client_factory.mq_client_api_impl
+        return self._ask_master(mq, lambda addr: api.get_max_offset(addr, mq, self.timeout_millis))
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        """The lowest queue offset that is still there."""
+        api = self._mq_client_factory.mq_client_api_impl
+        return self._ask_master(mq, lambda addr: api.get_min_offset(addr, mq, self.timeout_millis))
+
+    def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+        """When the queue's first message was stored (ms); -1 when there is none."""
+        api = self._mq_client_factory.mq_client_api_impl
+        return self._ask_master(mq, lambda addr: api.get_earliest_msg_storetime(addr, mq, self.timeout_millis))
+
+    def _ask_master(self, mq: MessageQueue, ask) -> int:
+        addr = self._mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        if addr is None:
+            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            addr = self._mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        if addr is None:
+            raise MQClientException(f"The broker[{mq.brokerName}] not exist")
+        try:
+            return ask(addr)
+        except (MQBrokerException, RemotingException) as error:
+            raise MQClientException(f"Invoke Broker[{addr}] exception") from error
+
+    def view_message(self, msg_id: str) -> MessageExt:
+        """The message of an offset message id (address and log offset)."""
+        try:
+            message_id = message_decoder.decode_message_id(msg_id)
+        except ValueError as error:
+            raise MQClientException(
+                "query message by id finished, but no message.", response_code.NO_MESSAGE) from error
+        host, port = message_id.address
+        return self._mq_client_factory.mq_client_api_impl.view_message(
+            f"{host}:{port}", message_id.offset, self.timeout_millis)
+
+    def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryResult:
+        """Messages of a topic by key, stored between `begin` and `end` (ms); MQClientException when there are none."""
+        return self._query(topic, key, max_num, begin, end, is_uniq_key=False)
+
+    def query_message_by_uniq_key(
+        self, topic: str, uniq_key: str, max_num: int = UNIQ_KEY_QUERY_MAX, begin: int | None = None,
+        end: int = FOREVER_MS
+    ) -> QueryResult:
+        """The message with a unique id; `begin` (ms) is taken from the id when not given."""
+        if begin is None:
+            begin = message_client_id_setter.get_nearly_time_from_id(uniq_key) - 1_000
+        return self._query(topic, uniq_key, max_num, begin, end, is_uniq_key=True)
+
+    def _query(self, topic: str, key: str, max_num: int, begin: int, end: int, is_uniq_key: bool) -> QueryResult:
+        factory = self._mq_client_factory
+        route = factory.get_an_exist_topic_route_data(topic)
+        if route is None:
+            factory.update_topic_route_info_from_name_server(topic)
+            route = factory.get_an_exist_topic_route_data(topic)
+        addrs = [broker.select_broker_addr() for broker in route.brokerDatas] if route is not None else []
+        if not any(addrs):
+            raise MQClientException(
+                f"The topic[{topic}] not matched route info", response_code.TOPIC_NOT_EXIST)
+        result = QueryResult(0)
+        header = QueryMessageRequestHeader(topic, key, max_num, begin, end)
+        for addr in filter(None, addrs):
+            self._query_broker(addr, header, is_uniq_key, result)
+        if is_uniq_key:
+            result.message_list = sorted(result.message_list, key=lambda msg: msg.store_timestamp)[:1]
+        if not result.message_list:
+            raise MQClientException("query message by key finished, but no message.", response_code.NO_MESSAGE)
+        return result
+
+    def _query_broker(
+        self, addr: str, header: QueryMessageRequestHeader, is_uniq_key: bool, result: QueryResult
+    ) -> None:
+        # Differs: one broker after the other, where Java asks them all at once
+        try:
+            response = self._mq_client_factory.mq_client_api_impl.query_message(
+                addr, header, self.timeout_millis * 3, is_uniq_key)
+        except RemotingException as error:
+            log.warning("queryMessage exception, %s: %s", addr, error)
+            return
+        if response.code != response_code.SUCCESS:
+            log.warning("getResponseCommand failed, %d %s", response.code, response.remark)
+            return
+        upto = response.decode_command_custom_header(QueryMessageResponseHeader).indexLastUpdateTimestamp
+        result.index_last_update_timestamp = max(result.index_last_update_timestamp, upto)
+        for msg in message_decoder.decodes(response.body):
+            if _matches(msg, header.topic, header.key, is_uniq_key):
+                result.message_list.append(msg)
+            else:  # the index compares hash codes
+                log.warning("queryMessage, find message key not matched, maybe hash duplicate %s", msg)
+
+
+def _matches(msg: MessageExt, topic: str, key: str, is_uniq_key: bool) -> bool:
+    if is_uniq_key:
+        return msg.msg_id == key
+    return msg.topic == topic and key in (msg.keys or "").split(message_const.KEY_SEPARATOR)

@@ -1,0 +1,408 @@
+"""Admin requests: topics, groups, settings, statistics, one method each.
+
+As in MQClientAPIImpl, which inherits them: address and timeout in ms, MQBrokerException for an error answer.
+"""
+from typing import TypeVar
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.exception import MQBrokerException
+from rmqha.common import java_properties, mix_all
+from rmqha.common.admin.consume_stats import ConsumeStats
+from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
+from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
+from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
+from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
+from rmqha.common.protocol.body.group_list import GroupList
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
+from rmqha.common.protocol.body.producer_connection import ProducerConnection
+from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
+from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
+from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
+from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.admin_headers import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllProducerInfoRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from rmqha.common.protocol.header.consumer_admin_headers import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmqha.common.protocol.header.namesrv.kv_config_headers import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from rmqha.common.protocol.header.namesrv.registration_headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from rmqha.common.protocol.header.namesrv.topic_headers import DeleteTopicFromNamesrvRequestHeader
+from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
+from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMessageRequestHeader
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+
+T = TypeVar("T")
+
+
+class MQClientAPIAdmin:
+    """The admin half of MQClientAPIImpl.
+
+    Java: org.apache.rocketmq.client.impl.MQClientAPIImpl (4.9.8)
+    """
+
+    client_config: ClientConfig
+    remoting_client: RemotingClient
+
+    # ---- topics and groups on a broker
+
+    def create_subscription_group(self, addr: str, config: SubscriptionGroupConfig, timeout_ms: float) -> None:
+        """Make a group, or change it."""
+        body = remoting_serializable.encode(config)
+        self._ask(addr, request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, timeout_ms, body)
+
+    def create_topic(self, addr: str, default_topic: str, config: TopicConfig, timeout_ms: float) -> None:
+        """Make a topic, or change it."""
+        header = CreateTopicRequestHeader(
+            topic=config.topicName,
+            defaultTopic=default_topic,
+            readQueueNums=config.readQueueNums,
+            writeQueueNums=config.writeQueueNums,
+            perm=config.perm,
+            topicFilterType=config.topicFilterType.name,
+            topicSysFlag=config.topicSysFlag,
+            order=config.order,
+        )
+        self._ask(addr, request_code.UPDATE_AND_CREATE_TOPIC, header, timeout_ms)
+
+    def delete_topic_in_broker(self, addr: str, topic: str, timeout_ms: float) -> None:
+        """Delete a topic on one broker."""
+        self._ask(addr, request_code.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic), timeout_ms)
+
+    def delete_subscription_group(
+        self, addr: str, group_name: str, remove_offset: bool, timeout_ms: float
+    ) -> None:
+        """Delete a group on one broker, with its offsets or without."""
+        header = DeleteSubscriptionGroupRequestHeader(groupName=group_name, removeOffset=remove_offset)
+        self._ask(addr, request_code.DELETE_SUBSCRIPTIONGROUP, header, timeout_ms)
+
+    def get_all_topic_config(self, addr: str, timeout_ms: float) -> TopicConfigSerializeWrapper:
+        """All topics of a broker."""
+        return self._ask_for(TopicConfigSerializeWrapper, addr, request_code.GET_ALL_TOPIC_CONFIG, None, timeout_ms)
+
+    def get_all_subscription_group(self, addr: str, timeout_ms: float) -> SubscriptionGroupWrapper:
+        """All groups of a broker."""
+        return self._ask_for(
+            SubscriptionGroupWrapper, addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, timeout_ms)
+
+    def get_all_consumer_offset(self, addr: str, timeout_ms: float) -> ConsumerOffsetSerializeWrapper:
+        """All groups' offsets on a broker."""
+        return self._ask_for(
+            ConsumerOffsetSerializeWrapper, addr, request_code.GET_ALL_CONSUMER_OFFSET, None, timeout_ms)
+
+    def get_system_topic_list_from_broker(self, addr: str, timeout_ms: float) -> TopicList:
+        """The system topics of a broker."""
+        return self._ask_for(TopicList, addr, request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, timeout_ms)
+
+    # ---- what a broker tells
+
+    def get_broker_runtime_info(self, addr: str, timeout_ms: float) -> KVTable:
+        """Counters and sizes by name."""
+        return self._ask_for(KVTable, addr, request_code.GET_BROKER_RUNTIME_INFO, None, timeout_ms)
+
+    def get_broker_config(self, addr: str, timeout_ms: float) -> dict[str, str]:
+        """All settings."""
+        response = self._ask(addr, request_code.GET_BROKER_CONFIG, None, timeout_ms)
+        return java_properties.loads(bytes(response.body or b"").decode("utf-8"))
+
+    def update_broker_config(self, addr: str, properties: dict[str, str], timeout_ms: float) -> None:
+        """Change settings while the broker runs."""
+        body = mix_all.properties2string(properties).encode("utf-8")
+        if body:
+            self._ask(addr, request_code.UPDATE_BROKER_CONFIG, None, timeout_ms, body)
+
+    def get_topic_stats_info(self, addr: str, topic: str, timeout_ms: float) -> TopicStatsTable:
+        """Bounds of the topic's queues."""
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        return self._ask_for(TopicStatsTable, addr, request_code.GET_TOPIC_STATS_INFO, header, timeout_ms)
+
+    def get_consume_stats(
+        self, addr: str, consumer_group: str, timeout_ms: float, topic: str | None = None
+    ) -> ConsumeStats:
+        """How far a group has come."""
+        header = GetConsumeStatsRequestHeader(consumerGroup=consumer_group, topic=topic)
+        return self._ask_for(ConsumeStats, addr, request_code.GET_CONSUME_STATS, header, timeout_ms)
+
+    def fetch_consume_stats_in_broker(self, addr: str, is_order: bool, timeout_ms: float) -> ConsumeStatsList:
+        """How far all groups have come."""
+        header = GetConsumeStatsInBrokerHeader(isOrder=is_order)
+        return self._ask_for(ConsumeStatsList, addr, request_code.GET_BROKER_CONSUME_STATS, header, timeout_ms)
+
+    def get_producer_connection_list(self, addr: str, producer_group: str, timeout_ms: float) -> ProducerConnection:
+        """Who produces as a group."""
+        header = GetProducerConnectionListRequestHeader(producerGroup=producer_group)
+        return self._ask_for(
+            ProducerConnection, addr, request_code.GET_PRODUCER_CONNECTION_LIST, header, timeout_ms)
+
+    def get_all_producer_info(self, addr: str, timeout_ms: float) -> ProducerTableInfo:
+        """Who produces as any group."""
+        return self._ask_for(ProducerTableInfo, addr, request_code.GET_ALL_PRODUCER_INFO,
+                             GetAllProducerInfoRequestHeader(), timeout_ms)
+
+    def get_consumer_connection_list(self, addr: str, consumer_group: str, timeout_ms: float) -> ConsumerConnection:
+        """Who consumes as a group."""
+        header = GetConsumerConnectionListRequestHeader(consumerGroup=consumer_group)
+        return self._ask_for(
+            ConsumerConnection, addr, request_code.GET_CONSUMER_CONNECTION_LIST, header, timeout_ms)
+
+    def query_topic_consume_by_who(self, addr: str, topic: str, timeout_ms: float) -> GroupList:
+        """The groups that consume a topic."""
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        return self._ask_for(GroupList, addr, request_code.QUERY_TOPIC_CONSUME_BY_WHO, header, timeout_ms)
+
+    def query_consume_time_span(
+        self, addr: str, topic: str, group: str, timeout_ms: float
+    ) -> list[QueueTimeSpan]:
+        """Store times of the first, the last and the consumed message, by queue."""
+        header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+        body = self._ask_for(QueryConsumeTimeSpanBody, addr, request_code.QUERY_CONSUME_TIME_SPAN, header, timeout_ms)
+        return list(body.consumeTimeSpanSet or ())
+
+    def view_broker_stats_data(
+        self, addr: str, stats_name: str, stats_key: str, timeout_ms: float
+    ) -> BrokerStatsData:
+        """One counter of a broker."""
+        header = ViewBrokerStatsDataRequestHeader(statsName=stats_name, statsKey=stats_key)
+        return self._ask_for(BrokerStatsData, addr, request_code.VIEW_BROKER_STATS_DATA, header, timeout_ms)
+
+    def query_consume_queue(
+        self, addr: str, topic: str, queue_id: int, index: int, count: int, consumer_group: str | None,
+        timeout_ms: float
+    ) -> QueryConsumeQueueResponseBody:
+        """Units of a consume queue."""
+        header = QueryConsumeQueueRequestHeader(
+            topic=topic, queueId=queue_id, index=index, count=count, consumerGroup=consumer_group)
+        return self._ask_for(
+            QueryConsumeQueueResponseBody, addr, request_code.QUERY_CONSUME_QUEUE, header, timeout_ms)
+
+    # ---- what a broker is to do
+
+    def clean_expired_consume_queue(self, addr: str, timeout_ms: float) -> None:
+        """Delete consume queue files without messages."""
+        self._ask(addr, request_code.CLEAN_EXPIRED_CONSUMEQUEUE, None, timeout_ms)
+
+    def clean_unused_topic_by_addr(self, addr: str, timeout_ms: float) -> None:
+        """Delete queues of topics that are no more."""
+        self._ask(addr, request_code.CLEAN_UNUSED_TOPIC, None, timeout_ms)
+
+    def delete_expired_commit_log(self, addr: str, timeout_ms: float) -> None:
+        """Delete commit log files whose time is over."""
+        self._ask(addr, request_code.DELETE_EXPIRED_COMMITLOG, None, timeout_ms)
+
+    def invoke_broker_to_reset_offset(
+        self, addr: str, topic: str, group: str, timestamp: int, is_force: bool, timeout_ms: float
+    ) -> dict[MessageQueue, int]:
+        """Let a running group go back (or with force on) to what was stored at `timestamp` (ms; -1: the end)."""
+        header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp, isForce=is_force)
+        body = self._ask_for(ResetOffsetBody, addr, request_code.INVOKE_BROKER_TO_RESET_OFFSET, header, timeout_ms)
+        return body.offsetTable or {}
+
+    def invoke_broker_to_get_consumer_status(
+        self, addr: str, topic: str, group: str, client_addr: str | None, timeout_ms: float
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets as the group's clients see them, by client id."""
+        header = GetConsumerStatusRequestHeader(topic=topic, group=group, clientAddr=client_addr)
+        body = self._ask_for(
+            GetConsumerStatusBody, addr, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header, timeout_ms)
+        return body.consumerTable or {}
+
+    def get_consumer_running_info(
+        self, addr: str, consumer_group: str, client_id: str, jstack: bool, timeout_ms: float
+    ) -> ConsumerRunningInfo:
+        """What one client of a group does now."""
+        header = GetConsumerRunningInfoRequestHeader(
+            consumerGroup=consumer_group, clientId=client_id, jstackEnable=jstack)
+        return self._ask_for(ConsumerRunningInfo, addr, request_code.GET_CONSUMER_RUNNING_INFO, header, timeout_ms)
+
+    def consume_message_directly(
+        self, addr: str, consumer_group: str, client_id: str, msg_id: str, timeout_ms: float
+    ) -> ConsumeMessageDirectlyResult:
+        """Let one client of a group consume one message now."""
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumerGroup=consumer_group, clientId=client_id, msgId=msg_id)
+        return self._ask_for(
+            ConsumeMessageDirectlyResult, addr, request_code.CONSUME_MESSAGE_DIRECTLY, header, timeout_ms)
+
+    def clone_group_offset(
+        self, addr: str, src_group: str, dest_group: str, topic: str, is_offline: bool, timeout_ms: float
+    ) -> None:
+        """Give one group another group's offsets of a topic."""
+        header = CloneGroupOffsetRequestHeader(
+            srcGroup=src_group, destGroup=dest_group, topic=topic, offline=is_offline)
+        self._ask(addr, request_code.CLONE_GROUP_OFFSET, header, timeout_ms)
+
+    def resume_check_half_message(self, addr: str, msg_id: str, timeout_ms: float) -> bool:
+        """Check a half message again; False when the broker can't."""
+        request = RemotingCommand.create_request_command(
+            request_code.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader(msgId=msg_id))
+        return self.remoting_client.invoke_sync(addr, request, timeout_ms).code == response_code.SUCCESS
+
+    def lock_batch_mq(self, addr: str, body: LockBatchRequestBody, timeout_ms: float) -> set[MessageQueue]:
+        """Lock queues for one client; those that it got."""
+        answer = self._ask_for(LockBatchResponseBody, addr, request_code.LOCK_BATCH_MQ, None, timeout_ms,
+                               remoting_serializable.encode(body))
+        return set(answer.lockOKMQSet)
+
+    def unlock_batch_mq(self, addr: str, body: UnlockBatchRequestBody, timeout_ms: float) -> None:
+        """Give locks back."""
+        self._ask(addr, request_code.UNLOCK_BATCH_MQ, None, timeout_ms, remoting_serializable.encode(body))
+
+    # ---- the name server
+
+    def get_broker_cluster_info(self, timeout_ms: float) -> ClusterInfo:
+        """All clusters and brokers."""
+        return self._ask_for(ClusterInfo, None, request_code.GET_BROKER_CLUSTER_INFO, None, timeout_ms)
+
+    def get_topic_list_from_name_server(self, timeout_ms: float) -> TopicList:
+        """All topics."""
+        return self._ask_for(TopicList, None, request_code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, timeout_ms)
+
+    def get_topics_by_cluster(self, cluster: str, timeout_ms: float) -> TopicList:
+        """The topics of a cluster."""
+        header = GetTopicsByClusterRequestHeader(cluster=cluster)
+        return self._ask_for(TopicList, None, request_code.GET_TOPICS_BY_CLUSTER, header, timeout_ms)
+
+    def get_system_topic_list(self, timeout_ms: float) -> TopicList:
+        """Clusters and brokers as topics, with those that a broker adds."""
+        topics = self._ask_for(TopicList, None, request_code.GET_SYSTEM_TOPIC_LIST_FROM_NS, None, timeout_ms)
+        if topics.topicList and topics.brokerAddr and topics.brokerAddr.strip():
+            topics.topicList |= self.get_system_topic_list_from_broker(topics.brokerAddr, timeout_ms).topicList
+        return topics
+
+    def delete_topic_in_name_server(
+        self, addr: str | None, topic: str, timeout_ms: float, cluster_name: str | None = None
+    ) -> None:
+        """Forget a topic's route, in one cluster or in all."""
+        header = DeleteTopicFromNamesrvRequestHeader(topic=topic, clusterName=cluster_name)
+        self._ask(addr, request_code.DELETE_TOPIC_IN_NAMESRV, header, timeout_ms)
+
+    def wipe_write_perm_of_broker(self, namesrv_addr: str, broker_name: str, timeout_ms: float) -> int:
+        """Let nobody send to a broker; how many topics changed."""
+        header = WipeWritePermOfBrokerRequestHeader(brokerName=broker_name)
+        response = self._ask(namesrv_addr, request_code.WIPE_WRITE_PERM_OF_BROKER, header, timeout_ms)
+        return response.decode_command_custom_header(WipeWritePermOfBrokerResponseHeader).wipeTopicCount
+
+    def add_write_perm_of_broker(self, namesrv_addr: str, broker_name: str, timeout_ms: float) -> int:
+        """Let all send to a broker again; how many topics changed."""
+        header = AddWritePermOfBrokerRequestHeader(brokerName=broker_name)
+        response = self._ask(namesrv_addr, request_code.ADD_WRITE_PERM_OF_BROKER, header, timeout_ms)
+        return response.decode_command_custom_header(AddWritePermOfBrokerResponseHeader).addTopicCount
+
+    def get_kv_config_value(self, namespace: str, key: str, timeout_ms: float) -> str | None:
+        """A value of the name server's table."""
+        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
+        response = self._ask(None, request_code.GET_KV_CONFIG, header, timeout_ms)
+        return response.decode_command_custom_header(GetKVConfigResponseHeader).value
+
+    def put_kv_config_value(self, namespace: str, key: str, value: str, timeout_ms: float) -> None:
+        """Set a value on all name servers; the last one's error is raised when one fails."""
+        self._ask_all_name_servers(
+            request_code.PUT_KV_CONFIG, PutKVConfigRequestHeader(namespace=namespace, key=key, value=value), timeout_ms)
+
+    def delete_kv_config_value(self, namespace: str, key: str, timeout_ms: float) -> None:
+        """Delete a value on all name servers; the last one's error is raised when one fails."""
+        self._ask_all_name_servers(
+            request_code.DELETE_KV_CONFIG, DeleteKVConfigRequestHeader(namespace=namespace, key=key), timeout_ms)
+
+    def get_kv_list_by_namespace(self, namespace: str, timeout_ms: float) -> KVTable:
+        """All values of a namespace."""
+        header = GetKVListByNamespaceRequestHeader(namespace=namespace)
+        return self._ask_for(KVTable, None, request_code.GET_KVLIST_BY_NAMESPACE, header, timeout_ms)
+
+    def get_name_server_config(self, addr: str, timeout_ms: float) -> dict[str, str]:
+        """All settings of one name server."""
+        response = self._ask(addr, request_code.GET_NAMESRV_CONFIG, None, timeout_ms)
+        return java_properties.loads(bytes(response.body or b"").decode("utf-8"))
+
+    def update_name_server_config(self, addr: str, properties: dict[str, str], timeout_ms: float) -> None:
+        """Change settings of one name server."""
+        body = mix_all.properties2string(properties).encode("utf-8")
+        if body:
+            self._ask(addr, request_code.UPDATE_NAMESRV_CONFIG, None, timeout_ms, body)
+
+    # ---- how they are asked
+
+    def _ask(
+        self, addr: str | None, code: int, header: CommandCustomHeader | None, timeout_ms: float,
+        body: bytes | None = None
+    ) -> RemotingCommand:
+        request = RemotingCommand.create_request_command(code, header)
+        request.body = body
+        response = self.remoting_client.invoke_sync(self._admin_addr(addr), request, timeout_ms)
+        return self._checked(response, addr)
+
+    def _ask_for(
+        self, kind: type[T], addr: str | None, code: int, header: CommandCustomHeader | None, timeout_ms: float,
+        body: bytes | None = None
+    ) -> T:
+        response = self._ask(addr, code, header, timeout_ms, body)
+        if response.body is None:
+            raise MQBrokerException(response.code, response.remark or "the answer has no body", addr)
+        return remoting_serializable.from_json(kind, response.body)
+
+    def _ask_all_name_servers(self, code: int, header: CommandCustomHeader, timeout_ms: float) -> None:
+        failure: MQBrokerException | None = None
+        for addr in self.remoting_client.get_name_server_address_list() or ():
+            response = self.remoting_client.invoke_sync(
+                addr, RemotingCommand.create_request_command(code, header), timeout_ms)
+            if response.code != response_code.SUCCESS:
+                failure = MQBrokerException(response.code, response.remark, addr)
+        if failure is not None:
+            raise failure
+
+    def _admin_addr(self, addr: str | None) -> str | None:
+        if addr is None or not self.client_config.vip_channel_enabled:
+            return addr
+        return mix_all.broker_vip_channel(True, addr)
+
+    @staticmethod
+    def _checked(response: RemotingCommand, addr: str | None) -> RemotingCommand:
+        if response.code != response_code.SUCCESS:
+            raise MQBrokerException(response.code, response.remark, addr)
+        return response

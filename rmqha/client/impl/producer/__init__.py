@@ -1,0 +1,1 @@
+"""The sending side: queue choice, retries, compression."""

@@ -1,0 +1,385 @@
+"""A producer: chooses queues, tries again on other brokers, compresses.
+
+All in the caller's thread; the answers to asynchronous sends come in the remoting client's pool.
+"""
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqha.client import validators
+from rmqha.client.common import client_error_code
+from rmqha.client.common.service_state import ServiceState
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.communication_mode import CommunicationMode
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common import mix_all, util_all
+from rmqha.common.compression.compression_type import CompressionType
+from rmqha.common.message import message_client_id_setter, message_const, message_decoder
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.remoting.exception import (
+    RemotingConnectException,
+    RemotingException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+)
+
+if TYPE_CHECKING:
+    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+    from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+COMPRESS_LEVEL = 5
+
+MessageQueueSelector = Callable[[list[MessageQueue], Message, Any], MessageQueue | None]
+"""All writable queues, the message and the caller's argument -> the queue to use."""
+
+
+class DefaultMQProducerImpl:
+    """What DefaultMQProducer does.
+
+    Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl (4.9.8)
+    """
+
+    # Differs: no hooks, no latency fault tolerance (off by default in Java), no transactions
+    def __init__(
+        self,
+        default_mq_producer: "DefaultMQProducer",
+        rpc_hook: "RPCHook | None",
+        client_manager: MQClientManager | None,
+    ) -> None:
+        self.default_mq_producer = default_mq_producer
+        self._rpc_hook = rpc_hook
+        self._client_manager = client_manager
+        self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}  # by topic; infos are replaced, not changed
+        self._state_lock = threading.Lock()
+        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
+        self.mq_client_factory: MQClientInstance | None = None
+
+    # ---- life
+
+    def start(self) -> None:
+        """Begin to send; see the facade."""
+        with self._state_lock:
+            self._begin_start()
+            if self.default_mq_producer.producer_group == mix_all.DEFAULT_PRODUCER_GROUP:
+                raise MQClientException(
+                    f"producerGroup can not equal {mix_all.DEFAULT_PRODUCER_GROUP}, please specify another one.")
+            self.default_mq_producer.change_instance_name_to_pid()
+            manager = self._client_manager or MQClientManager()
+            self.mq_client_factory = manager.get_or_create_mq_client_instance(
+                self.default_mq_producer, self._rpc_hook)
+            self._register()
+            self.mq_client_factory.start()
+            self.service_state = ServiceState.RUNNING
+        log.info("the producer [%s] start OK.", self.default_mq_producer.producer_group)
+        self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+
+    def start_on(self, mq_client_factory: MQClientInstance) -> None:
+        """Begin to send through an instance that is being started: for the instance's own producer."""
+        with self._state_lock:
+            self._begin_start()
+            self.mq_client_factory = mq_client_factory
+            self._register()
+            self.service_state = ServiceState.RUNNING
+
+    def _begin_start(self) -> None:
+        if self.service_state is not ServiceState.CREATE_JUST:
+            raise MQClientException(
+                f"The producer service state not OK, maybe started once, {self.service_state.name}")
+        validators.check_group(self.default_mq_producer.producer_group)
+        self.service_state = ServiceState.START_FAILED
+
+    def _register(self) -> None:
+        group = self.default_mq_producer.producer_group
+        if not self.mq_client_factory.register_producer(group, self):
+            self.service_state = ServiceState.CREATE_JUST
+            raise MQClientException(
+                f"The producer group[{group}] has been created before, specify another name please.")
+        self.topic_publish_info_table[self.default_mq_producer.create_topic_key] = TopicPublishInfo()
+
+    def shutdown(self) -> None:
+        """End: the brokers are told, connections closed. Idempotent."""
+        if self.shutdown_on():
+            self.mq_client_factory.shutdown()
+            log.info("the producer [%s] shutdown OK", self.default_mq_producer.producer_group)
+
+    def shutdown_on(self) -> bool:
+        """The same, but for the instance below; False when the producer does not run."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.RUNNING:
+                return False
+            self.service_state = ServiceState.SHUTDOWN_ALREADY
+        self.mq_client_factory.unregister_producer(self.default_mq_producer.producer_group)
+        return True
+
+    def _make_sure_state_ok(self) -> MQClientInstance:
+        factory = self.mq_client_factory
+        if self.service_state is not ServiceState.RUNNING or factory is None:
+            raise MQClientException(f"The producer service state not OK, {self.service_state.name}")
+        return factory
+
+    # ---- MQProducerInner
+
+    def get_publish_topic_list(self) -> set[str]:
+        """Topics whose routes are kept fresh."""
+        return set(self.topic_publish_info_table)
+
+    def is_publish_topic_need_update(self, topic: str) -> bool:
+        """True when nothing is known about where `topic` can be sent."""
+        info = self.topic_publish_info_table.get(topic)
+        return info is None or not info.ok()
+
+    def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
+        """Take over a new route."""
+        self.topic_publish_info_table[topic] = info
+
+    # ---- sending
+
+    def send(self, msg: Message, timeout_ms: float) -> SendResult:
+        """Send, trying other brokers, until one has the message or the time is over."""
+        self._make_sure_state_ok()
+        validators.check_message(msg, self.default_mq_producer.max_message_size)
+        deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
+        publish_info = self._publish_info_of(msg.topic)
+        return _Tries(self, msg, publish_info, timeout_ms, deadline_ns).run()
+
+    def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
+        """Send and want no answer."""
+        self._make_sure_state_ok()
+        validators.check_message(msg, self.default_mq_producer.max_message_size)
+        if queue is None:
+            queue = self._publish_info_of(msg.topic).select_one_message_queue()
+        self._check_queue(msg, queue)
+        self.send_kernel_impl(msg, queue, CommunicationMode.ONEWAY, None, self.default_mq_producer.send_msg_timeout)
+
+    def send_async(
+        self, msg: Message, send_callback: SendCallback, timeout_ms: float, queue: MessageQueue | None = None
+    ) -> None:
+        """Send and be called back, whatever happens."""
+        # Differs: in the caller's thread, not in a pool: only a new route or connection takes time
+        try:
+            self._make_sure_state_ok()
+            validators.check_message(msg, self.default_mq_producer.max_message_size)
+            info = None
+            if queue is None:
+                info = self._publish_info_of(msg.topic)
+                queue = info.select_one_message_queue()
+            self._check_queue(msg, queue)
+            self.send_kernel_impl(msg, queue, CommunicationMode.ASYNC, send_callback, timeout_ms, info)
+        except (MQClientException, MQBrokerException, RemotingException) as error:
+            send_callback.on_exception(error)
+
+    def send_to_queue(self, msg: Message, queue: MessageQueue, timeout_ms: float) -> SendResult:
+        """Send to one queue, once."""
+        self._make_sure_state_ok()
+        validators.check_message(msg, self.default_mq_producer.max_message_size)
+        self._check_queue(msg, queue)
+        return self.send_kernel_impl(msg, queue, CommunicationMode.SYNC, None, timeout_ms)
+
+    def select_queue(self, msg: Message, selector: MessageQueueSelector, arg: Any) -> MessageQueue:
+        """Let the user's selector choose among the topic's writable queues."""
+        self._make_sure_state_ok()
+        validators.check_message(msg, self.default_mq_producer.max_message_size)
+        queues = list(self._publish_info_of(msg.topic).message_queue_list)
+        try:
+            queue = selector(queues, msg, arg)
+        except Exception as error:  # the user's code
+            raise MQClientException("select message queue threw exception.") from error
+        if queue is None:
+            raise MQClientException("select message queue return null.")
+        return queue
+
+    @staticmethod
+    def _check_queue(msg: Message, queue: MessageQueue) -> None:
+        if msg.topic != queue.topic:
+            raise MQClientException("message's topic not equal mq's topic")
+
+    def _publish_info_of(self, topic: str) -> TopicPublishInfo:
+        info = self.try_to_find_topic_publish_info(topic)
+        if info is not None and info.ok():
+            return info
+        if not self.mq_client_factory.mq_client_api_impl.get_name_server_address_list():
+            raise MQClientException("No name server address, please set it.").with_response_code(
+                client_error_code.NO_NAME_SERVER_EXCEPTION)
+        raise MQClientException(f"No route info of this topic: {topic}").with_response_code(
+            client_error_code.NOT_FOUND_TOPIC_EXCEPTION)
+
+    def try_to_find_topic_publish_info(self, topic: str) -> TopicPublishInfo | None:
+        """Where `topic` can be sent: as known, as the name server says, or as a new topic would be."""
+        info = self.topic_publish_info_table.get(topic)
+        if info is not None and info.ok():
+            return info
+        self.topic_publish_info_table.setdefault(topic, TopicPublishInfo())
+        self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+        info = self.topic_publish_info_table.get(topic)
+        if info is None or not (info.have_topic_router_info or info.ok()):
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic, True, self.default_mq_producer)
+            info = self.topic_publish_info_table.get(topic)
+        return info
+
+    def send_kernel_impl(
+        self,
+        msg: Message,
+        mq: MessageQueue,
+        mode: CommunicationMode,
+        send_callback: SendCallback | None,
+        timeout_ms: float,
+        publish_info: TopicPublishInfo | None = None,
+    ) -> SendResult | None:
+        """One try at one queue; a result for SYNC only."""
+        addr = self._address_of(mq)
+        body, sys_flag = self._body_and_sys_flag(msg)
+        header = self._header(msg, mq, sys_flag)
+        api = self.mq_client_factory.mq_client_api_impl
+        if mode is CommunicationMode.SYNC:
+            return api.send_message(addr, mq.brokerName, msg, header, body, timeout_ms)
+        if mode is CommunicationMode.ONEWAY:
+            api.send_message_oneway(addr, header, body, timeout_ms)
+            return None
+        api.send_message_async(
+            addr, mq.brokerName, msg, header, body, timeout_ms, send_callback,
+            self.default_mq_producer.retry_times_when_send_async_failed,
+            lambda failed: self._another(publish_info, failed, mq))
+        return None
+
+    def _another(
+        self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue
+    ) -> tuple[str, MessageQueue] | None:
+        queue = publish_info.select_one_message_queue(failed_broker) if publish_info is not None else mq
+        addr = self.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
+        return (self._vip(addr), queue) if addr is not None else None
+
+    def _address_of(self, mq: MessageQueue) -> str:
+        addr = self.mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        if addr is None:
+            self.try_to_find_topic_publish_info(mq.topic)
+            addr = self.mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        if addr is None:
+            raise MQClientException(f"The broker[{mq.brokerName}] not exist")
+        return self._vip(addr)
+
+    def _vip(self, addr: str) -> str:
+        return mix_all.broker_vip_channel(self.default_mq_producer.vip_channel_enabled, addr)
+
+    def _body_and_sys_flag(self, msg: Message) -> tuple[Any, int]:
+        body, sys_flag = msg.body, 0
+        if not isinstance(msg, MessageBatch):
+            message_client_id_setter.set_uniq_id(msg)
+            if len(body) >= self.default_mq_producer.compress_msg_body_over_howmuch:
+                body = zlib.compress(body, COMPRESS_LEVEL)
+                sys_flag = message_sys_flag.COMPRESSED_FLAG | CompressionType.ZLIB.compression_flag
+        if msg.properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+            sys_flag |= message_sys_flag.TRANSACTION_PREPARED_TYPE
+        return body, sys_flag
+
+    def _header(self, msg: Message, mq: MessageQueue, sys_flag: int) -> SendMessageRequestHeaderV2:
+        producer, properties = self.default_mq_producer, msg.properties
+        reconsume_times, max_reconsume_times = 0, None
+        if msg.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+            properties = dict(properties)
+            reconsume_times = int(properties.pop(message_const.PROPERTY_RECONSUME_TIME, 0))
+            limit = properties.pop(message_const.PROPERTY_MAX_RECONSUME_TIMES, None)
+            max_reconsume_times = int(limit) if limit is not None else None
+        return SendMessageRequestHeaderV2(
+            a=producer.producer_group,
+            b=msg.topic,
+            c=producer.create_topic_key,
+            d=producer.default_topic_queue_nums,
+            e=mq.queueId,
+            f=sys_flag,
+            g=util_all.current_time_millis(),
+            h=msg.flag,
+            i=message_decoder.message_properties2string(properties),
+            j=reconsume_times,
+            k=producer.unit_mode,
+            l=max_reconsume_times,
+            m=isinstance(msg, MessageBatch),
+            n=mq.brokerName,
+        )
+
+
+class _Tries:
+    """One synchronous send: up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
+
+    Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendDefaultImpl (4.9.8)
+    """
+
+    def __init__(
+        self, impl: DefaultMQProducerImpl, msg: Message, publish_info: TopicPublishInfo, timeout_ms: float,
+        deadline_ns: int
+    ) -> None:
+        self._impl = impl
+        self._msg = msg
+        self._publish_info = publish_info
+        self._timeout_ms = timeout_ms
+        self._deadline_ns = deadline_ns
+        self._brokers_sent: list[str] = []
+        self._result: SendResult | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> SendResult:
+        """Try until it is stored or hopeless; the best result, or the error that tells why there is none."""
+        producer = self._impl.default_mq_producer
+        for _ in range(1 + producer.retry_times_when_send_failed):
+            last = self._brokers_sent[-1] if self._brokers_sent else None
+            queue = self._publish_info.select_one_message_queue(last)
+            left_ms = (self._deadline_ns - time.monotonic_ns()) / 1e6
+            if left_ms < 0:
+                if self._result is not None:
+                    return self._result
+                raise RemotingTooMuchRequestException("sendDefaultImpl call timeout") from self._error
+            self._brokers_sent.append(queue.brokerName)
+            if self._try(queue, left_ms):
+                return self._result
+        if self._result is not None:
+            return self._result
+        raise self._failure() from self._error
+
+    def _try(self, queue: MessageQueue, left_ms: float) -> bool:
+        """True when there is a result to give back."""
+        producer = self._impl.default_mq_producer
+        try:
+            self._result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, None, left_ms)
+            return self._result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok
+        except MQBrokerException as error:
+            self._note(queue, error)
+            if error.response_code in producer.retry_response_codes:
+                return False
+            if self._result is not None:
+                return True
+            raise
+        except (RemotingException, MQClientException) as error:
+            self._note(queue, error)
+            return False
+
+    def _note(self, queue: MessageQueue, error: Exception) -> None:
+        log.warning("sendKernelImpl exception, resend at once, Broker: %s: %s", queue, error)
+        self._error = error
+
+    def _failure(self) -> MQClientException:
+        cost_ms = self._timeout_ms - (self._deadline_ns - time.monotonic_ns()) / 1e6
+        failure = MQClientException(f"Send [{len(self._brokers_sent)}] times, still failed, cost [{cost_ms:.0f}]ms, "
+                                    f"Topic: {self._msg.topic}, BrokersSent: {self._brokers_sent}")
+        error = self._error
+        if isinstance(error, MQBrokerException):
+            failure.response_code = error.response_code
+        elif isinstance(error, RemotingConnectException):
+            failure.response_code = client_error_code.CONNECT_BROKER_EXCEPTION
+        elif isinstance(error, RemotingTimeoutException):
+            failure.response_code = client_error_code.ACCESS_BROKER_TIMEOUT
+        elif isinstance(error, MQClientException):
+            failure.response_code = client_error_code.BROKER_NOT_EXIST_EXCEPTION
+        return failure

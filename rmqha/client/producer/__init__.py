@@ -1,0 +1,1 @@
+"""Sending messages: DefaultMQProducer and its results."""

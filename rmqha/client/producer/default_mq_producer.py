@@ -1,0 +1,151 @@
+"""Sending messages."""
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
+from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_result import SendResult
+from rmqha.common.message import message_client_id_setter
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.topic import topic_validator
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+    from rmqha.remoting.rpc_hook import RPCHook
+
+RETRY_RESPONSE_CODES = frozenset((
+    response_code.TOPIC_NOT_EXIST,
+    response_code.SERVICE_NOT_AVAILABLE,
+    response_code.SYSTEM_ERROR,
+    response_code.NO_PERMISSION,
+    response_code.NO_BUYER_ID,
+    response_code.NOT_IN_CURRENT_UNIT,
+))
+
+
+class DefaultMQProducer(ClientConfig):
+    """Sends messages to the masters of a cluster. One producer serves many threads.
+
+        with DefaultMQProducer("orders", "127.0.0.1:9876") as producer:
+            result = producer.send(Message("orders", b"17 apples", tags="fruit", keys="order-17"))
+            print(result.send_status, result.msg_id)
+
+    Settings are attributes, to be set before `start`; times are ms, sizes bytes. Sends raise MQClientException
+    (nothing could be sent), MQBrokerException (a broker refused), RemotingException (no answer: stored, maybe).
+
+    Java: org.apache.rocketmq.client.producer.DefaultMQProducer (4.9.8)
+    """
+
+    # Differs: no trace
+    def __init__(
+        self,
+        producer_group: str,
+        namesrv_addr: str | None = None,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+    ) -> None:
+        super().__init__()
+        if namesrv_addr is not None:
+            self.namesrv_addr = namesrv_addr
+        self.producer_group = producer_group
+        self.retry_response_codes = set(RETRY_RESPONSE_CODES)
+        self.create_topic_key = topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
+        self.default_topic_queue_nums = 4
+        self.send_msg_timeout = 3_000
+        self.compress_msg_body_over_howmuch = 4 * 1024
+        self.retry_times_when_send_failed = 2
+        self.retry_times_when_send_async_failed = 2
+        self.retry_another_broker_when_not_store_ok = False
+        self.max_message_size = 4 * 1024 * 1024
+        self.default_mq_producer_impl = DefaultMQProducerImpl(self, rpc_hook, client_manager)
+
+    def start(self) -> None:
+        """Connect. MQClientException for a bad group name, a second start, or a group that is here already."""
+        self.default_mq_producer_impl.start()
+
+    def shutdown(self) -> None:
+        """Disconnect. Idempotent."""
+        self.default_mq_producer_impl.shutdown()
+
+    def send(
+        self,
+        msg: Message,
+        timeout_ms: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: Any = None,
+    ) -> SendResult:
+        """Send and wait: to any queue, trying other brokers; or once to `queue`, or to what `selector` chooses.
+
+        `selector(queues, msg, arg)` gets the topic's writable queues.
+        """
+        timeout_ms = self._timeout(timeout_ms)
+        if selector is not None:
+            queue = self.default_mq_producer_impl.select_queue(msg, selector, arg)
+        if queue is not None:
+            return self.default_mq_producer_impl.send_to_queue(msg, queue, timeout_ms)
+        return self.default_mq_producer_impl.send(msg, timeout_ms)
+
+    def send_async(
+        self,
+        msg: Message,
+        send_callback: SendCallback,
+        timeout_ms: float | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send and be called back, also with what went wrong."""
+        self.default_mq_producer_impl.send_async(msg, send_callback, self._timeout(timeout_ms), queue)
+
+    def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
+        """Send without an answer: quick, and nobody knows whether it arrived."""
+        self.default_mq_producer_impl.send_oneway(msg, queue)
+
+    def send_batch(
+        self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB."""
+        return self.send(self._batch(msgs), timeout_ms, queue)
+
+    def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
+        try:
+            batch = MessageBatch.generate_from_list(msgs)
+        except ValueError as error:
+            raise MQClientException("Failed to initiate the MessageBatch") from error
+        for msg in batch:
+            message_client_id_setter.set_uniq_id(msg)
+        batch.body = batch.encode()
+        return batch
+
+    def _timeout(self, timeout_ms: float | None) -> float:
+        return self.send_msg_timeout if timeout_ms is None else timeout_ms
+
+    def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be sent to."""
+        return self.admin.fetch_publish_message_queues(topic)
+
+    @property
+    def admin(self) -> "MQAdminImpl":
+        """Admin calls that need routes: make topics, ask for offsets, find messages. The producer must run."""
+        return self.default_mq_producer_impl.mq_client_factory.mq_admin_impl
+
+    @property
+    def api(self) -> "MQClientAPIImpl":
+        """Every request by address: run-time information, settings, statistics. The producer must run."""
+        return self.default_mq_producer_impl.mq_client_factory.mq_client_api_impl
+
+    def __enter__(self) -> "DefaultMQProducer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.shutdown()

@@ -1,0 +1,1 @@
+"""Ways to choose a queue for a message."""

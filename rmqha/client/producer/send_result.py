@@ -1,0 +1,24 @@
+"""What a send gives back."""
+from dataclasses import dataclass
+
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common.message.message_queue import MessageQueue
+
+
+@dataclass(slots=True)
+class SendResult:
+    """Where a message went. `msg_id` is the client's id, `offset_msg_id` the broker's (address and log offset).
+
+    For a batch both ids are joined by commas, and `queue_offset` is the first message's.
+
+    Java: org.apache.rocketmq.client.producer.SendResult (4.9.8)
+    """
+
+    send_status: SendStatus
+    msg_id: str | None
+    message_queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    region_id: str | None = None
+    trace_on: bool = True

@@ -1,0 +1,62 @@
+"""Checks of names and messages before anything is sent.
+
+Java: org.apache.rocketmq.client.Validators (4.9.8)
+"""
+from rmqha.client.exception import MQClientException
+from rmqha.common.message.message import Message
+from rmqha.common.protocol import response_code
+from rmqha.common.topic import topic_validator
+
+CHARACTER_MAX_LENGTH = 255
+TOPIC_MAX_LENGTH = 127
+
+_ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+
+
+def check_group(group: str | None) -> None:
+    """Raise MQClientException when `group` is no group name."""
+    if group is None or not group.strip():
+        raise MQClientException("the specified group is blank")
+    if len(group) > CHARACTER_MAX_LENGTH:
+        raise MQClientException("the specified group is longer than group max length 255.")
+    if topic_validator.is_topic_or_group_illegal(group):
+        raise MQClientException(
+            f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}")
+
+
+def check_message(msg: Message | None, max_message_size: int) -> None:
+    """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes."""
+    if msg is None:
+        raise MQClientException("the message is null", response_code.MESSAGE_ILLEGAL)
+    check_topic(msg.topic)
+    is_not_allowed_send_topic(msg.topic)
+    if msg.body is None:
+        raise MQClientException("the message body is null", response_code.MESSAGE_ILLEGAL)
+    if len(msg.body) == 0:
+        raise MQClientException("the message body length is zero", response_code.MESSAGE_ILLEGAL)
+    if len(msg.body) > max_message_size:
+        raise MQClientException(
+            f"the message body size over max value, MAX: {max_message_size}", response_code.MESSAGE_ILLEGAL)
+
+
+def check_topic(topic: str | None) -> None:
+    """Raise MQClientException when `topic` is no topic name."""
+    if topic is None or not topic.strip():
+        raise MQClientException("The specified topic is blank")
+    if len(topic) > TOPIC_MAX_LENGTH:
+        raise MQClientException(f"The specified topic is longer than topic max length {TOPIC_MAX_LENGTH}.")
+    if topic_validator.is_topic_or_group_illegal(topic):
+        raise MQClientException(
+            f"The specified topic[{topic}] contains illegal characters, allowing only {_ALLOWED}")
+
+
+def is_system_topic(topic: str) -> None:
+    """Raise MQClientException when `topic` belongs to the system."""
+    if topic_validator.is_system_topic(topic):
+        raise MQClientException(f"The topic[{topic}] is conflict with system topic.")
+
+
+def is_not_allowed_send_topic(topic: str) -> None:
+    """Raise MQClientException when nobody may send to `topic`."""
+    if topic_validator.is_not_allowed_send_topic(topic):
+        raise MQClientException(f"Sending message to topic[{topic}] is forbidden.")
