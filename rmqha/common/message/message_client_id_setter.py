@@ -2,6 +2,8 @@
 
 Upper-case hex of: IP (4 or 16 bytes), process id (2), a number of the process (4), ms since the month began (4),
 counter (2): 32 or 56 characters.
+
+Java: org.apache.rocketmq.common.message.MessageClientIDSetter (4.9.8)
 """
 import ipaddress
 import itertools

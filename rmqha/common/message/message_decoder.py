@@ -2,6 +2,8 @@
 
 Java's positions in a ByteBuffer are explicit here: `decode` takes the position, the next record starts `store_size`
 bytes later.
+
+Java: org.apache.rocketmq.common.message.MessageDecoder (4.9.8)
 """
 from collections.abc import Iterable
 from functools import lru_cache
