@@ -237,8 +237,8 @@ class RouteInfoManager:
                 return
             del self._broker_addr_table[broker_name]
             log.info("unregisterBroker, remove name from brokerAddrTable OK, %s", broker_name)
-            self._remove_from_cluster(broker_name, [cluster_name], "unregisterBroker")
-            self._remove_topic_by_broker_name(broker_name, "unregisterBroker")
+            self._remove_from_cluster(broker_name, [cluster_name], "because it unregistered")
+            self._remove_topic_by_broker_name(broker_name, "because it unregistered")
 
     def _remove_from_cluster(self, broker_name: str, clusters: Iterable[str], why: str) -> None:
         for cluster_name in clusters:
@@ -246,10 +246,11 @@ class RouteInfoManager:
             if names is None or broker_name not in names:
                 continue
             names.discard(broker_name)
-            log.info("%s, remove brokerName[%s], clusterName[%s] from clusterAddrTable", why, broker_name, cluster_name)
+            log.info("remove brokerName[%s], clusterName[%s] from clusterAddrTable, %s", broker_name, cluster_name, why)
             if not names:
                 del self._cluster_addr_table[cluster_name]
-                log.info("%s, remove the clusterName[%s] from clusterAddrTable", why, cluster_name)
+                log.info("remove the clusterName[%s] from clusterAddrTable, %s and no broker in this cluster",
+                         cluster_name, why)
             return
 
     def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
@@ -257,10 +258,10 @@ class RouteInfoManager:
             queue_data_map = self._topic_queue_table[topic]
             old = queue_data_map.pop(broker_name, None)
             if old is not None:
-                log.info("%s, remove topic[%s %s], from topicQueueTable", why, topic, old)
+                log.info("remove topic[%s %s], from topicQueueTable, %s", topic, old, why)
             if not queue_data_map:
                 del self._topic_queue_table[topic]
-                log.info("%s, remove topic[%s] all queue, from topicQueueTable", why, topic)
+                log.info("remove topic[%s] all queue, from topicQueueTable, %s", topic, why)
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
         """A copy of the topic's route; None unless there are queues and a broker for them."""

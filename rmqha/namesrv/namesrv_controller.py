@@ -1,0 +1,87 @@
+"""A name server, put together.
+
+    NettyServerNIOSelector  --requests--> RemotingExecutorThread_<n>: DefaultRequestProcessor
+    the server's event thread --channel events--> BrokerHousekeepingService
+    NSScheduledThread1      every 10 s: silent brokers; every 10 min: the KV config to the log
+"""
+import logging
+
+from rmqha.common.configuration import Configuration
+from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
+from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRequestProcessor
+from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
+from rmqha.namesrv.routeinfo.broker_housekeeping_service import BrokerHousekeepingService
+from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.server_config import ServerConfig
+
+log = logging.getLogger("RocketmqNamesrv")
+
+SCAN_NOT_ACTIVE_BROKER_DELAY_MS = 5_000
+SCAN_NOT_ACTIVE_BROKER_PERIOD_MS = 10_000
+PRINT_DELAY_MS = 60_000
+PRINT_PERIOD_MS = 10 * 60_000
+
+# requests that wait for a thread; beyond it they are answered SYSTEM_BUSY
+_QUEUE_CAPACITY = 100_000
+
+
+class NamesrvController:
+    """Builds, starts and stops a name server: `initialize`, `start`, `shutdown`.
+
+    Java: org.apache.rocketmq.namesrv.NamesrvController (4.9.8)
+    """
+
+    def __init__(self, namesrv_config: NamesrvConfig, server_config: ServerConfig) -> None:
+        self.namesrv_config = namesrv_config
+        self.server_config = server_config
+        self.kv_config_manager = KVConfigManager(self)
+        self.route_info_manager = RouteInfoManager()
+        self.broker_housekeeping_service = BrokerHousekeepingService(self)
+        self.configuration = Configuration(log, namesrv_config, server_config)
+        self.configuration.set_store_path_from_config(namesrv_config, "configStorePath")
+        self.remoting_server = RemotingServer(server_config, self.broker_housekeeping_service)
+        self._remoting_executor = NamedThreadPool("RemotingExecutorThread_", server_config.serverWorkerThreads,
+                                                  _QUEUE_CAPACITY)
+        self._scheduled_service = ScheduledService("NSScheduledThread1")
+        self._processor: DefaultRequestProcessor | None = None
+
+    def initialize(self) -> bool:
+        """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""
+        self.kv_config_manager.load()
+        self._register_processor()
+        return True
+
+    def _register_processor(self) -> None:
+        if self.namesrv_config.clusterTest:
+            self._processor = ClusterTestRequestProcessor(self, self.namesrv_config.productEnvName)
+        else:
+            self._processor = DefaultRequestProcessor(self)
+        self.remoting_server.register_default_processor(self._processor, self._remoting_executor)
+
+    def start(self) -> None:
+        """Listen. Raises OSError when the port is taken."""
+        self.remoting_server.start()
+        if isinstance(self._processor, ClusterTestRequestProcessor):
+            self._processor.start()
+        self._scheduled_service.schedule_at_fixed_rate(
+            self.route_info_manager.scan_not_active_broker, SCAN_NOT_ACTIVE_BROKER_DELAY_MS,
+            SCAN_NOT_ACTIVE_BROKER_PERIOD_MS)
+        self._scheduled_service.schedule_at_fixed_rate(
+            self.kv_config_manager.print_all_periodically, PRINT_DELAY_MS, PRINT_PERIOD_MS)
+
+    @property
+    def local_listen_port(self) -> int:
+        """The bound port, after `start`."""
+        return self.remoting_server.local_listen_port
+
+    def shutdown(self) -> None:
+        """Stop all threads and close all connections. Idempotent."""
+        self.remoting_server.shutdown()
+        self._remoting_executor.shutdown()
+        self._scheduled_service.shutdown()
+        if isinstance(self._processor, ClusterTestRequestProcessor):
+            self._processor.shutdown()

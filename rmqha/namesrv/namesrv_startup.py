@@ -1,0 +1,117 @@
+"""mqnamesrv: the command line of a name server."""
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+
+import click
+
+from rmqha.common import log_setup, mix_all, server_util
+from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
+from rmqha.remoting.server_config import ServerConfig
+
+log = logging.getLogger("RocketmqNamesrv")
+console = logging.getLogger("RocketmqNamesrvConsole")
+
+DEFAULT_LISTEN_PORT = 9876
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a name server until SIGTERM or SIGINT; returns the exit code (2: a config that it cannot start with).
+
+    Java: org.apache.rocketmq.namesrv.NamesrvStartup (4.9.8)
+    """
+    threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    command_line = parse_command_line(argv)
+    try:
+        controller = create_namesrv_controller(command_line)
+        if controller is None:
+            return 0
+        start(controller)
+    except ConfigError as failure:
+        click.echo(str(failure), err=True)
+        return server_util.EXIT_BAD_CONFIG
+    except OSError as failure:
+        log.exception("The Name Server cannot start")
+        click.echo(f"The Name Server cannot start: {failure}", err=True)
+        return -1
+    stop.wait()
+    shutdown(controller)
+    return 0
+
+
+def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
+    """-c, -p, -n, -h. Exits with 1 for a wrong option."""
+    parser = server_util.add_namesrv_options(server_util.build_commandline_options("mqnamesrv"))
+    return parser.parse_args(argv)
+
+
+def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvController | None:
+    """The controller of the command line's config; None after -p. Raises ConfigError."""
+    namesrv_config, server_config = NamesrvConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT)
+    properties = None
+    warnings: list[str] = []
+    if command_line.configFile is not None:
+        file = command_line.configFile
+        properties = load_config_file(file, (namesrv_config, server_config), warn=warnings.append)
+        namesrv_config.configStorePath = file
+        click.echo(f"load config properties file OK, {file}")
+    if command_line.printConfigItem:
+        print_config_items(namesrv_config, server_config)
+        return None
+    mix_all.properties2object(server_util.command_line2properties(command_line), namesrv_config)
+    if namesrv_config.rocketmqHome is None:
+        namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
+    log_setup.setup_namesrv_logging()
+    for warning in warnings:
+        click.echo(warning, err=True)
+        log.warning(warning)
+    for config in (namesrv_config, server_config):
+        mix_all.print_object_properties(log, config)
+    controller = NamesrvController(namesrv_config, server_config)
+    # remembered, so that an update of the config writes them again
+    controller.configuration.register_config(properties)
+    return controller
+
+
+def print_config_items(*configs: object) -> None:
+    """All items of the config objects, to the standard output."""
+    log_setup.setup_console_logging()
+    for config in configs:
+        mix_all.print_object_properties(console, config)
+
+
+def start(controller: NamesrvController) -> None:
+    """Start, and tell so. Raises ConfigError, OSError, with nothing left running."""
+    try:
+        controller.initialize()
+        controller.start()
+    except (ConfigError, OSError):
+        controller.shutdown()
+        raise
+    tip = f"The Name Server boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
+    log.info(tip)
+    click.echo(tip)
+
+
+def shutdown(controller: NamesrvController) -> None:
+    """Stop, and tell so in the log.
+
+    Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
+    """
+    log.info("shutdown hook was invoked, 1 times.")
+    begin = time.monotonic()
+    controller.shutdown()
+    log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
