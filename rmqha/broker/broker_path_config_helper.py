@@ -1,0 +1,28 @@
+"""Where the broker keeps its configuration files."""
+import os
+from pathlib import Path
+
+
+def get_default_broker_config_path() -> str:
+    """Where UPDATE_BROKER_CONFIG writes to when the broker was started without `-c`."""
+    return str(Path.home() / "store" / "config" / "broker.properties")
+
+
+def get_topic_config_path(root_dir: str) -> str:
+    """topics.json."""
+    return os.path.join(root_dir, "config", "topics.json")
+
+
+def get_consumer_offset_path(root_dir: str) -> str:
+    """consumerOffset.json."""
+    return os.path.join(root_dir, "config", "consumerOffset.json")
+
+
+def get_subscription_group_path(root_dir: str) -> str:
+    """subscriptionGroup.json."""
+    return os.path.join(root_dir, "config", "subscriptionGroup.json")
+
+
+def get_consumer_filter_path(root_dir: str) -> str:
+    """consumerFilter.json."""
+    return os.path.join(root_dir, "config", "consumerFilter.json")

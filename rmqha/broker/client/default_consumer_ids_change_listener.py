@@ -1,0 +1,27 @@
+"""Tells consumers that their group changed."""
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.consumer_group_event import ConsumerGroupEvent
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+
+class DefaultConsumerIdsChangeListener:
+    """On CHANGE each member of the group is asked to rebalance.
+
+    Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
+    """
+
+    # Differs: REGISTER and UNREGISTER feed the SQL92 filters of the original, which this broker does not have.
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+
+    def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
+        """Push NOTIFY_CONSUMER_IDS_CHANGED to the channels in `args[0]`."""
+        if event is not ConsumerGroupEvent.CHANGE or not args:
+            return
+        if not self._broker_controller.broker_config.notifyConsumerIdsChangedEnable:
+            return
+        for channel in args[0]:  # type: ignore[attr-defined]
+            self._broker_controller.broker2_client.notify_consumer_ids_changed(channel, group)

@@ -1,0 +1,170 @@
+"""The broker speaks to its clients."""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common import util_all
+from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
+from rmqha.common.mq_version import Version, get_version_desc
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
+from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.body.reset_offset_body_for_c import ResetOffsetBodyForC
+from rmqha.common.protocol.header.consumer_admin_headers import (
+    GetConsumerStatusRequestHeader, ResetOffsetRequestHeader)
+from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.client.client_channel_info import ClientChannelInfo
+    from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+_V3_0_7_SNAPSHOT = int(Version["V3_0_7_SNAPSHOT"])
+
+
+class Broker2Client:
+    """Calls over the channels that clients opened.
+
+    Java: org.apache.rocketmq.broker.client.net.Broker2Client (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+
+    def call_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Ask a client, wait at most 10 s. Raises RemotingException."""
+        return self._broker_controller.remoting_server.invoke_sync(channel, request, 10_000)
+
+    def notify_consumer_ids_changed(self, channel: "Channel", consumer_group: str | None) -> None:
+        """Ask a consumer to rebalance; no answer is waited for."""
+        if consumer_group is None:
+            log.error("notifyConsumerIdsChanged consumerGroup is null")
+            return
+        request = RemotingCommand.create_request_command(request_code.NOTIFY_CONSUMER_IDS_CHANGED,
+                                                         NotifyConsumerIdsChangedRequestHeader(consumer_group))
+        try:
+            self._broker_controller.remoting_server.invoke_oneway(channel, request, 10)
+        except RemotingException as failure:
+            log.error("notifyConsumerIdsChanged exception. group=%s, error=%s", consumer_group, failure)
+
+    def reset_offset(self, topic: str, group: str, timestamp: int, is_force: bool,
+                     is_c: bool = False) -> RemotingCommand:
+        """Set the group's offsets to a time (ms since the epoch, -1: the end), through its consumers.
+
+        Without force, only backwards. `is_c`: the body in the form that C++ clients read.
+        """
+        controller = self._broker_controller
+        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        if topic_config is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            log.error(remark)
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, remark)
+        offset_table = self._new_offsets(topic, group, timestamp, is_force, topic_config.writeQueueNums)
+        if offset_table is None:
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
+                                                           f"THe consumer group <{group}> not exist")
+        info = controller.consumer_manager.get_consumer_group_info(group)
+        if info is None or not info.channel_info_table:
+            remark = (f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                      f"Timestamp: {timestamp}")
+            log.error(remark)
+            return RemotingCommand.create_response_command(response_code.CONSUMER_NOT_ONLINE, remark)
+        return self._push_offsets(topic, group, timestamp, offset_table, info, is_c)
+
+    def get_consume_status(self, topic: str, group: str, origin_client_id: str | None) -> RemotingCommand:
+        """The group's offsets as its consumers (or one of them) see them. Waits up to 5 s for each."""
+        info = self._broker_controller.consumer_manager.get_consumer_group_info(group)
+        # Differs: for a group that is not known the original ends in a NullPointerException, the same code
+        if info is None or not info.channel_info_table:
+            return RemotingCommand.create_response_command(
+                response_code.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+        status_table: dict[str, dict[MessageQueue, int]] = {}
+        for channel, client in list(info.channel_info_table.items()):
+            if client.version < _V3_0_7_SNAPSHOT:
+                log.warning("[get-consumer-status] the client does not support this feature. channel=%s, version=%s",
+                            channel, get_version_desc(client.version))
+                return _too_old(client)
+            if not util_all.is_blank(origin_client_id) and origin_client_id != client.client_id:
+                continue
+            table = self._ask_status(topic, group, channel, client)
+            if table is not None:
+                status_table[client.client_id] = table
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.body = remoting_serializable.encode(GetConsumerStatusBody(consumerTable=status_table))
+        return response
+
+    def _new_offsets(self, topic: str, group: str, timestamp: int, is_force: bool,
+                     queue_nums: int) -> dict[MessageQueue, int] | None:
+        controller = self._broker_controller
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(queue_nums):
+            consumer_offset = controller.consumer_offset_manager.query_offset(group, topic, queue_id)
+            if consumer_offset == -1:
+                return None
+            if timestamp == -1:
+                offset = controller.message_store.get_max_offset_in_queue(topic, queue_id)
+            else:
+                offset = controller.message_store.get_offset_in_queue_by_time(topic, queue_id, timestamp)
+            if offset < 0:
+                log.warning("reset offset is invalid. topic=%s, queueId=%d, timeStampOffset=%d", topic, queue_id,
+                            offset)
+                offset = 0
+            queue = MessageQueue(topic, controller.broker_config.brokerName, queue_id)
+            table[queue] = offset if is_force or offset < consumer_offset else consumer_offset
+        return table
+
+    def _push_offsets(self, topic: str, group: str, timestamp: int, offset_table: dict[MessageQueue, int],
+                      info: "ConsumerGroupInfo", is_c: bool) -> RemotingCommand:
+        header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp)
+        body = ResetOffsetBody(offsetTable=offset_table)
+        wanted: object = _for_c(offset_table) if is_c else body
+        for channel, client in list(info.channel_info_table.items()):
+            if client.version < _V3_0_7_SNAPSHOT:
+                log.warning("[reset-offset] the client does not support this feature. channel=%s, version=%s",
+                            channel, get_version_desc(client.version))
+                return _too_old(client)
+            request = RemotingCommand.create_request_command(request_code.RESET_CONSUMER_CLIENT_OFFSET, header)
+            request.body = remoting_serializable.encode(wanted)
+            try:
+                self._broker_controller.remoting_server.invoke_oneway(channel, request, 5000)
+                log.info("[reset-offset] reset offset success. topic=%s, group=%s, clientId=%s", topic, group,
+                         client.client_id)
+            except RemotingException as failure:
+                log.error("[reset-offset] reset offset exception. topic=%s, group=%s ,error=%s", topic, group, failure)
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.body = remoting_serializable.encode(body)
+        return response
+
+    def _ask_status(self, topic: str, group: str, channel: "Channel",
+                    client: "ClientChannelInfo") -> dict[MessageQueue, int] | None:
+        request = RemotingCommand.create_request_command(request_code.GET_CONSUMER_STATUS_FROM_CLIENT,
+                                                         GetConsumerStatusRequestHeader(topic=topic, group=group))
+        try:
+            response = self._broker_controller.remoting_server.invoke_sync(channel, request, 5000)
+            if response.code != response_code.SUCCESS or not response.body:
+                return None
+            body = remoting_serializable.from_json(GetConsumerStatusBody, response.body)
+        except (RemotingException, FastjsonError) as failure:
+            log.error("[get-consumer-status] get consumer status exception. topic=%s, group=%s, error=%s", topic,
+                      group, failure)
+            return None
+        log.info("[get-consumer-status] get consumer status success. topic=%s, group=%s, channelRemoteAddr=%s", topic,
+                 group, client.client_id)
+        return body.messageQueueTable
+
+
+def _for_c(offset_table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
+    return ResetOffsetBodyForC(offsetTable=[MessageQueueForC(queue.topic, queue.brokerName, queue.queueId, offset)
+                                            for queue, offset in offset_table.items()])
+
+
+def _too_old(client: "ClientChannelInfo") -> RemotingCommand:
+    return RemotingCommand.create_response_command(
+        response_code.SYSTEM_ERROR,
+        f"the client does not support this feature. version={get_version_desc(client.version)}")

@@ -1,0 +1,111 @@
+"""All producer groups that are online."""
+import itertools
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.common.protocol.body.producer_info import ProducerInfo
+from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+
+if TYPE_CHECKING:
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+CHANNEL_EXPIRED_TIMEOUT_MS = 120 * 1000
+GET_AVAILABLE_CHANNEL_RETRY_COUNT = 3
+
+
+class ProducerManager:
+    """Producers by group and channel, and channels by client id. Written under `_lock`, read without.
+
+    Java: org.apache.rocketmq.broker.client.ProducerManager (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self.group_channel_table: "dict[str, dict[Channel, ClientChannelInfo]]" = {}  # written under _lock
+        self._client_channel_table: "dict[str, Channel]" = {}  # written under _lock
+        self._counter = itertools.count()
+        self._lock = threading.Lock()
+
+    def get_producer_table(self) -> ProducerTableInfo:
+        """Everybody, for the admin tool."""
+        table = {group: [_producer_info(info) for info in list(channels.values())]
+                 for group, channels in list(self.group_channel_table.items()) if channels}
+        return ProducerTableInfo(table)
+
+    def scan_not_active_channel(self) -> None:
+        """Drop producers whose last heartbeat is older than 120 s."""
+        for group, channels in list(self.group_channel_table.items()):
+            for channel, info in list(channels.items()):
+                if info.age_ms() > CHANNEL_EXPIRED_TIMEOUT_MS:
+                    with self._lock:
+                        channels.pop(channel, None)
+                        self._client_channel_table.pop(info.client_id, None)
+                    log.warning("SCAN: remove expired channel[%s] from ProducerManager groupChannelTable, "
+                                "producer group name: %s", parse_channel_remote_addr(channel), group)
+                    channel.close()
+
+    def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> None:
+        """A channel is gone: its producers leave their groups."""
+        with self._lock:
+            for group, channels in self.group_channel_table.items():
+                info = channels.pop(channel, None)
+                if info is not None:
+                    self._client_channel_table.pop(info.client_id, None)
+                    log.info("NETTY EVENT: remove channel[%s][%s] from ProducerManager groupChannelTable, "
+                             "producer group: %s", info, remote_addr, group)
+
+    def register_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
+        """A heartbeat of a producer."""
+        channel = client_channel_info.channel
+        with self._lock:
+            channels = self.group_channel_table.setdefault(group, {})
+            found = channels.get(channel)
+            if found is None:
+                channels[channel] = client_channel_info
+                self._client_channel_table[client_channel_info.client_id] = channel
+                log.info("new producer connected, group: %s channel: %s", group, client_channel_info)
+            else:
+                found.touch()
+
+    def unregister_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
+        """A producer says goodbye."""
+        with self._lock:
+            channels = self.group_channel_table.get(group)
+            if not channels:
+                return
+            old = channels.pop(client_channel_info.channel, None)
+            self._client_channel_table.pop(client_channel_info.client_id, None)
+            if old is not None:
+                log.info("unregister a producer[%s] from groupChannelTable %s", group, client_channel_info)
+            if not channels:
+                self.group_channel_table.pop(group, None)
+                log.info("unregister a producer group[%s] from groupChannelTable", group)
+
+    def get_available_channel(self, group_id: str | None) -> "Channel | None":
+        """A live channel of the group, in turn; None when there is none."""
+        if group_id is None:
+            return None
+        channels = list(self.group_channel_table.get(group_id, ()))
+        if not channels:
+            log.warning("Check transaction failed, channel table is empty. groupId=%s", group_id)
+            return None
+        first = next(self._counter)
+        for step in range(min(GET_AVAILABLE_CHANNEL_RETRY_COUNT, len(channels))):
+            channel = channels[(first + step) % len(channels)]
+            if channel.is_active:
+                return channel
+        return None
+
+    def find_channel(self, client_id: str) -> "Channel | None":
+        """The channel of a client."""
+        return self._client_channel_table.get(client_id)
+
+
+def _producer_info(info: ClientChannelInfo) -> ProducerInfo:
+    language = info.language.name if info.language is not None else None
+    return ProducerInfo(info.client_id, "/" + parse_channel_remote_addr(info.channel), language, info.version,
+                        info.last_update_timestamp)

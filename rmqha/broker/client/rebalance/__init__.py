@@ -1,0 +1,1 @@
+"""Locks of queues for orderly consumers."""

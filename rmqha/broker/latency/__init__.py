@@ -1,0 +1,1 @@
+"""Keeping the broker from being buried in requests."""

@@ -1,0 +1,39 @@
+"""The pulls that wait for one queue."""
+import threading
+from collections.abc import Callable
+
+from rmqha.broker.longpolling.pull_request import PullRequest
+
+
+class ManyPullRequest:
+    """A list that many add to, and that one at a time sifts.
+
+    Java: org.apache.rocketmq.broker.longpolling.ManyPullRequest (4.9.8)
+    """
+
+    __slots__ = ("_lock", "_pull_request_list")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pull_request_list: list[PullRequest] = []  # guarded by _lock
+
+    def add_pull_request(self, pull_request: PullRequest) -> None:
+        """One more waits."""
+        with self._lock:
+            self._pull_request_list.append(pull_request)
+
+    def take(self, wants_to_go: Callable[[PullRequest], bool]) -> list[PullRequest]:
+        """Remove and return those that want to go; the others stay."""
+        # Differs: the original empties the list while it decides, and a message that comes meanwhile wakes nobody
+        with self._lock:
+            going: list[PullRequest] = []
+            staying: list[PullRequest] = []
+            for pull_request in self._pull_request_list:
+                (going if wants_to_go(pull_request) else staying).append(pull_request)
+            self._pull_request_list = staying
+            return going
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits; a look without the lock."""
+        return not self._pull_request_list

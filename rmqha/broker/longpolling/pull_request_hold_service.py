@@ -1,0 +1,121 @@
+"""Pulls that found nothing wait here for a message or for their time to be over.
+
+    IO thread --suspend--> [lists by queue] <--notify-- dispatching thread (a message came)
+                                            <--scan each 5 s-- PullRequestHoldService (time over)
+    woken pulls are collected, and run again by the thread that woke them at the end of its write round, all their
+    answers in one round of their own
+"""
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.client_channel_info import now_ms
+from rmqha.broker.longpolling.many_pull_request import ManyPullRequest
+from rmqha.broker.longpolling.pull_request import PullRequest
+from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.write_round import flush_at_end_of_round, write_round
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+_CHECK_INTERVAL_MS = 5 * 1000
+
+
+class PullRequestHoldService(ServiceThread):
+    """Held pulls by (topic, queue id).
+
+    Java: org.apache.rocketmq.broker.longpolling.PullRequestHoldService (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__()
+        self._broker_controller = broker_controller
+        self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
+        self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
+
+    def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
+        """Hold a pull. One whose message came since it looked is woken at once."""
+        key = (topic, queue_id)
+        many = self.pull_request_table.get(key)
+        if many is None:
+            many = self.pull_request_table.setdefault(key, ManyPullRequest())
+        many.add_pull_request(pull_request)
+        # Differs: the original does not look again, and such a pull waits for the next message or the next scan
+        max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
+        if max_offset > pull_request.pull_from_this_offset:
+            self.notify_message_arriving(topic, queue_id, max_offset)
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        config = self._broker_controller.broker_config
+        while not self.stopped:
+            self.wait_for_running(_CHECK_INTERVAL_MS if config.longPollingEnable else config.shortPollingTimeMills)
+            begin = now_ms()
+            try:
+                with write_round():
+                    self._check_hold_request()
+            except Exception:
+                log.exception("%s service has exception. ", self.get_service_name())
+            cost = now_ms() - begin
+            if cost > _CHECK_INTERVAL_MS:
+                log.info("[NOTIFYME] check hold request cost %d ms.", cost)
+        log.info("%s service end", self.get_service_name())
+
+    def is_waiting(self, topic: str, queue_id: int) -> bool:
+        """Whether any pull of the queue is held."""
+        many = self.pull_request_table.get((topic, queue_id))
+        return many is not None and not many.is_empty
+
+    def notify_message_arriving(self, topic: str, queue_id: int, max_offset: int, tags_code: int | None = None,
+                                msg_store_time: int = 0, filter_bit_map: bytes | None = None,
+                                properties: dict[str, str] | None = None) -> None:
+        """The queue ends at `max_offset` now: wake the pulls that want the message, and those whose time is over.
+
+        `tags_code` None: the message is not known, and everybody wants it.
+        """
+        many = self.pull_request_table.get((topic, queue_id))
+        if many is None or many.is_empty:
+            return
+        store = self._broker_controller.message_store
+
+        def wants_to_go(request: PullRequest) -> bool:
+            newest = max_offset
+            if newest <= request.pull_from_this_offset:
+                newest = store.get_max_offset_in_queue(topic, queue_id)
+            if newest > request.pull_from_this_offset:
+                matched = request.message_filter.is_matched_by_consume_queue(tags_code)
+                if matched and properties is not None:
+                    matched = request.message_filter.is_matched_by_commit_log(None, properties)
+                if matched:
+                    return True
+            return request.is_expired(now_ms())
+
+        woken = many.take(wants_to_go)
+        if woken:
+            self._woken.extend(woken)
+            if not flush_at_end_of_round(self):
+                self.flush()
+
+    def flush(self) -> None:
+        """Run all woken pulls again, in this thread; their answers leave together."""
+        processor = self._broker_controller.pull_message_processor
+        with write_round():
+            while self._woken:
+                try:
+                    request = self._woken.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                processor.execute_request_when_wakeup(request.client_channel, request.request_command)
+
+    def _check_hold_request(self) -> None:
+        store = self._broker_controller.message_store
+        for (topic, queue_id), many in list(self.pull_request_table.items()):
+            if many.is_empty:
+                continue
+            try:
+                offset = store.get_max_offset_in_queue(topic, queue_id)
+                self.notify_message_arriving(topic, queue_id, offset)
+            except Exception:
+                log.exception("check hold request failed. topic=%s, queueId=%d", topic, queue_id)

@@ -1,0 +1,1 @@
+"""How far each consumer group has read."""

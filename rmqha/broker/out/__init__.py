@@ -1,0 +1,1 @@
+"""Calls from the broker to name servers and to its master."""

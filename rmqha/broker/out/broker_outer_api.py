@@ -1,0 +1,244 @@
+"""The broker speaks to name servers and to its master.
+
+    caller --one task per name server--> brokerOutApi_thread_<n> --answers--> caller, at the latest after the time-out
+"""
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from rmqha.common import mix_all, util_all
+from rmqha.common.data_version import DataVersion
+from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.header.namesrv.registration_headers import (
+    QueryDataVersionRequestHeader, QueryDataVersionResponseHeader, RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader, UnRegisterBrokerRequestHeader)
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqBroker")
+
+T = TypeVar("T")
+
+_TIMEOUT_MS = 3000
+_MAX_THREADS = 10
+_QUEUE_CAPACITY = 32
+
+
+class BrokerAnswerException(RemotingException):
+    """A name server or a master answered with an error.
+
+    Java: org.apache.rocketmq.client.exception.MQBrokerException (4.9.8)
+    """
+
+    def __init__(self, code: int, remark: str | None, addr: str) -> None:
+        super().__init__(f"CODE: {code}  DESC: {remark} BROKER: {addr}")
+        self.response_code = code
+        self.error_message = remark
+
+
+class BrokerOuterAPI:
+    """Registration with all name servers at once, and what a slave asks its master.
+
+    Java: org.apache.rocketmq.broker.out.BrokerOuterAPI (4.9.8)
+    """
+
+    def __init__(self, client_config: ClientConfig, rpc_hook: RPCHook | None = None) -> None:
+        self.remoting_client = RemotingClient(client_config)
+        if rpc_hook is not None:
+            self.remoting_client.register_rpc_hook(rpc_hook)
+        self._executor = NamedThreadPool("brokerOutApi_thread_", _MAX_THREADS, _QUEUE_CAPACITY)
+        self.ws_addr = mix_all.get_ws_addr()  # URL of the address server
+        self._name_srv_addr: str | None = None  # the address server's last answer
+
+    def start(self) -> None:
+        """Open the client."""
+        self.remoting_client.start()
+
+    def shutdown(self) -> None:
+        """Close the client and end the threads. Idempotent."""
+        self.remoting_client.shutdown()
+        self._executor.shutdown()
+
+    def fetch_name_server_addr(self) -> str | None:
+        """Ask the address server (HTTP) for the name servers, and use them."""
+        import urllib.request  # heavy, and hardly anybody has an address server
+
+        try:
+            with urllib.request.urlopen(self.ws_addr, timeout=_TIMEOUT_MS / 1000) as answer:
+                addrs = answer.read(1 << 16).decode("utf-8", "replace").strip()
+        except OSError as failure:
+            log.error("fetchNameServerAddr Exception: %s", failure)
+            return self._name_srv_addr
+        if addrs and addrs != self._name_srv_addr:
+            log.info("name server address changed, old: %s new: %s", self._name_srv_addr, addrs)
+            self.update_name_server_address_list(addrs)
+            self._name_srv_addr = addrs
+        return self._name_srv_addr
+
+    def update_name_server_address_list(self, addrs: str) -> None:
+        """Use the name servers of a `;` list."""
+        self.remoting_client.update_name_server_address_list([addr for addr in addrs.split(";") if addr])
+
+    def register_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
+                            ha_server_addr: str, topic_config_wrapper: TopicConfigSerializeWrapper,
+                            filter_server_list: list[str], oneway: bool, timeout_mills: int,
+                            compressed: bool) -> list[RegisterBrokerResult]:
+        """Register with all name servers; their answers, the first one first. Waits up to `timeout_mills`."""
+        request_body = RegisterBrokerBody(topic_config_wrapper, filter_server_list)
+        body = request_body.encode_compressed() if compressed else remoting_serializable.encode(request_body)
+        header = RegisterBrokerRequestHeader(
+            brokerName=broker_name, brokerAddr=broker_addr, clusterName=cluster_name, haServerAddr=ha_server_addr,
+            brokerId=broker_id, compressed=compressed, bodyCrc32=util_all.crc32(body))
+
+        def register(namesrv_addr: str) -> RegisterBrokerResult | None:
+            result = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body)
+            log.info("register broker[%d]to name server %s OK", broker_id, namesrv_addr)
+            return result
+
+        return self._ask_all(register, timeout_mills, "registerBroker Exception, %s: %s")
+
+    def unregister_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
+        """Tell each name server that the broker leaves."""
+        for namesrv_addr in self.remoting_client.get_name_server_address_list() or ():
+            try:
+                self.unregister_broker(namesrv_addr, cluster_name, broker_addr, broker_name, broker_id)
+                log.info("unregisterBroker OK, NamesrvAddr: %s", namesrv_addr)
+            except RemotingException as failure:
+                log.warning("unregisterBroker Exception, %s: %s", namesrv_addr, failure)
+
+    def unregister_broker(self, namesrv_addr: str, cluster_name: str, broker_addr: str, broker_name: str,
+                          broker_id: int) -> None:
+        """Tell one name server that the broker leaves. Raises RemotingException."""
+        header = UnRegisterBrokerRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
+                                               clusterName=cluster_name, brokerId=broker_id)
+        request = RemotingCommand.create_request_command(request_code.UNREGISTER_BROKER, header)
+        self._invoke(namesrv_addr, request)
+
+    def need_register(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
+                      topic_config_wrapper: TopicConfigSerializeWrapper, timeout_mills: int) -> list[bool]:
+        """True for each name server that lacks the present topics, or does not answer."""
+        version = topic_config_wrapper.dataVersion
+        header = QueryDataVersionRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
+                                               clusterName=cluster_name, brokerId=broker_id)
+
+        def query(namesrv_addr: str) -> bool | None:
+            try:
+                changed, known = self._query_data_version(namesrv_addr, header, version, timeout_mills)
+            except (RemotingException, FastjsonError) as failure:
+                log.error("Query data version from name server %s  Exception, %s", namesrv_addr, failure)
+                return True
+            log.info("Query data version from name server %s OK,changed %s, broker %s,name server %s", namesrv_addr,
+                     changed, version, known or "")
+            return True if changed else None
+
+        return self._ask_all(query, timeout_mills, "query data version %s: %s")
+
+    def get_all_topic_config(self, addr: str) -> TopicConfigSerializeWrapper:
+        """The master's topics, asked on its fast port. Raises RemotingException, FastjsonError."""
+        response = self._ask(mix_all.broker_vip_channel(True, addr), request_code.GET_ALL_TOPIC_CONFIG)
+        return remoting_serializable.from_json(TopicConfigSerializeWrapper, response.body or b"")
+
+    def get_all_consumer_offset(self, addr: str) -> ConsumerOffsetSerializeWrapper:
+        """The master's consumer offsets. Raises RemotingException, FastjsonError."""
+        response = self._ask(addr, request_code.GET_ALL_CONSUMER_OFFSET)
+        return remoting_serializable.from_json(ConsumerOffsetSerializeWrapper, response.body or b"")
+
+    def get_all_delay_offset(self, addr: str) -> str:
+        """The master's delay offsets, as JSON. Raises RemotingException."""
+        return bytes(self._ask(addr, request_code.GET_ALL_DELAY_OFFSET).body or b"").decode("utf-8", "replace")
+
+    def get_all_subscription_group_config(self, addr: str) -> SubscriptionGroupWrapper:
+        """The master's groups. Raises RemotingException, FastjsonError."""
+        response = self._ask(addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return remoting_serializable.from_json(SubscriptionGroupWrapper, response.body or b"")
+
+    def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
+        """Let a hook see the requests and answers."""
+        self.remoting_client.register_rpc_hook(rpc_hook)
+
+    def _register_broker(self, namesrv_addr: str, oneway: bool, timeout_mills: int,
+                         header: RegisterBrokerRequestHeader, body: bytes) -> RegisterBrokerResult | None:
+        request = RemotingCommand.create_request_command(request_code.REGISTER_BROKER, header)
+        request.body = body
+        if oneway:
+            self.remoting_client.invoke_oneway(namesrv_addr, request, timeout_mills)
+            return None
+        response = self._invoke(namesrv_addr, request, timeout_mills)
+        answer = response.decode_command_custom_header(RegisterBrokerResponseHeader)
+        kv_table = remoting_serializable.from_json(KVTable, response.body) if response.body else None
+        return RegisterBrokerResult(answer.haServerAddr, answer.masterAddr, kv_table)
+
+    def _query_data_version(self, namesrv_addr: str, header: QueryDataVersionRequestHeader, version: DataVersion,
+                            timeout_mills: int) -> tuple[bool, DataVersion | None]:
+        request = RemotingCommand.create_request_command(request_code.QUERY_DATA_VERSION, header)
+        request.body = remoting_serializable.encode(version)
+        response = self.remoting_client.invoke_sync(namesrv_addr, request, timeout_mills)
+        if response.code != response_code.SUCCESS:
+            return False, None
+        changed = response.decode_command_custom_header(QueryDataVersionResponseHeader).changed
+        if not response.body:
+            return changed, None
+        known = remoting_serializable.from_json(DataVersion, response.body)
+        return changed or known != version, known
+
+    def _ask(self, addr: str, code: int) -> RemotingCommand:
+        return self._invoke(addr, RemotingCommand.create_request_command(code))
+
+    def _invoke(self, addr: str, request: RemotingCommand, timeout_mills: int = _TIMEOUT_MS) -> RemotingCommand:
+        response = self.remoting_client.invoke_sync(addr, request, timeout_mills)
+        if response.code != response_code.SUCCESS:
+            raise BrokerAnswerException(response.code, response.remark, addr)
+        return response
+
+    def _ask_all(self, ask: Callable[[str], T | None], timeout_mills: int, failure_text: str) -> list[T]:
+        """`ask` each name server in a thread of its own; what came within the time-out, in the order it came."""
+        addresses = self.remoting_client.get_name_server_address_list() or []
+        results: list[T] = []  # guarded by changed
+        changed = threading.Condition()  # announces: one more is done
+        done = 0  # guarded by changed
+
+        def run(namesrv_addr: str) -> None:
+            nonlocal done
+            result = None
+            try:
+                result = ask(namesrv_addr)
+            except (RemotingException, FastjsonError) as failure:
+                log.warning(failure_text, namesrv_addr, failure)
+            finally:
+                with changed:
+                    done += 1
+                    if result is not None:
+                        results.append(result)
+                    changed.notify()
+
+        submitted = sum(self._submit(run, addr) for addr in addresses)
+        deadline = time.monotonic() + timeout_mills / 1000
+        with changed:
+            while done < submitted:
+                wait_s = deadline - time.monotonic()
+                if wait_s <= 0:
+                    break
+                changed.wait(wait_s)
+            return list(results)
+
+    def _submit(self, run: Callable[[str], None], namesrv_addr: str) -> bool:
+        try:
+            self._executor.submit(run, namesrv_addr)
+        except RejectedExecutionError:
+            log.warning("name server %s is not asked: too many calls wait, or the broker shuts down", namesrv_addr)
+            return False
+        return True

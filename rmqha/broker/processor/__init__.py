@@ -1,0 +1,1 @@
+"""What the broker answers to each request."""

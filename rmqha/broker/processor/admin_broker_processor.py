@@ -1,0 +1,39 @@
+"""Everything that is not about messages; runs on AdminBrokerThread_<n>."""
+from typing import TYPE_CHECKING
+
+from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
+from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
+from rmqha.broker.processor.admin_topic_handlers import AdminTopicHandlers
+from rmqha.common.protocol import response_code
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+
+class AdminBrokerProcessor:
+    """The default processor: admin requests by code. What it does not know is REQUEST_CODE_NOT_SUPPORTED.
+
+    Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor (4.9.8)
+    """
+
+    # Differs: RESUME_CHECK_HALF_MESSAGE and the four requests about ACL are not supported.
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._handlers = {
+            **AdminTopicHandlers(broker_controller).handlers(),
+            **AdminGroupHandlers(broker_controller).handlers(),
+            **AdminBrokerHandlers(broker_controller).handlers(),
+        }
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Serve one request."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            return RemotingCommand.create_response_command(response_code.REQUEST_CODE_NOT_SUPPORTED,
+                                                           f" request type {request.code} not supported")
+        return handler(channel, request)
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False

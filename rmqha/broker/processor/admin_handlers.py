@@ -1,0 +1,51 @@
+"""What the families of admin handlers share."""
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.config.broker_role import BrokerRole
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
+
+
+class AdminHandlers:
+    """A family of handlers; `handlers` gives them by request code. They run on AdminBrokerThread_<n> and may block."""
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def handlers(self) -> dict[int, Handler]:
+        """Handler by request code."""
+        raise NotImplementedError
+
+    def refuse_on_slave(self) -> RemotingCommand | None:
+        """The answer to a change on a slave, None on a master."""
+        if self.broker_controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            return None
+        return RemotingCommand.create_response_command(
+            response_code.SYSTEM_ERROR, "Can't modify topic or subscription group from slave broker, please execute "
+            "it from master broker.")
+
+
+def success(body: object = None, header: CommandCustomHeader | None = None) -> RemotingCommand:
+    """SUCCESS with a body: a dataclass to be written as JSON, a text, or bytes."""
+    response = RemotingCommand.create_response_command(response_code.SUCCESS, None, header)
+    if isinstance(body, str):
+        response.body = body.encode("utf-8", "replace")
+    elif isinstance(body, bytes):
+        response.body = body
+    elif body is not None:
+        response.body = remoting_serializable.encode(body)
+    return response
+
+
+def system_error(remark: str) -> RemotingCommand:
+    """SYSTEM_ERROR with a remark."""
+    return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, remark)

@@ -1,0 +1,204 @@
+"""Admin requests about topics and queues."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.common import mix_all
+from rmqha.common.admin.topic_offset import TopicOffset
+from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.consume_queue_data import ConsumeQueueData
+from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.header.admin_headers import (
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigResponseHeader, GetTopicStatsInfoRequestHeader)
+from rmqha.common.protocol.header.offset_headers import (
+    GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader, SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader)
+from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, iter_units
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+
+class AdminTopicHandlers(AdminHandlers):
+    """Topics: create, delete, list, statistics; queues: offsets, times, units; cleaning."""
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__(broker_controller)
+        self._lock = threading.Lock()  # one creation or deletion at a time
+
+    def handlers(self) -> dict[int, Handler]:
+        """Handler by request code."""
+        return {
+            request_code.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
+            request_code.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            request_code.GET_ALL_TOPIC_CONFIG: self.get_all_topic_config,
+            request_code.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset_by_timestamp,
+            request_code.GET_MAX_OFFSET: self.get_max_offset,
+            request_code.GET_MIN_OFFSET: self.get_min_offset,
+            request_code.GET_EARLIEST_MSG_STORETIME: self.get_earliest_msg_storetime,
+            request_code.GET_TOPIC_STATS_INFO: self.get_topic_stats_info,
+            request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system_topic_list_from_broker,
+            request_code.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_consume_queue,
+            request_code.CLEAN_UNUSED_TOPIC: self.clean_unused_topic,
+            request_code.DELETE_EXPIRED_COMMITLOG: self.delete_expired_commit_log,
+            request_code.QUERY_CONSUME_QUEUE: self.query_consume_queue,
+        }
+
+    def update_and_create_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Create or change a topic, and register it at once."""
+        refused = self.refuse_on_slave()
+        if refused is not None:
+            return refused
+        header = request.decode_command_custom_header(CreateTopicRequestHeader)
+        log.info("updateAndCreateTopic called by %s", parse_channel_remote_addr(channel))
+        response = success()
+        if not self._may_change(header.topic, response):
+            return response
+        if header.readQueueNums < 0 or header.writeQueueNums < 0:
+            # Differs: the original stores them, and each send to the topic then fails
+            return system_error(f"the numbers of queues are illegal, read: {header.readQueueNums} write: "
+                                f"{header.writeQueueNums}")
+        config = TopicConfig(header.topic, header.readQueueNums, header.writeQueueNums, header.perm,
+                             header.topic_filter_type_enum, header.topicSysFlag or 0)
+        topics = self.broker_controller.topic_config_manager
+        with self._lock:
+            topics.update_topic_config(config)
+            self.broker_controller.register_increment_broker_data(config, topics.data_version)
+        return response
+
+    def delete_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Forget a topic and delete its queues."""
+        refused = self.refuse_on_slave()
+        if refused is not None:
+            return refused
+        header = request.decode_command_custom_header(DeleteTopicRequestHeader)
+        log.info("deleteTopic called by %s", parse_channel_remote_addr(channel))
+        response = success()
+        if not self._may_change(header.topic, response):
+            return response
+        controller = self.broker_controller
+        topics = controller.topic_config_manager
+        with self._lock:
+            if mix_all.is_lmq(header.topic):
+                controller.message_store.clean_unused_lmq_topic(header.topic)
+                return response
+            topics.delete_topic_config(header.topic)
+            controller.message_store.clean_unused_topic(set(topics.topic_config_table))
+        if controller.broker_config.autoDeleteUnusedStats:
+            controller.broker_stats_manager.on_topic_deleted(header.topic)
+        return response
+
+    def get_all_topic_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """All topics."""
+        return success(self.broker_controller.topic_config_manager.encode(), GetAllTopicConfigResponseHeader())
+
+    def search_offset_by_timestamp(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """The offset of a queue at a time."""
+        header = request.decode_command_custom_header(SearchOffsetRequestHeader)
+        store = self.broker_controller.message_store
+        offset = store.get_offset_in_queue_by_time(header.topic, header.queueId, header.timestamp)
+        return success(header=SearchOffsetResponseHeader(offset))
+
+    def get_max_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """The next offset of a queue."""
+        header = request.decode_command_custom_header(GetMaxOffsetRequestHeader)
+        offset = self.broker_controller.message_store.get_max_offset_in_queue(header.topic, header.queueId)
+        return success(header=GetMaxOffsetResponseHeader(offset))
+
+    def get_min_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """The first offset of a queue."""
+        header = request.decode_command_custom_header(GetMinOffsetRequestHeader)
+        offset = self.broker_controller.message_store.get_min_offset_in_queue(header.topic, header.queueId)
+        return success(header=GetMinOffsetResponseHeader(offset))
+
+    def get_earliest_msg_storetime(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """When the first message of a queue was stored."""
+        header = request.decode_command_custom_header(GetEarliestMsgStoretimeRequestHeader)
+        timestamp = self.broker_controller.message_store.get_earliest_message_time(header.topic, header.queueId)
+        return success(header=GetEarliestMsgStoretimeResponseHeader(timestamp))
+
+    def get_topic_stats_info(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """First and next offset and last store time of each queue of a topic."""
+        topic = request.decode_command_custom_header(GetTopicStatsInfoRequestHeader).topic
+        controller = self.broker_controller
+        config = controller.topic_config_manager.select_topic_config(topic)
+        if config is None:
+            return RemotingCommand.create_response_command(response_code.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        table = TopicStatsTable()
+        for queue_id in range(config.writeQueueNums):
+            queue = MessageQueue(topic, controller.broker_config.brokerName, queue_id)
+            table.offsetTable[queue] = self._topic_offset(topic, queue_id)
+        return success(table)
+
+    def get_system_topic_list_from_broker(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """The topics that people may neither create nor delete."""
+        return success(TopicList(self.broker_controller.topic_config_manager.topic_validator.system_topic_set))
+
+    def clean_expired_consume_queue(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """Delete queues whose messages are all gone."""
+        log.warning("invoke cleanExpiredConsumeQueue start.")
+        self.broker_controller.message_store.clean_expired_consumer_queue()
+        log.warning("invoke cleanExpiredConsumeQueue end.")
+        return success()
+
+    def clean_unused_topic(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """Delete the queues of topics that the broker does not know."""
+        log.warning("invoke cleanUnusedTopic start.")
+        controller = self.broker_controller
+        controller.message_store.clean_unused_topic(set(controller.topic_config_manager.topic_config_table))
+        log.warning("invoke cleanUnusedTopic end.")
+        return success()
+
+    def delete_expired_commit_log(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """Delete expired commit log files now."""
+        log.warning("invoke deleteExpiredCommitLog start.")
+        self.broker_controller.message_store.execute_delete_files_manually()
+        log.warning("invoke deleteExpiredCommitLog end.")
+        return success()
+
+    def query_consume_queue(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Units of a consume queue."""
+        header = request.decode_command_custom_header(QueryConsumeQueueRequestHeader)
+        controller = self.broker_controller
+        queue = controller.message_store.get_consume_queue(header.topic, header.queueId)
+        if queue is None:
+            return system_error(f"{header.queueId}@{header.topic} is not exist!")
+        body = QueryConsumeQueueResponseBody(maxQueueIndex=queue.get_max_offset_in_queue(),
+                                             minQueueIndex=queue.get_min_offset_in_queue())
+        if header.consumerGroup is not None:
+            subscription = controller.consumer_manager.find_subscription_data(header.consumerGroup, header.topic)
+            body.subscriptionData = subscription
+            body.filterData = ("null" if subscription is not None
+                               else f"{header.consumerGroup}@{header.topic} is not online!")
+        result = queue.get_index_buffer(header.index) if header.index >= 0 else None
+        if result is None:
+            response = success()
+            response.remark = f"Index {header.index} of {header.queueId}@{header.topic} is not exist!"
+            return response
+        with result:
+            wanted = min(max(header.count, 0) * CQ_STORE_UNIT_SIZE, result.size)
+            body.queueData = [ConsumeQueueData(offset, size, tags_code)
+                              for offset, size, tags_code in iter_units(bytes(result.buffer[:wanted]))]
+        return success(body)
+
+    def _may_change(self, topic: str, response: RemotingCommand) -> bool:
+        validator = self.broker_controller.topic_config_manager.topic_validator
+        return validator.validate_topic(topic, response) and not validator.is_system_topic(topic, response)
+
+    def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
+        store = self.broker_controller.message_store
+        maximum = max(0, store.get_max_offset_in_queue(topic, queue_id))
+        timestamp = store.get_message_store_timestamp(topic, queue_id, maximum - 1) if maximum > 0 else 0
+        return TopicOffset(max(0, store.get_min_offset_in_queue(topic, queue_id)), maximum, timestamp)

@@ -1,0 +1,128 @@
+"""Clients say that they are there.
+
+    IO thread: heartbeats of known groups; a group or retry topic that has to be made first: HeartbeatThread_<n>
+"""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.common import mix_all
+from rmqha.common.completable import Completable
+from rmqha.common.constant import perm_name
+from rmqha.common.filter import expression_type
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.header.consumer_headers import UnregisterClientRequestHeader
+from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.sysflag import topic_sys_flag
+from rmqha.common.topic import topic_validator
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+_READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+
+
+class ClientManageProcessor:
+    """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG.
+
+    Java: org.apache.rocketmq.broker.processor.ClientManageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+        """Serve one request."""
+        if request.code == request_code.HEART_BEAT:
+            return self._heart_beat(channel, request)
+        if request.code == request_code.UNREGISTER_CLIENT:
+            return self._unregister_client(channel, request)
+        return self._check_client_config(request)
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+        heartbeat = remoting_serializable.from_json(HeartbeatData, request.body or b"")
+        _check(heartbeat)
+        controller = self.broker_controller
+        if any(self._is_new(data) for data in heartbeat.consumerDataSet):
+            return controller.broker_fast_failure.run_in(
+                controller.heartbeat_executor, controller.broker_config.waitTimeMillsInHeartbeatQueue,
+                lambda: self._register(channel, request, heartbeat))
+        return self._register(channel, request, heartbeat)
+
+    def _is_new(self, data: ConsumerData) -> bool:
+        controller = self.broker_controller
+        return (data.groupName not in controller.subscription_group_manager.subscription_group_table
+                or mix_all.get_retry_topic(data.groupName) not in controller.topic_config_manager.topic_config_table)
+
+    def _register(self, channel: "Channel", request: RemotingCommand, heartbeat: HeartbeatData) -> RemotingCommand:
+        info = ClientChannelInfo(channel, heartbeat.clientID, request.language, request.version)
+        for data in heartbeat.consumerDataSet:
+            self._register_consumer(info, data)
+        for producer in heartbeat.producerDataSet:
+            self.broker_controller.producer_manager.register_producer(producer.groupName, info)
+        if not channel.is_active:  # closed while the registration waited for its turn: nobody else would remove it
+            self.broker_controller.client_housekeeping_service.on_channel_close(parse_channel_remote_addr(channel),
+                                                                                channel)
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+
+    def _register_consumer(self, info: ClientChannelInfo, data: ConsumerData) -> None:
+        controller = self.broker_controller
+        group_config = controller.subscription_group_manager.find_subscription_group_config(data.groupName)
+        notify = True
+        if group_config is not None:
+            notify = group_config.notifyConsumerIdsChangedEnable
+            sys_flag = topic_sys_flag.build_sys_flag(False, True) if data.unitMode else 0
+            retry_topic = mix_all.get_retry_topic(data.groupName)
+            # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
+            if topic_validator.check_topic(retry_topic) is None:
+                controller.topic_config_manager.create_topic_in_send_message_back_method(
+                    retry_topic, group_config.retryQueueNums, _READ_WRITE, sys_flag)
+        changed = controller.consumer_manager.register_consumer(
+            data.groupName, info, data.consumeType, data.messageModel, data.consumeFromWhere,
+            data.subscriptionDataSet, notify)
+        if changed:
+            log.info("registerConsumer info changed %s %s", data, parse_channel_remote_addr(info.channel))
+
+    def _unregister_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_command_custom_header(UnregisterClientRequestHeader)
+        info = ClientChannelInfo(channel, header.clientID, request.language, request.version)
+        controller = self.broker_controller
+        if header.producerGroup is not None:
+            controller.producer_manager.unregister_producer(header.producerGroup, info)
+        if header.consumerGroup is not None:
+            # Differs: a group that is not known is not made now
+            config = controller.subscription_group_manager.subscription_group_table.get(header.consumerGroup)
+            notify = config is None or config.notifyConsumerIdsChangedEnable
+            controller.consumer_manager.unregister_consumer(header.consumerGroup, info, notify)
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+
+    def _check_client_config(self, request: RemotingCommand) -> RemotingCommand:
+        body = remoting_serializable.from_json(CheckClientRequestBody, request.body or b"{}")
+        subscription = body.subscriptionData
+        if subscription is None or expression_type.is_tag_type(subscription.expressionType):
+            return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        return RemotingCommand.create_response_command(
+            response_code.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {subscription.expressionType}")
+
+
+def _check(heartbeat: HeartbeatData) -> None:
+    # Differs: the original meets a missing name with a NullPointerException, in the midst of the registration
+    if heartbeat.clientID is None:
+        raise RemotingCommandException("the heartbeat has no clientID")
+    groups = [*heartbeat.consumerDataSet, *heartbeat.producerDataSet]
+    if any(data is None or data.groupName is None for data in groups):
+        raise RemotingCommandException("the heartbeat has a group without groupName")

@@ -1,0 +1,72 @@
+"""Consumers ask for their group and keep their offsets here."""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.consumer_headers import (
+    GetConsumerListByGroupRequestHeader, GetConsumerListByGroupResponseBody, QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader, UpdateConsumerOffsetRequestHeader)
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+
+class ConsumerManageProcessor:
+    """GET_CONSUMER_LIST_BY_GROUP, UPDATE_CONSUMER_OFFSET, QUERY_CONSUMER_OFFSET.
+
+    Java: org.apache.rocketmq.broker.processor.ConsumerManageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Serve one request."""
+        if request.code == request_code.GET_CONSUMER_LIST_BY_GROUP:
+            return self._get_consumer_list_by_group(channel, request)
+        if request.code == request_code.UPDATE_CONSUMER_OFFSET:
+            return self._update_consumer_offset(channel, request)
+        return self._query_consumer_offset(request)
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def _get_consumer_list_by_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_command_custom_header(GetConsumerListByGroupRequestHeader)
+        info = self.broker_controller.consumer_manager.get_consumer_group_info(header.consumerGroup)
+        client_ids = info.get_all_client_id() if info is not None else []
+        if client_ids:
+            response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+            response.body = remoting_serializable.encode(GetConsumerListByGroupResponseBody(client_ids))
+            return response
+        log.warning("getConsumerGroupInfo failed, %s %s", header.consumerGroup, parse_channel_remote_addr(channel))
+        return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
+                                                       f"no consumer for this group, {header.consumerGroup}")
+
+    def _update_consumer_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
+        self.broker_controller.consumer_offset_manager.commit_offset(
+            parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
+            header.commitOffset)
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+
+    def _query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_command_custom_header(QueryConsumerOffsetRequestHeader)
+        controller = self.broker_controller
+        offset = controller.consumer_offset_manager.query_offset(header.consumerGroup, header.topic, header.queueId)
+        if offset < 0:
+            store = controller.message_store
+            if (store.get_min_offset_in_queue(header.topic, header.queueId) > 0
+                    or store.check_in_disk_by_consume_offset(header.topic, header.queueId, 0)):
+                return RemotingCommand.create_response_command(
+                    response_code.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            offset = 0
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None,
+                                                       QueryConsumerOffsetResponseHeader(offset))

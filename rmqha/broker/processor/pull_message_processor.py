@@ -1,0 +1,300 @@
+"""Messages go out.
+
+    IO thread: checks -> store.get_message -> response over slices of the map; nothing new -> held
+    woken pulls come back through `execute_request_when_wakeup`, once, and are answered whatever they find
+    a group that has to be made first: PullMessageThread_<n>
+"""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.client_channel_info import now_ms
+from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
+from rmqha.broker.longpolling.pull_request import PullRequest
+from rmqha.common import mix_all, util_all
+from rmqha.common.completable import Completable
+from rmqha.common.constant import perm_name
+from rmqha.common.filter import expression_type, filter_api
+from rmqha.common.help import faq_url
+from rmqha.common.message import message_decoder, message_layout
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.sysflag import message_sys_flag, pull_sys_flag
+from rmqha.common.topic import topic_validator
+from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.get_message_result import GetMessageResult
+from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+_CODES = {
+    GetMessageStatus.FOUND: response_code.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: response_code.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: response_code.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: response_code.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: response_code.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: response_code.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: response_code.PULL_OFFSET_MOVED,
+}
+
+
+class PullMessageProcessor:
+    """PULL_MESSAGE.
+
+    Java: org.apache.rocketmq.broker.processor.PullMessageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+        """Serve a pull; None when it is held."""
+        header = request.decode_command_custom_header(PullMessageRequestHeader)
+        request.custom_header = header  # a woken pull does not decode again
+        controller = self.broker_controller
+        groups = controller.subscription_group_manager
+        group = header.consumerGroup
+        if group not in groups.subscription_group_table and groups.is_auto_created(group):
+            return controller.broker_fast_failure.run_in(
+                controller.pull_message_executor, controller.broker_config.waitTimeMillsInPullQueue,
+                lambda: self._process(channel, request, header, True))
+        return self._process(channel, request, header, True)
+
+    def reject_request(self) -> bool:
+        """Pulls are never refused before they are looked at."""
+        return False
+
+    def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand) -> None:
+        """Serve a pull that was held, on the thread that woke it; it is answered in any case."""
+        try:
+            response = self._process(channel, request, request.custom_header, False)
+            if response is not None:
+                response.opaque = request.opaque
+                response.serialize_type = request.serialize_type
+                channel.write(response)
+        except Exception:
+            log.exception("excuteRequestWhenWakeup run")
+
+    def _process(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
+                 broker_allow_suspend: bool) -> RemotingCommand | None:
+        begin_ms = now_ms()
+        controller = self.broker_controller
+        response = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, None)
+        group_config = self._check_group(header, response)
+        if group_config is None or not self._check_topic(channel, header, response):
+            return response
+        subscription = self._subscription(header, group_config, response)
+        if subscription is None:
+            return response
+        message_filter = ExpressionMessageFilter(subscription)
+        result = controller.message_store.get_message(header.consumerGroup, header.topic, header.queueId,
+                                                      header.queueOffset, header.maxMsgNums, message_filter)
+        if result is None:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = "store getMessage return null"
+        else:
+            self._fill(channel, header, group_config, result, response)
+            if response.code == response_code.SUCCESS:
+                self._transfer(header, result, response, begin_ms)
+            elif response.code == response_code.PULL_NOT_FOUND:
+                if broker_allow_suspend and pull_sys_flag.has_suspend_flag(header.sysFlag):
+                    self._suspend(channel, request, header, subscription, message_filter)
+                    response = None
+            elif response.code == response_code.PULL_OFFSET_MOVED:
+                self._offset_moved(header, group_config, result, response)
+        if broker_allow_suspend and pull_sys_flag.has_commit_offset_flag(header.sysFlag):
+            self._commit_offset(channel, header)
+        return response
+
+    def _check_group(self, header: PullMessageRequestHeader,
+                     response: RemotingCommand) -> SubscriptionGroupConfig | None:
+        controller = self.broker_controller
+        if not perm_name.is_readable(controller.broker_config.brokerPermission):
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"the broker[{controller.broker_config.brokerIP1}] pulling message is forbidden"
+            return None
+        group = header.consumerGroup
+        config = controller.subscription_group_manager.find_subscription_group_config(group)
+        if config is None:
+            response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
+            response.remark = (f"subscription group [{group}] does not exist, "
+                               + faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST))
+            return None
+        if not config.consumeEnable:
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"subscription group no permission, {group}"
+            return None
+        return config
+
+    def _check_topic(self, channel: "Channel", header: PullMessageRequestHeader, response: RemotingCommand) -> bool:
+        topic = header.topic
+        config = self.broker_controller.topic_config_manager.topic_config_table.get(topic)
+        if config is None:
+            log.error("the topic %s not exist, consumer: %s", topic, parse_channel_remote_addr(channel))
+            response.code = response_code.TOPIC_NOT_EXIST
+            response.remark = (f"topic[{topic}] not exist, apply first please! "
+                               + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+            return False
+        if not perm_name.is_readable(config.perm):
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"the topic[{topic}] pulling message is forbidden"
+            return False
+        if not 0 <= header.queueId < config.readQueueNums:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = (f"queueId[{header.queueId}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                               f"[{config.readQueueNums}] consumer:[/{parse_channel_remote_addr(channel)}]")
+            log.warning(response.remark)
+            return False
+        return True
+
+    def _subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+                      response: RemotingCommand) -> SubscriptionData | None:
+        if pull_sys_flag.has_subscription_flag(header.sysFlag):
+            subscription = self._build_subscription(header, response)
+        else:
+            subscription = self._find_subscription(header, group_config, response)
+        if subscription is None or expression_type.is_tag_type(subscription.expressionType):
+            return subscription
+        # Differs: SQL92 is refused whatever enablePropertyFilter says
+        response.code = response_code.SYSTEM_ERROR
+        response.remark = f"The broker does not support consumer to filter message by {subscription.expressionType}"
+        return None
+
+    @staticmethod
+    def _build_subscription(header: PullMessageRequestHeader, response: RemotingCommand) -> SubscriptionData | None:
+        try:
+            return filter_api.build(header.topic, header.subscription, header.expressionType)
+        except ValueError as failure:
+            log.warning("Parse the consumer's subscription[%s] failed, group: %s: %s", header.subscription,
+                        header.consumerGroup, failure)
+            response.code = response_code.SUBSCRIPTION_PARSE_FAILED
+            response.remark = "parse the consumer's subscription failed"
+            return None
+
+    def _find_subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+                           response: RemotingCommand) -> SubscriptionData | None:
+        group = header.consumerGroup
+        info = self.broker_controller.consumer_manager.get_consumer_group_info(group)
+        if info is None:
+            log.warning("the consumer's group info not exist, group: %s", group)
+            response.code = response_code.SUBSCRIPTION_NOT_EXIST
+            response.remark = ("the consumer's group info not exist"
+                               + faq_url.suggest_todo(faq_url.SAME_GROUP_DIFFERENT_TOPIC))
+            return None
+        if not group_config.consumeBroadcastEnable and info.message_model is MessageModel.BROADCASTING:
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"the consumer group[{group}] can not consume by broadcast way"
+            return None
+        subscription = info.find_subscription_data(header.topic)
+        if subscription is None:
+            log.warning("the consumer's subscription not exist, group: %s, topic:%s", group, header.topic)
+            response.code = response_code.SUBSCRIPTION_NOT_EXIST
+            response.remark = ("the consumer's subscription not exist"
+                               + faq_url.suggest_todo(faq_url.SAME_GROUP_DIFFERENT_TOPIC))
+            return None
+        if subscription.subVersion < header.subVersion:
+            log.warning("The broker's subscription is not latest, group: %s %s", group, subscription.subString)
+            response.code = response_code.SUBSCRIPTION_NOT_LATEST
+            response.remark = "the consumer's subscription not latest"
+            return None
+        return subscription
+
+    def _fill(self, channel: "Channel", header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+              result: GetMessageResult, response: RemotingCommand) -> None:
+        status = result.status
+        suggest = mix_all.MASTER_ID
+        if self.broker_controller.broker_config.slaveReadEnable:
+            suggest = (group_config.whichBrokerWhenConsumeSlowly if result.suggest_pulling_from_slave
+                       else group_config.brokerId)
+        response.remark = status.name
+        response.custom_header = PullMessageResponseHeader(suggest, result.next_begin_offset, result.min_offset,
+                                                           result.max_offset)
+        code = _CODES.get(status)
+        if code is None:  # NO_MATCHED_LOGIC_QUEUE, NO_MESSAGE_IN_QUEUE
+            code = response_code.PULL_OFFSET_MOVED if header.queueOffset else response_code.PULL_NOT_FOUND
+        response.code = code
+        if code == response_code.PULL_OFFSET_MOVED:
+            log.info("the request offset is moved (%s). group=%s, topic=%s, queueId=%d, requestOffset=%d, "
+                     "nextOffset=%d, brokerMinOffset=%d, brokerMaxOffset=%d, client=%s", status.name,
+                     header.consumerGroup, header.topic, header.queueId, header.queueOffset,
+                     result.next_begin_offset, result.min_offset, result.max_offset,
+                     parse_channel_remote_addr(channel))
+
+    def _transfer(self, header: PullMessageRequestHeader, result: GetMessageResult, response: RemotingCommand,
+                  begin_ms: int) -> None:
+        # Differs: the body is never copied, whatever transferMsgByHeap says; the times are noted in both cases
+        stats = self.broker_controller.broker_stats_manager
+        group, topic, queue_id = header.consumerGroup, header.topic, header.queueId
+        stats.inc_group_get_nums(group, topic, result.message_count)
+        stats.inc_group_get_size(group, topic, result.buffer_total_size)
+        stats.inc_broker_get_nums(result.message_count)
+        stored = _store_timestamp(result.message_buffer_list[-1])
+        stats.record_disk_fall_behind_time(group, topic, queue_id, util_all.current_time_millis() - stored)
+        stats.inc_group_get_latency(group, topic, queue_id, now_ms() - begin_ms)
+        response.set_file_region(result.message_buffer_list, result.release)
+
+    def _suspend(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
+                 subscription: SubscriptionData, message_filter: ExpressionMessageFilter) -> None:
+        config = self.broker_controller.broker_config
+        polling_ms = header.suspendTimeoutMillis if config.longPollingEnable else config.shortPollingTimeMills
+        pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset, subscription,
+                                   message_filter)
+        self.broker_controller.pull_request_hold_service.suspend_pull_request(header.topic, header.queueId,
+                                                                              pull_request)
+
+    def _offset_moved(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+                      result: GetMessageResult, response: RemotingCommand) -> None:
+        store_config = self.broker_controller.message_store_config
+        if store_config.brokerRole is BrokerRole.SLAVE and not store_config.offsetCheckInSlave:
+            response.custom_header.suggestWhichBrokerId = group_config.brokerId
+            response.code = response_code.PULL_RETRY_IMMEDIATELY
+            log.warning("PULL_OFFSET_MOVED:none correction. topic=%s, groupId=%s, requestOffset=%d, "
+                        "suggestBrokerId=%d", header.topic, header.consumerGroup, header.queueOffset,
+                        group_config.brokerId)
+            return
+        queue = MessageQueue(header.topic, self.broker_controller.broker_config.brokerName, header.queueId)
+        self._generate_offset_moved_event(OffsetMovedEvent(
+            consumerGroup=header.consumerGroup, messageQueue=queue, offsetRequest=header.queueOffset,
+            offsetNew=result.next_begin_offset))
+        log.warning("PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, newOffset=%d, "
+                    "suggestBrokerId=%s", header.topic, header.consumerGroup, header.queueOffset,
+                    result.next_begin_offset, response.custom_header.suggestWhichBrokerId)
+
+    def _generate_offset_moved_event(self, event: OffsetMovedEvent) -> None:
+        message = MessageExtBrokerInner()
+        message.topic = topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT
+        message.tags = event.consumerGroup
+        message.delay_time_level = 0
+        message.keys = event.consumerGroup
+        message.body = remoting_serializable.encode(event)
+        message.properties_string = message_decoder.message_properties2string(message.properties)
+        message.tags_code = MessageExtBrokerInner.tags_string2tags_code(TopicFilterType.SINGLE_TAG, message.tags)
+        message.born_timestamp = util_all.current_time_millis()
+        message.born_host = message.store_host = self.broker_controller.store_host
+        # Differs: nobody waits for the event to be stored
+        self.broker_controller.message_store.async_put_message(message)
+
+    def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:
+        if self.broker_controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            self.broker_controller.consumer_offset_manager.commit_offset(
+                parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
+                header.commitOffset)
+
+
+def _store_timestamp(record: memoryview) -> int:
+    sys_flag = message_layout.INT.unpack_from(record, message_layout.SYSFLAG_POSITION)[0]
+    position = 56 if sys_flag & message_sys_flag.BORNHOST_V6_FLAG == 0 else 68
+    return message_layout.LONG.unpack_from(record, position)[0]

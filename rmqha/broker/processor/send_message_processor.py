@@ -1,0 +1,325 @@
+"""Messages come in: single, batched, and sent back by consumers.
+
+    IO thread: check -> store.async_put_message -> Completable --> response, by whoever completes the put
+    what may create a topic or a group, and what is sent back: SendMessageThread_<n>
+"""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.broker.processor.abstract_send_message_processor import (
+    DLQ_NUMS_PER_GROUP, READ_WRITE, AbstractSendMessageProcessor, random_queue_id)
+from rmqha.common import mix_all, util_all
+from rmqha.common.completable import Completable
+from rmqha.common.constant import perm_name
+from rmqha.common.help import faq_url
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.mq_version import Version
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.send_headers import (
+    ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader)
+from rmqha.common.sysflag import message_sys_flag, topic_sys_flag
+from rmqha.common.topic import topic_validator
+from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.config import store_path_config_helper
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.common.message.message_ext import MessageExt
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+_V3_4_9 = int(Version["V3_4_9"])
+_CONTINUE = -1  # the response's code while nothing speaks against the message
+
+_SENT_CODES = {
+    PutMessageStatus.PUT_OK: response_code.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: response_code.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: response_code.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: response_code.SLAVE_NOT_AVAILABLE,
+}
+
+
+class SendMessageProcessor(AbstractSendMessageProcessor):
+    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, CONSUMER_SEND_MSG_BACK.
+
+    Java: org.apache.rocketmq.broker.processor.SendMessageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__(broker_controller)
+        self._topics = broker_controller.topic_config_manager.topic_config_table
+        self._stats = broker_controller.broker_stats_manager
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+        """Serve one request; the answer comes when the message is as safe as the configuration asks."""
+        if request.code == request_code.CONSUMER_SEND_MSG_BACK:
+            return self._hand_over(lambda: self._consumer_send_msg_back(request))
+        header = self.parse_request_header(request)
+        if header.topic in self._topics and not header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+            return self._send(channel, request, header)
+        return self._hand_over(lambda: self._send(channel, request, header))
+
+    def reject_request(self) -> bool:
+        """While the log's lock is held for too long, or the pool of buffers is empty."""
+        store = self.broker_controller.message_store
+        return store.is_os_page_cache_busy() or store.is_transient_store_pool_deficient()
+
+    def _hand_over(self, work) -> Completable:
+        controller = self.broker_controller
+        return controller.broker_fast_failure.run_in(controller.send_message_executor,
+                                                     controller.broker_config.waitTimeMillsInSendQueue, work)
+
+    def _consumer_send_msg_back(self, request: RemotingCommand) -> RemotingCommand | Completable:
+        header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)
+        controller = self.broker_controller
+        group_config = controller.subscription_group_manager.find_subscription_group_config(header.group)
+        if group_config is None:
+            return _answer(response_code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, "
+                           f"{header.group} {faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST)}")
+        if not perm_name.is_writeable(controller.broker_config.brokerPermission):
+            return _answer(response_code.NO_PERMISSION,
+                           f"the broker[{controller.broker_config.brokerIP1}] sending message is forbidden")
+        if group_config.retryQueueNums <= 0:
+            return _answer(response_code.SUCCESS, None)
+        topic = mix_all.get_retry_topic(header.group)
+        sys_flag = topic_sys_flag.build_sys_flag(False, True) if header.unitMode else 0
+        topic_config = self._retry_topic(topic, group_config.retryQueueNums, sys_flag)
+        if topic_config is None:
+            return _answer(response_code.SYSTEM_ERROR, f"topic[{topic}] not exist")
+        if not perm_name.is_writeable(topic_config.perm):
+            return _answer(response_code.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+        message = controller.message_store.look_message_by_offset(header.offset)
+        if message is None:
+            return _answer(response_code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        max_times = group_config.retryMaxTimes
+        if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
+            max_times = header.maxReconsumeTimes
+        queue_id = random_queue_id(group_config.retryQueueNums)
+        return self._put_back(header, message, topic, queue_id, max_times)
+
+    def _put_back(self, header: ConsumerSendMsgBackRequestHeader, message: "MessageExt", topic: str, queue_id: int,
+                  max_times: int) -> RemotingCommand | Completable:
+        properties = message.properties
+        properties.setdefault(message_const.PROPERTY_RETRY_TOPIC, message.topic)
+        properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = "false"
+        delay_level = header.delayLevel
+        if message.reconsume_times >= max_times or delay_level < 0:
+            topic, queue_id = mix_all.get_dlq_topic(header.group), random_queue_id(DLQ_NUMS_PER_GROUP)
+            if self._retry_topic(topic, DLQ_NUMS_PER_GROUP, 0) is None:
+                return _answer(response_code.SYSTEM_ERROR, f"topic[{topic}] not exist")
+            delay_level = 0
+        elif delay_level == 0:
+            delay_level = 3 + message.reconsume_times
+        properties[message_const.PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
+        inner = _copy_for_retry(message, topic, queue_id)
+        put = self.broker_controller.message_store.async_put_message(inner)
+        back_topic = properties.get(message_const.PROPERTY_RETRY_TOPIC) or message.topic
+        return put.then_apply(lambda result: self._answer_send_back(header.group, back_topic, inner, result))
+
+    def _retry_topic(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
+        # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
+        if topic not in self._topics and topic_validator.check_topic(topic) is not None:
+            return None
+        return self.broker_controller.topic_config_manager.create_topic_in_send_message_back_method(
+            topic, queue_nums, READ_WRITE, sys_flag)
+
+    def _answer_send_back(self, group: str, back_topic: str, inner: MessageExtBrokerInner,
+                          result: PutMessageResult | None) -> RemotingCommand:
+        if result is None:
+            return _answer(response_code.SYSTEM_ERROR, "putMessageResult is null")
+        if result.put_message_status is not PutMessageStatus.PUT_OK:
+            return _answer(response_code.SYSTEM_ERROR, result.put_message_status.name)
+        if inner.topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
+            wrote_bytes = result.append_message_result.wrote_bytes
+            self._stats.inc_topic_put_nums(inner.topic)
+            self._stats.inc_topic_put_size(inner.topic, wrote_bytes)
+            self._stats.inc_queue_put_nums(inner.topic, inner.queue_id)
+            self._stats.inc_queue_put_size(inner.topic, inner.queue_id, wrote_bytes)
+        self._stats.inc_send_back_nums(group, back_topic)
+        return _answer(response_code.SUCCESS, None)
+
+    def _send(self, channel: "Channel", request: RemotingCommand,
+              header: SendMessageRequestHeader) -> RemotingCommand | Completable:
+        config = self.broker_controller.broker_config
+        response = _answer(_CONTINUE, None)
+        response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
+                               message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
+        start = config.startAcceptSendRequestTimeStamp
+        if start and util_all.current_time_millis() < start:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
+            return response
+        topic_config = self.msg_check(channel, header, response)
+        if topic_config is None:
+            return response
+        queue_id = header.queueId if header.queueId >= 0 else random_queue_id(topic_config.writeQueueNums)
+        if header.batch:
+            message = self._build_batch(channel, request, header, topic_config, queue_id)
+            put = self.broker_controller.message_store.async_put_messages(message)
+        else:
+            message = self._build_inner_msg(channel, request, header, topic_config, queue_id, response)
+            if message is None:
+                return response
+            put = self.broker_controller.message_store.async_put_message(message)
+        if put.is_done:
+            return self._handle_put_message_result(put.get(), response, message, queue_id)
+        return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id))
+
+    def _build_inner_msg(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader,
+                         topic_config: TopicConfig, queue_id: int,
+                         response: RemotingCommand) -> MessageExtBrokerInner | None:
+        message = MessageExtBrokerInner()
+        message.topic = header.topic
+        message.queue_id = queue_id
+        if (header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+                and not self._handle_retry_and_dlq(header, response, request, message)):
+            return None
+        properties = message_decoder.string2message_properties(header.properties)
+        if properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+            # Differs: there are no transactions yet, so half messages are refused as by rejectTransactionMessage
+            response.code = response_code.NO_PERMISSION
+            response.remark = (f"the broker[{self.broker_controller.broker_config.brokerIP1}] sending transaction "
+                               "message is forbidden")
+            return None
+        self._fill(message, channel, request, header, topic_config)
+        properties[message_const.PROPERTY_CLUSTER] = self.broker_controller.broker_config.brokerClusterName
+        wait = properties.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, None)
+        message.properties_string = message_decoder.message_properties2string(properties)
+        if wait is not None:  # not stored, but the put asks for it
+            properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = wait
+        message.properties = properties
+        return message
+
+    def _handle_retry_and_dlq(self, header: SendMessageRequestHeader, response: RemotingCommand,
+                              request: RemotingCommand, message: MessageExtBrokerInner) -> bool:
+        group = header.topic[len(mix_all.RETRY_GROUP_TOPIC_PREFIX):]
+        group_config = self.broker_controller.subscription_group_manager.find_subscription_group_config(group)
+        if group_config is None:
+            response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
+            response.remark = (f"subscription group not exist, {group} "
+                               + faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST))
+            return False
+        max_times = group_config.retryMaxTimes
+        if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
+            max_times = header.maxReconsumeTimes
+        if (header.reconsumeTimes or 0) < max_times:
+            return True
+        message.topic = mix_all.get_dlq_topic(group)
+        message.queue_id = random_queue_id(DLQ_NUMS_PER_GROUP)
+        if self._retry_topic(message.topic, DLQ_NUMS_PER_GROUP, 0) is None:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = f"topic[{message.topic}] not exist"
+            return False
+        return True
+
+    def _build_batch(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader,
+                     topic_config: TopicConfig, queue_id: int) -> MessageExtBatch:
+        batch = MessageExtBatch()
+        batch.topic = header.topic
+        batch.queue_id = queue_id
+        properties = message_decoder.string2message_properties(header.properties)
+        properties[message_const.PROPERTY_CLUSTER] = self.broker_controller.broker_config.brokerClusterName
+        batch.properties = properties
+        self._fill(batch, channel, request, header, topic_config)
+        return batch
+
+    def _fill(self, message: "MessageExt", channel: "Channel", request: RemotingCommand,
+              header: SendMessageRequestHeader, topic_config: TopicConfig) -> None:
+        sys_flag = header.sysFlag
+        if topic_config.topicFilterType is TopicFilterType.MULTI_TAG:
+            sys_flag |= message_sys_flag.MULTI_TAGS_FLAG
+        message.sys_flag = sys_flag
+        message.body = request.body or b""
+        message.flag = header.flag
+        message.born_timestamp = header.bornTimestamp
+        message.born_host = channel.remote_address
+        message.store_host = self.broker_controller.store_host
+        message.reconsume_times = header.reconsumeTimes or 0
+
+    def _handle_put_message_result(self, result: PutMessageResult | None, response: RemotingCommand,
+                                   message: "MessageExt", queue_id: int) -> RemotingCommand:
+        if result is None:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = "store putMessage return null"
+            return response
+        code = _SENT_CODES.get(result.put_message_status)
+        if code is None:
+            self._refuse(result.put_message_status, response)
+            return response
+        response.code = code
+        append = result.append_message_result
+        stats, topic = self._stats, message.topic
+        if topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
+            stats.inc_queue_put_nums(topic, message.queue_id, append.msg_num, 1)
+            stats.inc_queue_put_size(topic, message.queue_id, append.wrote_bytes)
+        stats.inc_topic_put_nums(topic, append.msg_num, 1)
+        stats.inc_topic_put_size(topic, append.wrote_bytes)
+        stats.inc_broker_put_nums(append.msg_num)
+        fields = response.ext_fields
+        fields["msgId"] = append.msg_id
+        fields["queueId"] = str(queue_id)
+        fields["queueOffset"] = str(append.logics_offset)
+        return response
+
+    def _refuse(self, status: PutMessageStatus, response: RemotingCommand) -> None:
+        response.code = response_code.SYSTEM_ERROR
+        if status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+            response.remark = "create mapped file failed, server is busy or broken."
+        elif status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            response.code = response_code.MESSAGE_ILLEGAL
+            response.remark = ("the message is illegal, maybe msg body or properties length not matched. msg body "
+                               f"length limit {self.broker_controller.message_store_config.maxMessageSize}B, msg "
+                               "properties length limit 32KB.")
+        elif status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            response.code = response_code.SERVICE_NOT_AVAILABLE
+            response.remark = ("service not available now. It may be caused by one of the following reasons: the "
+                               f"broker's disk is full [{self._disk_util()}], messages are put to the slave, message "
+                               "store has been shut down, etc.")
+        elif status is PutMessageStatus.OS_PAGECACHE_BUSY:
+            response.remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        elif status is PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+            response.remark = ("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
+                               "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w.")
+        else:
+            response.remark = "UNKNOWN_ERROR"
+
+    def _disk_util(self) -> str:
+        config = self.broker_controller.message_store_config
+        paths = config.get_store_path_commit_log().strip().split(",")
+        physic = min(util_all.get_disk_partition_space_used_percent(path) for path in paths)
+        root = config.storePathRootDir
+        logic = util_all.get_disk_partition_space_used_percent(
+            store_path_config_helper.get_store_path_consume_queue(root))
+        index = util_all.get_disk_partition_space_used_percent(store_path_config_helper.get_store_path_index(root))
+        return f"CL: {physic:5.2f} CQ: {logic:5.2f} INDEX: {index:5.2f}"
+
+
+def _answer(code: int, remark: str | None) -> RemotingCommand:
+    return RemotingCommand.create_response_command(code, remark)
+
+
+def _copy_for_retry(message: "MessageExt", topic: str, queue_id: int) -> MessageExtBrokerInner:
+    properties = message.properties
+    origin = properties.get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
+    properties[message_const.PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id if util_all.is_blank(origin) else origin
+    inner = MessageExtBrokerInner()
+    inner.topic = topic
+    inner.queue_id = queue_id
+    inner.body = message.body
+    inner.flag = message.flag
+    inner.properties = properties
+    inner.properties_string = message_decoder.message_properties2string(properties)
+    inner.tags_code = MessageExtBrokerInner.tags_string2tags_code(None, message.tags)
+    inner.sys_flag = message.sys_flag
+    inner.born_timestamp = message.born_timestamp
+    inner.born_host = message.born_host
+    inner.store_host = message.store_host
+    inner.reconsume_times = message.reconsume_times + 1
+    return inner

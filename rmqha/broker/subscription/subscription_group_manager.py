@@ -1,0 +1,108 @@
+"""The consumer groups of a broker and their file, subscriptionGroup.json."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.broker import broker_path_config_helper
+from rmqha.common import mix_all
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.remoting.protocol import remoting_serializable
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+_SYSTEM_GROUPS = (
+    mix_all.TOOLS_CONSUMER_GROUP, mix_all.FILTERSRV_CONSUMER_GROUP, mix_all.SELF_TEST_CONSUMER_GROUP,
+    mix_all.ONS_HTTP_PROXY_GROUP, mix_all.CID_ONSAPI_PULL_GROUP, mix_all.CID_ONSAPI_PERMISSION_GROUP,
+    mix_all.CID_ONSAPI_OWNER_GROUP,
+)
+
+
+class SubscriptionGroupManager(ConfigManager):
+    """Groups by name. Read without a lock; changes are under `_table_lock`, and saved: never from an IO thread.
+
+    Java: org.apache.rocketmq.broker.subscription.SubscriptionGroupManager (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+        self._table_lock = threading.Lock()
+        self.subscription_group_table = {name: SubscriptionGroupConfig(groupName=name) for name in _SYSTEM_GROUPS}
+        self.data_version = DataVersion()
+
+    def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group."""
+        with self._table_lock:
+            old = self.subscription_group_table.get(config.groupName)
+            self.subscription_group_table[config.groupName] = config
+            self.data_version.next_version()
+        if old is not None:
+            log.info("update subscription group config, old: %s new: %s", old, config)
+        else:
+            log.info("create new subscription group, %s", config)
+        self.persist()
+
+    def disable_consume(self, group_name: str) -> None:
+        """The group may not read any more; not saved."""
+        with self._table_lock:
+            old = self.subscription_group_table.get(group_name)
+            if old is not None:
+                old.consumeEnable = False
+                self.data_version.next_version()
+
+    def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group; made when it is new and groups may be created so."""
+        config = self.subscription_group_table.get(group)
+        if config is not None or not self.is_auto_created(group):
+            return config
+        with self._table_lock:
+            made = SubscriptionGroupConfig(groupName=group)
+            config = self.subscription_group_table.setdefault(group, made)
+            if config is made:
+                log.info("auto create a subscription group, %s", config)
+            self.data_version.next_version()
+        self.persist()
+        return config
+
+    def is_auto_created(self, group: str) -> bool:
+        """Whether `find_subscription_group_config` would make this group, were it unknown."""
+        return (self._broker_controller.broker_config.autoCreateSubscriptionGroup
+                or mix_all.is_sys_consumer_group(group))
+
+    def config_file_path(self) -> str:
+        """subscriptionGroup.json."""
+        root = self._broker_controller.message_store_config.storePathRootDir
+        return broker_path_config_helper.get_subscription_group_path(root)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """The table as JSON."""
+        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
+        wrapper = SubscriptionGroupWrapper(subscriptionGroupTable=dict(self.subscription_group_table),
+                                           dataVersion=version)
+        return remoting_serializable.to_json(wrapper, pretty_format)
+
+    def decode(self, json_string: str) -> None:
+        """Take over a table from JSON; groups of the broker's own that it lacks stay."""
+        wrapper = remoting_serializable.from_json(SubscriptionGroupWrapper, json_string)
+        self.subscription_group_table.update(wrapper.subscriptionGroupTable or {})
+        if wrapper.dataVersion is not None:
+            self.data_version.assign_new_one(wrapper.dataVersion)
+        for config in (wrapper.subscriptionGroupTable or {}).values():
+            log.info("load exist subscription group, %s", config)
+
+    def delete_subscription_group_config(self, group_name: str) -> None:
+        """Forget a group."""
+        with self._table_lock:
+            old = self.subscription_group_table.pop(group_name, None)
+            if old is not None:
+                self.data_version.next_version()
+        if old is None:
+            log.warning("delete subscription group failed, subscription groupName: %s not exist", group_name)
+            return
+        log.info("delete subscription group OK, subscription group:%s", old)
+        self.persist()

@@ -1,0 +1,230 @@
+"""The topics of a broker and their file, topics.json."""
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.broker import broker_path_config_helper
+from rmqha.common import mix_all
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.constant import perm_name
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.sysflag import topic_sys_flag
+from rmqha.common.topic import topic_validator
+from rmqha.common.topic.topic_validator import TopicValidator
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.protocol import remoting_serializable
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+LOCK_TIMEOUT_S = 3.0
+SCHEDULE_TOPIC_QUEUE_NUM = 18
+_READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+
+
+class TopicConfigManager(ConfigManager):
+    """Topics by name. Read without a lock; creation is under `_table_lock`. Each change is saved and registered.
+
+    Creating, changing and deleting write files and call name servers: never from an IO thread.
+
+    Java: org.apache.rocketmq.broker.topic.TopicConfigManager (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+        self._table_lock = threading.Lock()
+        self.topic_config_table: dict[str, TopicConfig] = {}  # single dict operations; iterated over a copy
+        self.data_version = DataVersion()
+        self.topic_validator = TopicValidator()
+        self._add_system_topics()
+
+    def _add_system_topics(self) -> None:
+        config = self._broker_controller.broker_config
+        self._add_system_topic(topic_validator.RMQ_SYS_SELF_TEST_TOPIC, 1)
+        if config.autoCreateTopicEnable:
+            self._add_system_topic(topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, config.defaultTopicQueueNums,
+                                   perm_name.PERM_INHERIT | _READ_WRITE)
+        self._add_system_topic(topic_validator.RMQ_SYS_BENCHMARK_TOPIC, 1024)
+        self._add_system_topic(config.brokerClusterName, 16,
+                               perm_name.PERM_INHERIT | (_READ_WRITE if config.clusterTopicEnable else 0))
+        self._add_system_topic(config.brokerName, 1,
+                               perm_name.PERM_INHERIT | (_READ_WRITE if config.brokerTopicEnable else 0))
+        self._add_system_topic(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, 1)
+        self._add_system_topic(topic_validator.RMQ_SYS_SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
+        if config.traceTopicEnable:
+            self._add_system_topic(config.msgTraceTopicName, 1)
+        self._add_system_topic(mix_all.get_reply_topic(config.brokerClusterName), 1)
+
+    def _add_system_topic(self, topic: str, queue_nums: int, perm: int = _READ_WRITE) -> None:
+        self.topic_validator.add_system_topic(topic)
+        self.topic_config_table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+
+    def select_topic_config(self, topic: str) -> TopicConfig | None:
+        """The topic, or None."""
+        return self.topic_config_table.get(topic)
+
+    def create_topic_in_send_message_method(self, topic: str, default_topic: str, remote_address: str,
+                                            client_default_topic_queue_nums: int,
+                                            sys_flag: int) -> TopicConfig | None:
+        """The topic, made after the pattern of `default_topic` when that one may be inherited from."""
+        def make() -> TopicConfig | None:
+            config = self._inherit(topic, default_topic, remote_address, client_default_topic_queue_nums, sys_flag)
+            if config is not None:
+                log.info("Create new topic by default topic:[%s] config:[%s] producer:[%s]", default_topic, config,
+                         remote_address)
+            return config
+
+        return self._get_or_create(topic, make)
+
+    def create_topic_in_send_message_back_method(self, topic: str, client_default_topic_queue_nums: int, perm: int,
+                                                 sys_flag: int) -> TopicConfig | None:
+        """The topic, made with this many queues when it is new: retry and dead letter topics."""
+        def make() -> TopicConfig:
+            config = TopicConfig(topic, client_default_topic_queue_nums, client_default_topic_queue_nums, perm,
+                                 topicSysFlag=sys_flag)
+            log.info("create new topic %s", config)
+            return config
+
+        return self._get_or_create(topic, make)
+
+    def create_topic_of_tran_check_max_time(self, client_default_topic_queue_nums: int,
+                                            perm: int) -> TopicConfig | None:
+        """The topic of half messages that were given up."""
+        return self.create_topic_in_send_message_back_method(
+            topic_validator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
+
+    def update_topic_unit_flag(self, topic: str, unit: bool) -> None:
+        """Set or clear the topic's unit flag."""
+        change = topic_sys_flag.set_unit_flag if unit else topic_sys_flag.clear_unit_flag
+        self._update_sys_flag(topic, change)
+
+    def update_topic_unit_sub_flag(self, topic: str, has_unit_sub: bool) -> None:
+        """Set or clear the topic's unit subscription flag."""
+        change = topic_sys_flag.set_unit_sub_flag if has_unit_sub else topic_sys_flag.clear_unit_sub_flag
+        self._update_sys_flag(topic, change)
+
+    def update_topic_config(self, topic_config: TopicConfig) -> None:
+        """Create or replace a topic."""
+        with self._table_lock:
+            old = self.topic_config_table.get(topic_config.topicName)
+            self.topic_config_table[topic_config.topicName] = topic_config
+            self.data_version.next_version()
+        if old is not None:
+            log.info("update topic config, old:[%s] new:[%s]", old, topic_config)
+        else:
+            log.info("create new topic [%s]", topic_config)
+        self.persist()
+
+    def update_order_topic_config(self, order_kv_table_from_ns: KVTable | None) -> None:
+        """Mark exactly the topics that the name server calls ordered."""
+        if order_kv_table_from_ns is None or order_kv_table_from_ns.table is None:
+            return
+        order_topics = order_kv_table_from_ns.table
+        changed = False
+        with self._table_lock:
+            for topic, config in self.topic_config_table.items():
+                if config.order != (topic in order_topics):
+                    config.order = topic in order_topics
+                    changed = True
+                    log.info("update order topic config, topic=%s, order=%s", topic, config.order)
+            if changed:
+                self.data_version.next_version()
+        if changed:
+            self.persist()
+
+    def is_order_topic(self, topic: str) -> bool:
+        """Whether the topic is ordered."""
+        config = self.topic_config_table.get(topic)
+        return config is not None and config.order
+
+    def delete_topic_config(self, topic: str) -> None:
+        """Forget a topic."""
+        with self._table_lock:
+            old = self.topic_config_table.pop(topic, None)
+            if old is not None:
+                self.data_version.next_version()
+        if old is None:
+            log.warning("delete topic config failed, topic: %s not exists", topic)
+            return
+        log.info("delete topic config OK, topic: %s", old)
+        self.persist()
+
+    def build_topic_config_serialize_wrapper(self) -> TopicConfigSerializeWrapper:
+        """A copy of the table with its version, for name servers and slaves."""
+        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
+        return TopicConfigSerializeWrapper(topicConfigTable=dict(self.topic_config_table), dataVersion=version)
+
+    def config_file_path(self) -> str:
+        """topics.json."""
+        root = self._broker_controller.message_store_config.storePathRootDir
+        return broker_path_config_helper.get_topic_config_path(root)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """The table as JSON."""
+        return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper(), pretty_format)
+
+    def decode(self, json_string: str) -> None:
+        """Take over a table from JSON; topics of the broker's own that it lacks stay."""
+        wrapper = remoting_serializable.from_json(TopicConfigSerializeWrapper, json_string)
+        self.topic_config_table.update(wrapper.topicConfigTable or {})
+        if wrapper.dataVersion is not None:
+            self.data_version.assign_new_one(wrapper.dataVersion)
+        for config in (wrapper.topicConfigTable or {}).values():
+            log.info("load exist local topic, %s", config)
+
+    def _get_or_create(self, topic: str, make: Callable[[], TopicConfig | None]) -> TopicConfig | None:
+        config = self.topic_config_table.get(topic)
+        if config is not None:
+            return config
+        if not self._table_lock.acquire(timeout=LOCK_TIMEOUT_S):
+            log.error("create topic %s: the topic table is locked for more than %s s", topic, LOCK_TIMEOUT_S)
+            return None
+        try:
+            config = self.topic_config_table.get(topic)
+            if config is not None:
+                return config
+            config = make()
+            if config is None:
+                return None
+            self.topic_config_table[topic] = config
+            self.data_version.next_version()
+            self.persist()
+        finally:
+            self._table_lock.release()
+        self._broker_controller.register_broker_all(False, True, True)
+        return config
+
+    def _inherit(self, topic: str, default_topic: str, remote_address: str, queue_nums: int,
+                 sys_flag: int) -> TopicConfig | None:
+        default = self.topic_config_table.get(default_topic)
+        if default is None:
+            log.warning("Create new topic failed, because the default topic[%s] not exist. producer:[%s]",
+                        default_topic, remote_address)
+            return None
+        if (default_topic == topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
+                and not self._broker_controller.broker_config.autoCreateTopicEnable):
+            default.perm = _READ_WRITE
+        if not perm_name.is_inherited(default.perm):
+            log.warning("Create new topic failed, because the default topic[%s] has no perm [%s] producer:[%s]",
+                        default_topic, default.perm, remote_address)
+            return None
+        queues = max(0, min(queue_nums, default.writeQueueNums))
+        return TopicConfig(topic, queues, queues, default.perm & ~perm_name.PERM_INHERIT, default.topicFilterType,
+                           sys_flag)
+
+    def _update_sys_flag(self, topic: str, change: Callable[[int], int]) -> None:
+        with self._table_lock:
+            config = self.topic_config_table.get(topic)
+            if config is None:
+                return
+            old = config.topicSysFlag
+            config.topicSysFlag = change(old)
+            self.data_version.next_version()
+        log.info("update topic sys flag. oldTopicSysFlag=%d, newTopicSysFlag=%d", old, config.topicSysFlag)
+        self.persist()
+        self._broker_controller.register_broker_all(False, True, True)
