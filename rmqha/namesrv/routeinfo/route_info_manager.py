@@ -367,9 +367,10 @@ class RouteInfoManager:
     def _topic_queue_table_iter(self, pick_condition: Callable[[int], bool]) -> TopicList:
         """The topics whose first broker's flag is picked."""
         with self._lock:
-            return TopicList(topicList={
-                topic for topic, queue_data_map in self._topic_queue_table.items()
-                if any(pick_condition(queue_data_map[name].topicSysFlag) for name in hash_map_order(queue_data_map)[:1])})
+            firsts = {topic: queue_data_map[hash_map_order(queue_data_map)[0]]
+                      for topic, queue_data_map in self._topic_queue_table.items()}
+            return TopicList(topicList={topic for topic, queue_data in firsts.items()
+                                        if pick_condition(queue_data.topicSysFlag)})
 
 
 def _check(registration: BrokerRegistration) -> None:
