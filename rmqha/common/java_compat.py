@@ -2,6 +2,10 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
+# Longer texts come from strangers: a cache of them would be memory that a peer can fill.
+_CACHED_LENGTH = 128  # characters
+_CACHED_KEYS_LENGTH = 1024  # characters of all keys together
+
 
 
 def int32(value: int) -> int:
@@ -27,13 +31,15 @@ def string_hash_code_plain(text: str) -> int:
     return result - 0x1_0000_0000 if result & 0x8000_0000 else result
 
 
-@lru_cache(maxsize=8192)
+_cached_hash_code = lru_cache(maxsize=8192)(string_hash_code_plain)
+
+
 def string_hash_code(text: str) -> int:
-    """Java's String.hashCode: signed 32 bits over the UTF-16 units. Cached: tags and property names repeat.
+    """Java's String.hashCode: signed 32 bits over the UTF-16 units. Short texts are cached: tags and names repeat.
 
     Java: java.lang.String#hashCode
     """
-    return string_hash_code_plain(text)
+    return _cached_hash_code(text) if len(text) <= _CACHED_LENGTH else string_hash_code_plain(text)
 
 
 def _spread(text: str) -> int:
@@ -51,12 +57,17 @@ def hash_map_order(keys: Iterable[str]) -> list[str]:
 
     Java: java.util.HashMap
     """
-    return list(_hash_map_order(tuple(dict.fromkeys(keys))))
+    distinct = tuple(dict.fromkeys(keys))
+    if sum(map(len, distinct)) <= _CACHED_KEYS_LENGTH:
+        return list(_cached_hash_map_order(distinct))
+    return list(_hash_map_order(distinct))
 
 
-@lru_cache(maxsize=4096)
 def _hash_map_order(keys: tuple[str, ...]) -> tuple[str, ...]:
     capacity = 16
     while len(keys) > capacity * 3 // 4:
         capacity *= 2
     return tuple(sorted(keys, key=lambda key: _spread(key) & (capacity - 1)))
+
+
+_cached_hash_map_order = lru_cache(maxsize=4096)(_hash_map_order)

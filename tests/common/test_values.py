@@ -88,7 +88,7 @@ def test_string_hash_code_is_javas(text, code):
 def test_hash_map_order_is_javas():
     # Seen on OpenJDK 17: HashMap with these puts, keySet().
     keys = ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]
-    assert hash_map_order(keys) == hash_map_order(reversed(keys)) == keys
+    assert hash_map_order(keys) == keys  # UNIQ_KEY and CLUSTER share a bucket: insertion decides
     assert hash_map_order(["BBBB", "AaAa", "AaBB", "BBAa"]) == ["BBBB", "AaAa", "AaBB", "BBAa"]
     numbers = [0, 119, 84, 7, 154, 21, 175, 42, 112, 63, 133, 14, 35, 196, 56, 91, 147, 168, 105, 70, 126, 203, 77, 98,
                189, 161, 182, 140, 28, 49]
