@@ -1,0 +1,120 @@
+"""Makes the files of the commit log before they are needed.
+
+    putting thread --put_request_and_return_mapped_file--> [queue] --> AllocateMappedFileService: create, map, warm
+                   <-----------------waits at most 5 s---------------
+"""
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+WAIT_TIME_OUT_MS = 1000 * 5
+_IDLE_MS = 60_000
+_FAILURE_PAUSE_MS = 100
+
+
+class AllocateRequest:
+    """A file to be made.
+
+    Java: org.apache.rocketmq.store.AllocateMappedFileService$AllocateRequest (4.9.8)
+    """
+
+    __slots__ = ("file_path", "file_size", "done", "mapped_file", "error")
+
+    def __init__(self, file_path: str, file_size: int) -> None:
+        self.file_path = file_path
+        self.file_size = file_size
+        self.done = threading.Event()
+        self.mapped_file: MappedFile | None = None
+        self.error: Exception | None = None
+
+
+class AllocateMappedFileService(ServiceThread):
+    """Keeps one file of the commit log in stock.
+
+    Java: org.apache.rocketmq.store.AllocateMappedFileService (4.9.8)
+    """
+
+    def __init__(self, message_store: DefaultMessageStore) -> None:
+        super().__init__()
+        self.message_store = message_store
+        self._lock = threading.Lock()
+        self._request_table: dict[str, AllocateRequest] = {}  # guarded by _lock
+        self._request_queue: deque[AllocateRequest] = deque()  # guarded by _lock
+
+    def put_request_and_return_mapped_file(self, next_file_path: str, next_next_file_path: str,
+                                           file_size: int) -> MappedFile | None:
+        """The file at `next_file_path`; the one behind it is prepared. None when it fails or takes more than 5 s.
+
+        Differs: a failure answers at once, and the next request tries again; the original tries for ever in a loop of
+        1 ms and refuses all requests meanwhile.
+        """
+        with self._lock:
+            request = self._submit(next_file_path, file_size)
+            self._submit(next_next_file_path, file_size)
+        self.wakeup()
+        finished = request.done.wait(WAIT_TIME_OUT_MS / 1000)
+        if not finished:
+            log.warning("create mmap timeout %s %s", request.file_path, request.file_size)
+            return None
+        with self._lock:
+            self._request_table.pop(next_file_path, None)
+        return request.mapped_file
+
+    def _submit(self, file_path: str, file_size: int) -> AllocateRequest:
+        request = self._request_table.get(file_path)
+        if request is None or request.error is not None:
+            request = self._request_table[file_path] = AllocateRequest(file_path, file_size)
+            self._request_queue.append(request)
+        return request
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop, and delete what was made in advance."""
+        super().shutdown(interrupt)
+        with self._lock:
+            requests = list(self._request_table.values())
+            self._request_table.clear()
+            self._request_queue.clear()
+        for request in requests:
+            if request.mapped_file is not None:
+                log.info("delete pre allocated maped file, %s", request.mapped_file.file_name)
+                request.mapped_file.destroy(1000)
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            with self._lock:
+                request = self._request_queue.popleft() if self._request_queue else None
+            if request is None:
+                self.wait_for_running(_IDLE_MS)
+            else:
+                self._mmap_operation(request)
+        log.info("%s service end", self.get_service_name())
+
+    def _mmap_operation(self, request: AllocateRequest) -> None:
+        config = self.message_store.message_store_config
+        try:
+            queue = self.message_store.commit_log.mapped_file_queue
+            mapped_file = MappedFile(request.file_path, request.file_size, queue.allocation_unit, queue.keep_descriptor)
+            if queue.allocation_unit:
+                mapped_file.allocate(0, 1)
+            if mapped_file.file_size >= config.mappedFileSizeCommitLog and config.warmMapedFileEnable:
+                mapped_file.warm_mapped_file(config.flushDiskType is FlushDiskType.SYNC_FLUSH,
+                                             config.flushLeastPagesWhenWarmMapedFile)
+            request.mapped_file = mapped_file
+        except (OSError, ValueError) as error:
+            log.exception("%s service has exception. ", self.get_service_name())
+            request.error = error
+        finally:
+            request.done.set()

@@ -1,0 +1,446 @@
+"""The log of all messages, in the order in which they came.
+
+    putting threads  --async_put_message(s)--> encode -> [put lock] append -> flush and replica futures
+    HAClient         --append_data-->          [put lock] append (slave)
+    flushing thread  --mapped_file_queue.flush-->
+    any thread       --get_message, get_data--> slices of the map
+"""
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all
+from rmqha.common.completable import Completable
+from rmqha.common.message import message_const, message_layout
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
+from rmqha.store.append_message_result import AppendMessageResult
+from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.commit_log_recovery import CommitLogRecovery
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.flush_disk_watcher import FlushDiskWatcher
+from rmqha.store.flush_services import (CommitRealTimeService, FlushCommitLogService, FlushRealTimeService,
+                                        GroupCommitService)
+from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.mapped_file import MappedFile, is_no_space
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.message_ext_encoder import MessageExtEncoder
+from rmqha.store.multi_dispatch import MultiDispatch
+from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.record_check import check_message_and_return_size
+from rmqha.store.running_flags import disk_of
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+__all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
+           "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
+
+log = logging.getLogger("RocketmqStore")
+
+MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
+BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
+# Bytes reserved on disk at a time.
+ALLOCATION_UNIT = 64 * 1024 * 1024
+_PUT_OK = Completable.completed(PutMessageStatus.PUT_OK)
+
+
+class CommitLog:
+    """Mapped files of mappedFileSizeCommitLog bytes; offsets are bytes since the first message ever.
+
+    `topic_queue_table` (next queue offset by "topic-queueId") and `begin_time_in_lock` (ms, 0 = free) are guarded by
+    `put_message_lock`.
+
+    Java: org.apache.rocketmq.store.CommitLog (4.9.8)
+    """
+
+    def __init__(self, default_message_store) -> None:
+        config = default_message_store.message_store_config
+        self.default_message_store = default_message_store
+        self.mapped_file_size = config.mappedFileSizeCommitLog
+        self.mapped_file_queue = self._new_mapped_file_queue(config)
+        self.flush_commit_log_service: FlushCommitLogService = (
+            GroupCommitService(self) if config.flushDiskType is FlushDiskType.SYNC_FLUSH else FlushRealTimeService(self))
+        self.commit_log_service = CommitRealTimeService(self)
+        self.append_message_callback = DefaultAppendMessageCallback(self)
+        self.message_ext_encoder = MessageExtEncoder(config.maxMessageSize)
+        self.topic_queue_table: dict[str, int] = {}
+        self.lmq_topic_queue_table: dict[str, int] = {}
+        self.confirm_offset = -1
+        self.begin_time_in_lock = 0
+        # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
+        self.put_message_lock = threading.Lock()
+        self.full_store_paths: frozenset[str] = frozenset()  # replaced by the disk check
+        self.multi_dispatch = MultiDispatch(default_message_store, self)
+        self.flush_disk_watcher = FlushDiskWatcher()
+        self._recovery = CommitLogRecovery(self)
+
+    def _new_mapped_file_queue(self, config) -> MappedFileQueue:
+        path = config.get_store_path_commit_log()
+        allocation_unit = min(ALLOCATION_UNIT, self.mapped_file_size) if config.preallocateMappedFile else 0
+        allocate_service = self.default_message_store.allocate_mapped_file_service
+        if MULTI_PATH_SPLITTER in path:
+            return MultiPathMappedFileQueue(config, self.mapped_file_size, allocate_service, allocation_unit,
+                                            lambda: self.full_store_paths)
+        return MappedFileQueue(path, self.mapped_file_size, allocate_service, allocation_unit, keep_descriptor=True)
+
+    def load(self) -> bool:
+        """Map the files; False when one does not belong to the log."""
+        result = self.mapped_file_queue.load()
+        log.info("load commit log %s", "OK" if result else "Failed")
+        return result
+
+    def start(self) -> None:
+        """Start flushing."""
+        self.flush_commit_log_service.start()
+        self.flush_disk_watcher.start()
+        if self.default_message_store.message_store_config.is_transient_store_pool_enable():
+            self.commit_log_service.start()
+
+    def shutdown(self) -> None:
+        """Flush everything and stop flushing."""
+        self.commit_log_service.shutdown()
+        self.flush_commit_log_service.shutdown()
+        self.flush_disk_watcher.shutdown(True)
+
+    def flush(self) -> int:
+        """Flush now; the flushed offset. OSError when the disk says no."""
+        self.mapped_file_queue.commit(0)
+        self.mapped_file_queue.flush(0)
+        return self.mapped_file_queue.flushed_where
+
+    def get_max_offset(self) -> int:
+        """End of the log."""
+        return self.mapped_file_queue.get_max_offset()
+
+    def remain_how_many_data_to_commit(self) -> int:
+        """Bytes in write buffers."""
+        return self.mapped_file_queue.remain_how_many_data_to_commit()
+
+    def remain_how_many_data_to_flush(self) -> int:
+        """Bytes not flushed yet."""
+        return self.mapped_file_queue.remain_how_many_data_to_flush()
+
+    def delete_expired_file(self, expired_time_ms: int, delete_files_interval_ms: int, interval_forcibly_ms: int,
+                            clean_immediately: bool, pause=None) -> int:
+        """Delete old files from the front; return how many."""
+        return self.mapped_file_queue.delete_expired_file_by_time(
+            expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
+
+    def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
+        """All bytes from `offset` to the end of its file; None when there are none."""
+        if return_first_on_not_found is None:
+            return_first_on_not_found = offset == 0
+        mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)
+        if mapped_file is None:
+            return None
+        return mapped_file.select_mapped_buffer(offset % self.mapped_file_size)
+
+    def recover_normally(self, max_phy_offset_of_consume_queue: int) -> None:
+        """Find the end of the log after a clean shutdown."""
+        self._recovery.recover_normally(max_phy_offset_of_consume_queue)
+
+    def recover_abnormally(self, max_phy_offset_of_consume_queue: int) -> None:
+        """Find the end of the log after a crash, and dispatch again what may be missing."""
+        self._recovery.recover_abnormally(max_phy_offset_of_consume_queue)
+
+    def check_message_and_return_size(self, buffer: memoryview, position: int = 0, check_crc: bool = False,
+                                      read_body: bool = True) -> DispatchRequest:
+        """Summary of the record at `position` of `buffer`."""
+        return check_message_and_return_size(buffer, position, check_crc, read_body,
+                                             self.default_message_store.schedule_message_service)
+
+    def walk_records(self, start_offset: int, end_offset: int) -> Iterator[DispatchRequest]:
+        """The records between two offsets, `start_offset` being the beginning of one; ends at the first bad one."""
+        offset = start_offset
+        while offset < end_offset:
+            result = self.get_data(offset)
+            if result is None:
+                return
+            with result:
+                offset, position = result.start_offset, 0
+                while position < result.size and offset + position < end_offset:
+                    request = self.check_message_and_return_size(result.buffer, position, read_body=False)
+                    if not request.success:
+                        return
+                    if request.msg_size == 0:
+                        break
+                    yield request
+                    position += request.msg_size
+            offset = offset + position if position >= result.size else self.roll_next_file(offset)
+
+    def get_confirm_offset(self) -> int:
+        """End of what duplication has confirmed; -1 for nothing."""
+        return self.confirm_offset
+
+    def update_max_message_size(self) -> None:
+        """Follow a change of maxMessageSize at run time."""
+        size = self.default_message_store.message_store_config.maxMessageSize
+        if size >= 10 and size != self.message_ext_encoder.max_message_body_size:
+            self.message_ext_encoder.update_encoder_buffer_capacity(size)
+
+    def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
+        """Append one message; done once it is as safe as the configuration and its WAIT ask."""
+        msg.store_timestamp = current_time_millis()
+        msg.body_crc = message_layout.body_crc32(msg.body) if msg.body else 0
+        tran_type = msg.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+        if tran_type in (message_sys_flag.TRANSACTION_NOT_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE) \
+                and message_const.PROPERTY_DELAY_TIME_LEVEL in msg.properties and msg.delay_time_level > 0:
+            self._to_schedule_topic(msg)
+        _set_v6_flags(msg)
+        self.update_max_message_size()
+        records = None
+        if not self.multi_dispatch.is_multi_dispatch_msg(msg):
+            record = self.message_ext_encoder.encode(msg)
+            if isinstance(record, PutMessageResult):
+                return Completable.completed(record)
+            records = [record]
+        return self._put(msg, PutMessageContext(f"{msg.topic}-{msg.queue_id}", records))
+
+    def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
+        """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
+        schedule = self.default_message_store.schedule_message_service
+        if msg.delay_time_level > schedule.max_delay_level:
+            msg.delay_time_level = schedule.max_delay_level
+        msg.put_property(message_const.PROPERTY_REAL_TOPIC, msg.topic)
+        msg.put_property(message_const.PROPERTY_REAL_QUEUE_ID, str(msg.queue_id))
+        msg.properties_string = message_properties2string(msg.properties)
+        msg.topic = RMQ_SYS_SCHEDULE_TOPIC
+        msg.queue_id = msg.delay_time_level - 1
+
+    def async_put_messages(self, batch: MessageExtBatch) -> Completable[PutMessageResult]:
+        """Append a batch: all of it in one file, with neighbouring queue offsets and one store time."""
+        batch.store_timestamp = current_time_millis()
+        if batch.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE or batch.delay_time_level > 0:
+            return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
+        _set_v6_flags(batch)
+        self.update_max_message_size()
+        records = self.message_ext_encoder.encode_batch(batch)
+        if isinstance(records, PutMessageResult):
+            return Completable.completed(records)
+        return self._put(batch, PutMessageContext(f"{batch.topic}-{batch.queue_id}", records))
+
+    def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
+        store = self.default_message_store
+        if context.records is not None:
+            size = sum(record.size for record in context.records)
+            if size + message_layout.END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+                # Differs: the original closes one empty file after the other for it.
+                log.warning("message of %s bytes is larger than a file of the commit log", size)
+                return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
+        full_file = None
+        with self.put_message_lock:
+            begin = self.begin_time_in_lock = current_time_millis()
+            try:
+                # set again, so that store times never go down along the log
+                msg.store_timestamp = begin
+                status, result, full_file = self._append(msg, context)
+                if status is PutMessageStatus.PUT_OK:
+                    store.store_stats_service.count_put(msg.topic, result.msg_num, result.wrote_bytes)
+                elapsed = current_time_millis() - begin
+            finally:
+                self.begin_time_in_lock = 0
+        if elapsed > 500:
+            log.warning("[NOTIFYME]putMessage in lock cost time(ms)=%s, bodyLength=%s AppendMessageResult=%s",
+                        elapsed, len(msg.body or b""), result)
+        if full_file is not None and store.message_store_config.warmMapedFileEnable:
+            store.unlock_mapped_file(full_file)
+        put_result = PutMessageResult(status, result)
+        if status is not PutMessageStatus.PUT_OK:
+            return Completable.completed(put_result)
+        store.on_appended()
+        return self._when_safe(put_result, msg)
+
+    def _append(self, msg: MessageExt, context: PutMessageContext,
+                ) -> tuple[PutMessageStatus, AppendMessageResult | None, MappedFile | None]:
+        """Under the put lock: append to the last file or the next one; also the file that was closed for it."""
+        full_file, result = None, None
+        try:
+            for _ in range(2):
+                mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
+                if mapped_file is None:
+                    log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
+                    return PutMessageStatus.CREATE_MAPEDFILE_FAILED, result, full_file
+                result = mapped_file.append_message(msg, self.append_message_callback, context)
+                if result.status is not AppendMessageStatus.END_OF_FILE:
+                    break
+                full_file = mapped_file
+        except OSError as error:
+            return self._append_failed(error), None, full_file
+        if result.status is AppendMessageStatus.PUT_OK:
+            return PutMessageStatus.PUT_OK, result, full_file
+        if result.status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return PutMessageStatus.MESSAGE_ILLEGAL, result, full_file
+        return PutMessageStatus.UNKNOWN_ERROR, result, full_file
+
+    def _append_failed(self, error: OSError) -> PutMessageStatus:
+        """No room on the disk, or worse: nothing was written."""
+        store = self.default_message_store
+        log.error("append to the commit log failed: %s", error)
+        if not is_no_space(error):
+            return PutMessageStatus.UNKNOWN_ERROR
+        store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
+        return PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt) -> Completable[PutMessageResult]:
+        result = put_result.append_message_result
+        flush = self.submit_flush_request(result, msg)
+        replica = self.submit_replica_request(result, msg)
+        if flush is _PUT_OK and replica is _PUT_OK:
+            return Completable.completed(put_result)
+
+        def combine(flush_status: PutMessageStatus, replica_status: PutMessageStatus) -> PutMessageResult:
+            if flush_status is not PutMessageStatus.PUT_OK:
+                put_result.put_message_status = flush_status
+            if replica_status is not PutMessageStatus.PUT_OK:
+                put_result.put_message_status = replica_status
+            return put_result
+
+        return Completable.combine(flush, replica, combine)
+
+    def submit_flush_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
+        """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
+        config = self.default_message_store.message_store_config
+        service = self.flush_commit_log_service
+        if config.flushDiskType is FlushDiskType.SYNC_FLUSH and isinstance(service, GroupCommitService):
+            if msg.wait_store_msg_ok:
+                request = GroupCommitRequest(result.wrote_offset + result.wrote_bytes, config.syncFlushTimeout)
+                self.flush_disk_watcher.add(request)
+                service.put_request(request)
+                return request.future
+            service.wakeup()
+        elif config.transientStorePoolEnable and config.is_transient_store_pool_enable():
+            self.commit_log_service.wakeup()
+        else:
+            service.wakeup()
+        return _PUT_OK
+
+    def submit_replica_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
+        """Done once a slave has the message, on a SYNC_MASTER and with WAIT; at once otherwise."""
+        config = self.default_message_store.message_store_config
+        if config.brokerRole is not BrokerRole.SYNC_MASTER or not msg.wait_store_msg_ok:
+            return _PUT_OK
+        service = self.default_message_store.ha_service
+        end = result.wrote_offset + result.wrote_bytes
+        if not service.is_slave_ok(end):
+            return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+        request = GroupCommitRequest(end, config.slaveTimeout)
+        service.put_request(request)
+        service.wait_notify_object.wakeup_all()
+        return request.future
+
+    def pickup_store_timestamp(self, offset: int, size: int) -> int:
+        """Store time (ms) of the record of `size` bytes at `offset`; -1 when it is not there."""
+        if offset < self.get_min_offset():
+            return -1
+        result = self.get_message(offset, size)
+        if result is None:
+            return -1
+        with result:
+            return store_timestamp_of(result.buffer)
+
+    def get_min_offset(self) -> int:
+        """Offset of the first file in use; -1 when there is none."""
+        mapped_file = self.mapped_file_queue.get_first_mapped_file()
+        if mapped_file is None:
+            return -1
+        if mapped_file.available:
+            return mapped_file.file_from_offset
+        return self.roll_next_file(mapped_file.file_from_offset)
+
+    def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
+        """The `size` bytes at `offset`, which must lie in one file."""
+        mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, offset == 0)
+        if mapped_file is None:
+            return None
+        return mapped_file.select_mapped_buffer(offset % self.mapped_file_size, size)
+
+    def roll_next_file(self, offset: int) -> int:
+        """Offset of the file behind the one that holds `offset`."""
+        return offset + self.mapped_file_size - offset % self.mapped_file_size
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        self.mapped_file_queue.destroy()
+
+    def append_data(self, start_offset: int, data: bytes | bytearray | memoryview, data_start: int,
+                    data_length: int) -> bool:
+        """Append a piece of the master's log, which begins at `start_offset`; False when it can't be written.
+
+        Differs: a piece that does not begin at the end of this log is refused; the original writes it all the same.
+        """
+        with self.put_message_lock:
+            last = self.mapped_file_queue.get_last_mapped_file()
+            if last is not None and start_offset != last.file_from_offset + last.wrote_position:
+                log.error("appendData at %s, but the log ends at %s", start_offset,
+                          last.file_from_offset + last.wrote_position)
+                return False
+            try:
+                mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
+                if mapped_file is None:
+                    log.error("appendData getLastMappedFile error  %s", start_offset)
+                    return False
+                return mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length])
+            except OSError as error:
+                self._append_failed(error)
+                return False
+
+    def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
+        """Try again to delete a first file that was still held."""
+        return self.mapped_file_queue.retry_delete_first_file(interval_forcibly_ms)
+
+    def remove_queue_from_topic_queue_table(self, topic: str, queue_id: int) -> None:
+        """Forget the queue's next offset: it starts again at 0."""
+        key = f"{topic}-{queue_id}"
+        with self.put_message_lock:
+            self.topic_queue_table.pop(key, None)
+            self.lmq_topic_queue_table.pop(key, None)
+        log.info("removeQueueFromTopicQueueTable OK Topic: %s QueueId: %s", topic, queue_id)
+
+    def check_self(self) -> None:
+        """Complain about files that do not fit together."""
+        self.mapped_file_queue.check_self()
+
+    def lock_time_mills(self) -> int:
+        """How long the put lock has been held by its present holder, ms; 0 when it is free."""
+        begin = self.begin_time_in_lock
+        return max(current_time_millis() - begin, 0) if begin > 0 else 0
+
+    def set_topic_queue_table(self, table: dict[str, int]) -> None:
+        """Replace the next queue offsets, those of light queues included."""
+        with self.put_message_lock:
+            self.topic_queue_table = table
+            if self.default_message_store.message_store_config.enableLmq:
+                self.lmq_topic_queue_table = {key: value for key, value in table.items() if mix_all.is_lmq(key)}
+
+
+def store_timestamp_of(buffer: memoryview) -> int:
+    """STORETIMESTAMP of the record at the beginning of `buffer`; -1 when the buffer ends before."""
+    if len(buffer) < message_layout.HEAD_LENGTH:
+        return -1
+    sys_flag = message_layout.INT.unpack_from(buffer, message_layout.SYSFLAG_POSITION)[0]
+    return message_layout.LONG.unpack_from(buffer, message_layout.store_timestamp_position(sys_flag))[0]
+
+
+def _set_v6_flags(msg: MessageExt) -> None:
+    if ":" in msg.born_host[0]:
+        msg.sys_flag |= message_layout.host_flags(msg.born_host_bytes, b"")
+    if ":" in msg.store_host[0]:
+        msg.sys_flag |= message_layout.host_flags(b"", msg.store_host_bytes)
+
+
+def _completed(status: PutMessageStatus) -> Completable[PutMessageResult]:
+    return Completable.completed(PutMessageResult(status))

@@ -1,0 +1,385 @@
+"""The index of one queue of one topic: unit n says where message n lies in the commit log.
+
+    dispatching thread --put_message_position_info_wrapper--> last file
+    pulling threads    --get_index_buffer-->                  slices of the map
+    FlushConsumeQueueService --flush--> disk;  cleaning thread --delete_expired_file-->
+"""
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
+from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
+from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
+                                              count_valid_units, is_ext_addr, iter_units, pack_unit, unpack_unit)
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.mapped_file import MappedFile, is_no_space
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.running_flags import disk_of
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+log_error = logging.getLogger("RocketmqStoreError")
+
+MAX_RETRIES = 30
+_RETRY_MS = 1000
+_ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
+
+
+class ConsumeQueue:
+    """Queue `queue_id` of `topic`; offsets named "logic" are bytes in the queue, 20 per message.
+
+    Java: org.apache.rocketmq.store.ConsumeQueue (4.9.8)
+    """
+
+    def __init__(self, topic: str, queue_id: int, store_path: str, mapped_file_size: int,
+                 default_message_store: DefaultMessageStore) -> None:
+        if not is_safe_topic(topic):
+            raise ValueError(f"topic {topic!r} is no name for a folder")
+        config = default_message_store.message_store_config
+        self.topic = topic
+        self.queue_id = queue_id
+        self.store_path = store_path
+        self.mapped_file_size = mapped_file_size
+        self.default_message_store = default_message_store
+        queue_dir = os.path.join(store_path, topic, str(queue_id))
+        self.mapped_file_queue = MappedFileQueue(
+            queue_dir, mapped_file_size, allocation_unit=_ALLOCATION_UNIT if config.preallocateMappedFile else 0)
+        self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
+        self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
+        self.consume_queue_ext: ConsumeQueueExt | None = None
+        if config.enableConsumeQueueExt:
+            self.consume_queue_ext = ConsumeQueueExt(
+                topic, queue_id, get_store_path_consume_queue_ext(config.storePathRootDir),
+                config.mappedFileSizeConsumeQueueExt, config.bitMapLengthConsumeQueueExt)
+
+    def load(self) -> bool:
+        """Map the files; False when one does not fit."""
+        result = self.mapped_file_queue.load()
+        log.info("load consume queue %s-%s %s", self.topic, self.queue_id, "OK" if result else "Failed")
+        if self.consume_queue_ext is not None:
+            result &= self.consume_queue_ext.load()
+        return result
+
+    def recover(self) -> None:
+        """Find the end of the units, looking at the last three files, and cut off what lies behind it."""
+        files = self.mapped_file_queue.mapped_files
+        if not files:
+            return
+        max_ext_addr = 1
+        process_offset = 0
+        for mapped_file in files[max(len(files) - 3, 0):]:
+            buffer = mapped_file.slice_byte_buffer()
+            valid = count_valid_units(buffer) * CQ_STORE_UNIT_SIZE
+            process_offset = mapped_file.file_from_offset + valid
+            if valid:
+                self._set_max_physic_offset(*unpack_unit(buffer, valid - CQ_STORE_UNIT_SIZE))
+                max_ext_addr = self._last_ext_addr(buffer[:valid], max_ext_addr)
+            if valid != self.mapped_file_size:
+                break
+        log.info("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
+        self.mapped_file_queue.flushed_where = process_offset
+        self.mapped_file_queue.committed_where = process_offset
+        self.mapped_file_queue.truncate_dirty_files(process_offset)
+        if self.consume_queue_ext is not None:
+            self.consume_queue_ext.recover()
+            self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    def _set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
+        # Differs: a queue that ends in the blanks before its first message points at nothing yet; the original takes
+        # the blank's size for an offset and drops the queue's messages until the log is 2 GiB long.
+        if (offset, size) != BLANK_POSITION:
+            self.max_physic_offset = offset + size
+
+    def _last_ext_addr(self, units: memoryview, default: int) -> int:
+        if self.consume_queue_ext is not None:
+            for _offset, _size, tags_code in iter_units(units):
+                if is_ext_addr(tags_code):
+                    default = tags_code
+        return default
+
+    def get_offset_in_queue_by_time(self, timestamp: int) -> int:
+        """Index of the message stored nearest to `timestamp` (ms), by bisection of one file; 0 when none is found."""
+        mapped_file = self.mapped_file_queue.get_mapped_file_by_time(timestamp)
+        result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
+        if result is None:
+            return 0
+        with result:
+            position = self._bisect_time(mapped_file, result.buffer, timestamp)
+        return 0 if position is None else (mapped_file.file_from_offset + position) // CQ_STORE_UNIT_SIZE
+
+    def _bisect_time(self, mapped_file: MappedFile, buffer: memoryview, timestamp: int) -> int | None:
+        low = max(self.min_logic_offset - mapped_file.file_from_offset, 0)
+        high = len(buffer) - CQ_STORE_UNIT_SIZE
+        left_offset = right_offset = -1
+        left_time = right_time = -1
+        min_physic_offset = self.default_message_store.get_min_phy_offset()
+        while high >= low:
+            middle = (low + high) // (2 * CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
+            phy_offset, size, _ = unpack_unit(buffer, middle)
+            if phy_offset < min_physic_offset:
+                low, left_offset = middle + CQ_STORE_UNIT_SIZE, middle
+                continue
+            store_time = self.default_message_store.commit_log.pickup_store_timestamp(phy_offset, size)
+            if store_time < 0:
+                return None
+            if store_time == timestamp:
+                return middle
+            if store_time > timestamp:
+                high, right_offset, right_time = middle - CQ_STORE_UNIT_SIZE, middle, store_time
+            else:
+                low, left_offset, left_time = middle + CQ_STORE_UNIT_SIZE, middle, store_time
+        if left_time == -1:
+            # Differs: without a right neighbour either (all units expired) the original returns a negative offset.
+            return right_offset if right_offset >= 0 else max(left_offset, 0)
+        if right_time == -1:
+            return left_offset
+        return right_offset if abs(timestamp - left_time) > abs(timestamp - right_time) else left_offset
+
+    def truncate_dirty_logic_files(self, phy_offset: int) -> None:
+        """Recovery: drop the units of records at or behind `phy_offset`, the end of the commit log."""
+        self.max_physic_offset = phy_offset
+        max_ext_addr = 1
+        while (mapped_file := self.mapped_file_queue.get_last_mapped_file()) is not None:
+            buffer = mapped_file.slice_byte_buffer()
+            if unpack_unit(buffer)[0] >= phy_offset:
+                self.mapped_file_queue.delete_last_mapped_file()
+                continue
+            keep = 0
+            for offset, size, tags_code in iter_units(buffer):
+                if offset < 0 or size <= 0 or offset >= phy_offset:
+                    break
+                keep += CQ_STORE_UNIT_SIZE
+                self._set_max_physic_offset(offset, size, tags_code)
+                if is_ext_addr(tags_code):
+                    max_ext_addr = tags_code
+            mapped_file.zero_from(keep)
+            mapped_file.set_positions(keep)
+            break
+        # Differs: the flushed position follows the cut; the original leaves it beyond the end, and flushes nothing
+        # until the queue has grown past it again.
+        end = self.mapped_file_queue.get_max_offset()
+        self.mapped_file_queue.flushed_where = min(self.mapped_file_queue.flushed_where, end)
+        self.mapped_file_queue.committed_where = min(self.mapped_file_queue.committed_where, end)
+        if self.consume_queue_ext is not None:
+            self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    def get_last_offset(self) -> int:
+        """End in the commit log of the last unit's record; -1 when there is no unit."""
+        mapped_file = self.mapped_file_queue.get_last_mapped_file()
+        if mapped_file is None:
+            return -1
+        position = max(mapped_file.wrote_position - CQ_STORE_UNIT_SIZE, 0)
+        offset, size, _ = unpack_unit(mapped_file.slice_byte_buffer(), position)
+        return offset + size if offset >= 0 and size > 0 else -1
+
+    def flush(self, flush_least_pages: int) -> bool:
+        """Flush what is at least so many pages; True when there was nothing to do. OSError when the disk says no."""
+        result = self.mapped_file_queue.flush(flush_least_pages)
+        if self.consume_queue_ext is not None:
+            result &= self.consume_queue_ext.flush(flush_least_pages)
+        return result
+
+    def delete_expired_file(self, offset: int) -> int:
+        """Delete files that point below commit log offset `offset`; return how many."""
+        count = self.mapped_file_queue.delete_expired_file_by_offset(offset, CQ_STORE_UNIT_SIZE)
+        self.correct_min_offset(offset)
+        return count
+
+    def correct_min_offset(self, phy_min_offset: int) -> None:
+        """Set the queue's minimum to the first unit that points at or behind `phy_min_offset`."""
+        mapped_file = self.mapped_file_queue.get_first_mapped_file()
+        if mapped_file is None:
+            return
+        result = mapped_file.select_mapped_buffer(0)
+        if result is None:
+            return
+        with result:
+            # Differs: a bisection; the original reads up to 300,000 units of every queue.
+            low, high = 0, result.size // CQ_STORE_UNIT_SIZE
+            total = high
+            while low < high:
+                middle = (low + high) // 2
+                if unpack_unit(result.buffer, middle * CQ_STORE_UNIT_SIZE)[0] >= phy_min_offset:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low == total:
+                return
+            tags_code = unpack_unit(result.buffer, low * CQ_STORE_UNIT_SIZE)[2]
+        self.min_logic_offset = mapped_file.file_from_offset + low * CQ_STORE_UNIT_SIZE
+        log.info("Compute logical min offset: %s, topic: %s, queueId: %s", self.get_min_offset_in_queue(), self.topic,
+                 self.queue_id)
+        if self.consume_queue_ext is not None:
+            self.consume_queue_ext.truncate_by_min_address(tags_code if is_ext_addr(tags_code) else 1)
+
+    def get_min_offset_in_queue(self) -> int:
+        """Index of the oldest message."""
+        return self.min_logic_offset // CQ_STORE_UNIT_SIZE
+
+    def put_message_position_info_wrapper(self, request: DispatchRequest, multi_queue: bool = False) -> None:
+        """Add the unit of one record, trying for 30 s before the store is declared broken."""
+        store = self.default_message_store
+        tags_code = self._ext_or_tags_code(request)
+        if not self._put_with_retries(request, tags_code, request.consume_queue_offset):
+            log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
+            store.running_flags.make_logics_queue_error()
+            return
+        store.store_checkpoint.dispatched_timestamp = request.store_timestamp
+        if multi_queue:
+            store.multi_dispatch.dispatch_lmq_queue(request)
+
+    def _ext_or_tags_code(self, request: DispatchRequest) -> int:
+        if self.consume_queue_ext is None or not self.default_message_store.message_store_config.enableConsumeQueueExt:
+            return request.tags_code
+        unit = CqExtUnit(request.tags_code, request.store_timestamp, request.bit_map)
+        ext_addr = self.consume_queue_ext.put(unit)
+        if is_ext_addr(ext_addr):
+            return ext_addr
+        log.warning("Save consume queue extend fail, So just save tagsCode! %s, topic:%s, queueId:%s, offset:%s",
+                    unit, self.topic, self.queue_id, request.commit_log_offset)
+        return request.tags_code
+
+    def _put_with_retries(self, request: DispatchRequest, tags_code: int, cq_offset: int) -> bool:
+        store = self.default_message_store
+        times = 0
+        while store.running_flags.is_cq_writeable and times < MAX_RETRIES:
+            try:
+                if self.put_message_position_info(request.commit_log_offset, request.msg_size, tags_code, cq_offset):
+                    return True
+                times += 1
+            except OSError as error:
+                if not is_no_space(error):
+                    times += 1
+                    log.error("write of consume queue %s-%s failed: %s", self.topic, self.queue_id, error)
+                else:
+                    # Differs: a full disk is waited for, and is no error of the queue: puts are refused meanwhile.
+                    store.running_flags.get_and_make_disk_full(disk_of(self.store_path))
+            log.warning("[BUG]put commit log position info to %s:%s %s failed, retry %s times",
+                        self.topic, self.queue_id, request.commit_log_offset, times)
+            if store.reput_message_service.pause(_RETRY_MS):
+                return False  # the store is going down: the unit is built again after the next start
+        return False
+
+    def put_lmq_position_info(self, request: DispatchRequest, cq_offset: int) -> None:
+        """Add a unit for a record that belongs to another topic (multi dispatch)."""
+        if not self._put_with_retries(request, request.tags_code, cq_offset):
+            log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
+
+    def put_message_position_info(self, offset: int, size: int, tags_code: int, cq_offset: int) -> bool:
+        """Append one unit as index `cq_offset`; True as well for a unit that is there already."""
+        if offset + size <= self.max_physic_offset:
+            log.warning("Maybe try to build consume queue repeatedly maxPhysicOffset=%s phyOffset=%s",
+                        self.max_physic_offset, offset)
+            return True
+        expect_logic_offset = cq_offset * CQ_STORE_UNIT_SIZE
+        mapped_file = self.mapped_file_queue.get_last_mapped_file(expect_logic_offset)
+        if mapped_file is None:
+            return False
+        if cq_offset != 0:
+            if mapped_file.wrote_position == 0 and self.mapped_file_queue.mapped_files[0] is mapped_file:
+                self._start_behind(mapped_file, expect_logic_offset)
+            current_logic_offset = mapped_file.wrote_position + mapped_file.file_from_offset
+            if expect_logic_offset < current_logic_offset:
+                log.warning("Build  consume queue repeatedly, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
+                            "QID: %s Diff: %s", expect_logic_offset, current_logic_offset, self.topic, self.queue_id,
+                            expect_logic_offset - current_logic_offset)
+                return True
+            if expect_logic_offset != current_logic_offset:
+                self._close_gap(current_logic_offset, expect_logic_offset, offset)
+                mapped_file = self.mapped_file_queue.get_last_mapped_file(expect_logic_offset)
+                if mapped_file is None:
+                    return False
+        if not mapped_file.append_bytes(pack_unit(offset, size, tags_code)):
+            return False
+        self.max_physic_offset = offset + size
+        return True
+
+    def _start_behind(self, mapped_file: MappedFile, expect_logic_offset: int) -> None:
+        """The first file of the queue begins in the middle: fill it up to there."""
+        self.min_logic_offset = expect_logic_offset
+        self.mapped_file_queue.flushed_where = expect_logic_offset
+        self.mapped_file_queue.committed_where = expect_logic_offset
+        blank = expect_logic_offset % self.mapped_file_size // CQ_STORE_UNIT_SIZE
+        mapped_file.append_bytes(PRE_BLANK_UNIT * blank)
+        log.info("fill pre blank space %s %s %s", mapped_file.file_name, expect_logic_offset, mapped_file.wrote_position)
+
+    def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
+        """Units are missing in front of an index: build them from the log, and what is not there as blanks.
+
+        Differs: the original logs the gap and appends all the same, which moves every later message to a wrong index.
+        """
+        log_error.warning("[BUG]logic queue order maybe wrong, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
+                          "QID: %s Diff: %s", expect_logic_offset, current_logic_offset, self.topic, self.queue_id,
+                          expect_logic_offset - current_logic_offset)
+        missing = dict.fromkeys(range(current_logic_offset // CQ_STORE_UNIT_SIZE, expect_logic_offset // CQ_STORE_UNIT_SIZE))
+        for request in self.default_message_store.commit_log.walk_records(max(self.max_physic_offset, 0), phy_offset):
+            if request.topic == self.topic and request.queue_id == self.queue_id \
+                    and request.consume_queue_offset in missing:
+                missing[request.consume_queue_offset] = pack_unit(request.commit_log_offset, request.msg_size,
+                                                                  request.tags_code)
+        for index, unit in missing.items():
+            mapped_file = self.mapped_file_queue.get_last_mapped_file(index * CQ_STORE_UNIT_SIZE)
+            if mapped_file is None:
+                raise OSError(f"no file for unit {index} of {self.topic}-{self.queue_id}")
+            mapped_file.append_bytes(unit or PRE_BLANK_UNIT)
+
+    def get_index_buffer(self, start_index: int) -> SelectMappedBufferResult | None:
+        """The units from `start_index` to the end of its file; None when there is none."""
+        offset = start_index * CQ_STORE_UNIT_SIZE
+        if offset >= self.min_logic_offset:
+            mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
+            if mapped_file is not None:
+                return mapped_file.select_mapped_buffer(offset % self.mapped_file_size)
+        return None
+
+    def get_unit(self, index: int) -> tuple[int, int, int] | None:
+        """(commit log offset, size, tags code) of message `index`; None when there is none."""
+        result = self.get_index_buffer(index)
+        if result is None:
+            return None
+        with result:
+            return CQ_UNIT.unpack_from(result.buffer)
+
+    def get_ext(self, offset: int) -> CqExtUnit | None:
+        """The extension unit at address `offset`; None when it is gone or extensions are off."""
+        return self.consume_queue_ext.get(offset) if self.consume_queue_ext is not None else None
+
+    def roll_next_file(self, index: int) -> int:
+        """Index of the first message of the next file."""
+        total_units_in_file = self.mapped_file_size // CQ_STORE_UNIT_SIZE
+        return index + total_units_in_file - index % total_units_in_file
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+        self.mapped_file_queue.destroy()
+        if self.consume_queue_ext is not None:
+            self.consume_queue_ext.destroy()
+
+    def get_message_total_in_queue(self) -> int:
+        """Number of messages between minimum and end."""
+        return self.get_max_offset_in_queue() - self.get_min_offset_in_queue()
+
+    def get_max_offset_in_queue(self) -> int:
+        """Index of the next message."""
+        return self.mapped_file_queue.get_max_offset() // CQ_STORE_UNIT_SIZE
+
+    def check_self(self) -> None:
+        """Complain about files that do not fit together."""
+        self.mapped_file_queue.check_self()
+        if self.consume_queue_ext is not None:
+            self.consume_queue_ext.check_self()
+
+    is_ext_addr = staticmethod(is_ext_addr)
+
+
+def is_safe_topic(topic: str) -> bool:
+    """True when `topic` names one folder below its parent and nothing else."""
+    return bool(topic) and topic not in (".", "..") and "/" not in topic and "\0" not in topic

@@ -1,0 +1,43 @@
+"""The unit of a consume queue file: pure, shared by writer, reader, recovery and tools.
+
+    offset  bytes  field
+    0       8      commit log offset of the record, signed
+    8       4      size of the record in bytes, signed
+    12      8      tags code: hash of TAGS sign-extended; a delivery time (ms) in SCHEDULE_TOPIC_XXXX; an address of the
+                   extension file when it is below any 32-bit hash
+
+Unit n of a queue lies at byte 20 n of the queue's address space. A unit is valid when offset >= 0 and size > 0. The units
+in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
+"""
+import struct
+
+CQ_STORE_UNIT_SIZE = 20
+MSG_TAG_OFFSET_INDEX = 12
+
+CQ_UNIT = struct.Struct(">qiq")
+assert CQ_UNIT.size == CQ_STORE_UNIT_SIZE
+
+BLANK_POSITION = (0, 0x7FFF_FFFF)
+PRE_BLANK_UNIT = CQ_UNIT.pack(*BLANK_POSITION, 0)
+
+# A tags code at or below this is an address of the extension file (ConsumeQueueExt.MAX_ADDR).
+MAX_EXT_ADDR = -(1 << 31) - 1
+
+pack_unit = CQ_UNIT.pack
+unpack_unit = CQ_UNIT.unpack_from
+iter_units = CQ_UNIT.iter_unpack
+
+
+def is_ext_addr(tags_code: int) -> bool:
+    """True when a unit's tags code is an address of the extension file."""
+    return tags_code <= MAX_EXT_ADDR
+
+
+def count_valid_units(buffer: bytes | memoryview) -> int:
+    """Number of valid units from the beginning of `buffer` up to the first invalid one."""
+    count = 0
+    for offset, size, _tags_code in CQ_UNIT.iter_unpack(buffer):
+        if offset < 0 or size <= 0:
+            break
+        count += 1
+    return count

@@ -1,0 +1,722 @@
+"""The store: commit log, consume queues, index, replication and delayed messages behind one face.
+
+    putting threads --> CommitLog --wake--> ReputMessageService --> ConsumeQueue, IndexService, MessageArrivingListener
+                                  --wake--> HAService (slaves), flush services
+    StoreScheduledThread: old files, self check     DiskCheckScheduledThread: full disks
+    FlushConsumeQueueService, StoreStatsService, AllocateMappedFileService: see their modules
+"""
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+
+from rmqha.common import mix_all
+from rmqha.common.atomics import AtomicInteger
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.completable import Completable
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
+from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
+from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+from rmqha.store.clean_commit_log_service import CleanCommitLogService
+from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.commit_log_dispatcher import (CommitLogDispatcher, CommitLogDispatcherBuildConsumeQueue,
+                                               CommitLogDispatcherBuildIndex)
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
+from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
+from rmqha.store.get_message_result import GetMessageResult
+from rmqha.store.ha.ha_service import HAService
+from rmqha.store.index.index_service import IndexService
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
+from rmqha.store.message_arriving_listener import MessageArrivingListener
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.message_filter import MessageFilter
+from rmqha.store.message_reader import MessageReader
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.query_message_result import QueryMessageResult
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.running_flags import RunningFlags
+from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_lock import StoreLock
+from rmqha.store.store_stats_service import StoreStatsService
+
+log = logging.getLogger("RocketmqStore")
+
+_CLEAN_INITIAL_MS = 1000 * 60
+_CHECK_SELF_INITIAL_MS = 1000 * 60
+_CHECK_SELF_MS = 1000 * 60 * 10
+_DISK_CHECK_INITIAL_MS = 1000
+_DISK_CHECK_MS = 10_000
+_UNLOCK_MS = 6000
+_CATCH_UP_STEP_MS = 1000
+_MAX_TOPIC_LENGTH = 127
+_MAX_PROPERTIES_LENGTH = 32767
+_ENDLESS_BUSY_MS = 10_000_000
+_INT_MAX = 0x7FFF_FFFF
+
+
+class DefaultMessageStore:
+    """One broker's store. `load`, then `start`, in the end `shutdown`; or `destroy` to delete everything.
+
+    `consume_queue_table` (topic -> queue id -> ConsumeQueue) is changed under `_table_lock` and read without it.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore (4.9.8)
+    """
+
+    def __init__(self, message_store_config: MessageStoreConfig, broker_stats_manager: BrokerStatsManager | None,
+                 message_arriving_listener: MessageArrivingListener | None, broker_config: BrokerConfig) -> None:
+        self.message_store_config = message_store_config
+        self.broker_stats_manager = broker_stats_manager
+        self.message_arriving_listener = message_arriving_listener
+        self.broker_config = broker_config
+        self.running_flags = RunningFlags()
+        self.allocate_mapped_file_service = AllocateMappedFileService(self)
+        self.commit_log = CommitLog(self)
+        self.consume_queue_table: dict[str, dict[int, ConsumeQueue]] = {}
+        self._table_lock = threading.Lock()
+        self.flush_consume_queue_service = FlushConsumeQueueService(self)
+        self.clean_commit_log_service = CleanCommitLogService(self)
+        self.clean_consume_queue_service = CleanConsumeQueueService(self)
+        self.store_stats_service = StoreStatsService()
+        self.index_service = IndexService(self)
+        self.ha_service = HAService(self)
+        self.reput_message_service = ReputMessageService(self)
+        self.schedule_message_service = ScheduleMessageService(self)
+        self.multi_dispatch = self.commit_log.multi_dispatch
+        self._reader = MessageReader(self)
+        self._scheduled_service = ScheduledService("StoreScheduledThread1")
+        self._disk_check_service = ScheduledService("DiskCheckScheduledThread1")
+        self.is_shutdown = True  # no puts, no gets
+        self.shut_down_normal = False
+        self._stopping = threading.Event()  # wakes tasks that pause
+        self.store_checkpoint: StoreCheckpoint | None = None  # from load on
+        self._refused_puts = AtomicInteger()  # since the last accepted put; for the log
+        self.lmq_consume_queue_num = AtomicInteger()
+        self.dispatcher_list: list[CommitLogDispatcher] = [
+            CommitLogDispatcherBuildConsumeQueue(self), CommitLogDispatcherBuildIndex(self)]
+        self._store_lock = StoreLock(paths.get_lock_file(message_store_config.storePathRootDir))
+
+    # Life.
+
+    def load(self) -> bool:
+        """Map what is there and recover it; False when it can't be used. RuntimeError when another broker has it.
+
+        Differs: the store is locked before anything is touched; the original recovers (and truncates) first, and finds
+        out when it starts that another broker runs on the same files.
+        """
+        config = self.message_store_config
+        self._store_lock.acquire()
+        self._stopping.clear()
+        result = False
+        try:
+            ensure_dir_ok(config.storePathRootDir)
+            ensure_dir_ok(self.get_store_path_physic(), MULTI_PATH_SPLITTER)
+            ensure_dir_ok(self.get_store_path_logic())
+            self.allocate_mapped_file_service.start()
+            last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
+            log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
+            if self.commit_log.load() and self._load_consume_queue():
+                self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
+                self.index_service.load(last_exit_ok)
+                self._recover(last_exit_ok)
+                log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())
+                result = self.schedule_message_service.load()
+        except Exception:
+            log.exception("load exception")
+        if not result:
+            self._abandon()
+        return result
+
+    def _abandon(self) -> None:
+        """A load that failed gives back what it took."""
+        self.allocate_mapped_file_service.shutdown()
+        self._unmap()
+        self._store_lock.release()
+
+    def start(self) -> None:
+        """Dispatch what is left over, then start all services. RuntimeError when another broker has the store."""
+        self._store_lock.acquire()
+        self.reput_message_service.reput_from_offset = self._first_reput_offset()
+        self.reput_message_service.start()
+        self._catch_up()
+        self.recover_topic_queue_table()
+        self.ha_service.start()
+        self.handle_schedule_message_service(self.message_store_config.brokerRole)
+        self.flush_consume_queue_service.start()
+        self.commit_log.start()
+        self.store_stats_service.start()
+        self._create_temp_file()
+        self._add_schedule_task()
+        self.is_shutdown = False
+
+    def _catch_up(self) -> None:
+        """Wait until everything is dispatched: the next queue offsets come from the consume queues."""
+        service, before = self.reput_message_service, -1
+        while not service.wait_caught_up(_CATCH_UP_STEP_MS) and not self._stopping.is_set():
+            log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s maxOffset=%s"
+                     " behind=%s", service.reput_from_offset, self.get_max_phy_offset(), self.dispatch_behind_bytes())
+            if service.reput_from_offset == before and self.message_store_config.brokerRole is BrokerRole.SLAVE:
+                break  # the rest of a record is still to come from the master
+            before = service.reput_from_offset
+
+    def _first_reput_offset(self) -> int:
+        """Everything before the end of the furthest consume queue is dispatched."""
+        min_offset = self.commit_log.get_min_offset()
+        furthest = max((queue.max_physic_offset for queue in self.all_consume_queues()), default=-1)
+        offset = max(furthest, min_offset, 0)
+        if max(furthest, 0) < min_offset:
+            log.warning("[TooSmallCqOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s", furthest, min_offset)
+        log.info("[SetReputOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s clMaxOffset=%s clConfirmedOffset=%s",
+                 offset, min_offset, self.commit_log.get_max_offset(), self.commit_log.get_confirm_offset())
+        return offset
+
+    def shutdown(self) -> None:
+        """Stop all services, flush, and unmap. Idempotent."""
+        self._stopping.set()
+        if not self.is_shutdown:
+            self.is_shutdown = True
+            self._scheduled_service.shutdown()
+            self._disk_check_service.shutdown()
+            with self.commit_log.put_message_lock:
+                log.info("the last put is over")
+            self.schedule_message_service.shutdown()
+            self.ha_service.shutdown()
+            self.store_stats_service.shutdown()
+            self.index_service.shutdown()
+            self.commit_log.shutdown()
+            self.reput_message_service.shutdown()
+            self.flush_consume_queue_service.shutdown()
+            self.allocate_mapped_file_service.shutdown()
+            self.store_checkpoint.shutdown()
+            if self.running_flags.is_writeable and self.dispatch_behind_bytes() == 0:
+                self._delete_file(paths.get_abort_file(self.message_store_config.storePathRootDir))
+                self.shut_down_normal = True
+            else:
+                log.warning("the store may be wrong, so shutdown abnormally, and keep abort file.")
+        self.reput_message_service.shutdown()
+        self.allocate_mapped_file_service.shutdown()
+        self._unmap()
+        self._store_lock.release()
+
+    def _unmap(self) -> None:
+        """Differs: the original leaves its maps to the end of the process; here several stores live in one."""
+        for queue in self.all_consume_queues():
+            queue.mapped_file_queue.shutdown(0)
+            if queue.consume_queue_ext is not None:
+                queue.consume_queue_ext.mapped_file_queue.shutdown(0)
+        self.commit_log.mapped_file_queue.shutdown(0)
+        for index_file in self.index_service.index_file_list:
+            index_file.mapped_file.shutdown(0)
+        if self.store_checkpoint is not None:
+            self.store_checkpoint.shutdown()
+
+    def destroy(self) -> None:
+        """Delete everything the store has written."""
+        root = self.message_store_config.storePathRootDir
+        self.destroy_logics()
+        self.commit_log.destroy()
+        self.index_service.destroy()
+        self._delete_file(paths.get_abort_file(root))
+        self._delete_file(paths.get_store_checkpoint(root))
+
+    def destroy_logics(self) -> None:
+        """Delete all consume queues."""
+        for queue in self.all_consume_queues():
+            queue.destroy()
+
+    def truncate_dirty_logic_files(self, phy_offset: int) -> None:
+        """Recovery: drop what points at or behind `phy_offset` from all consume queues."""
+        for queue in self.all_consume_queues():
+            queue.truncate_dirty_logic_files(phy_offset)
+
+    # Putting.
+
+    def _check_message(self, msg: MessageExt) -> PutMessageStatus:
+        if len(msg.topic) > _MAX_TOPIC_LENGTH:
+            log.warning("putMessage message topic length too long %s", len(msg.topic))
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        if msg.queue_id < 0 or not is_safe_topic(msg.topic):
+            # Differs: the original stores both; their consume queues would lie outside of their folder.
+            log.warning("putMessage with topic %r and queue %s refused", msg.topic, msg.queue_id)
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        return PutMessageStatus.PUT_OK
+
+    def _check_store_status(self) -> PutMessageStatus:
+        if self.is_shutdown:
+            log.warning("message store has shutdown, so putMessage is forbidden")
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if self.message_store_config.brokerRole is BrokerRole.SLAVE:
+            self._log_refused("broke role is slave, so putMessage is forbidden")
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if not self.running_flags.is_writeable:
+            self._log_refused("the message store is not writable. It may be caused by one of the following reasons: the "
+                              "broker's disk is full, write to logic queue error, write to index file error, etc")
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if self._refused_puts.get():
+            self._refused_puts.set(0)
+        return PutMessageStatus.OS_PAGECACHE_BUSY if self.is_os_page_cache_busy() else PutMessageStatus.PUT_OK
+
+    def _log_refused(self, reason: str) -> None:
+        if self._refused_puts.get_and_increment() % 50000 == 0:
+            log.warning(reason)
+
+    def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
+        """Store one message; done once it is as safe as the configuration and its WAIT ask. Never raises for bad input."""
+        status = self._check_store_status()
+        if status is PutMessageStatus.PUT_OK:
+            status = self._check_message(msg)
+        if status is PutMessageStatus.PUT_OK and len(msg.properties_string or "") > _MAX_PROPERTIES_LENGTH:
+            log.warning("putMessage message properties length too long %s", len(msg.properties_string))
+            status = PutMessageStatus.MESSAGE_ILLEGAL
+        if status is not PutMessageStatus.PUT_OK:
+            return Completable.completed(PutMessageResult(status))
+        begin = current_time_millis()
+        return self._with_stats(self.commit_log.async_put_message(msg), begin, len(msg.body or b""))
+
+    def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
+        """Store a batch: all or nothing."""
+        status = self._check_store_status()
+        if status is PutMessageStatus.PUT_OK:
+            status = self._check_message(message_ext_batch)
+        if status is PutMessageStatus.PUT_OK and len(message_ext_batch.body) > self.message_store_config.maxMessageSize:
+            log.warning("PutMessages body length too long %s", len(message_ext_batch.body))
+            status = PutMessageStatus.MESSAGE_ILLEGAL
+        if status is not PutMessageStatus.PUT_OK:
+            return Completable.completed(PutMessageResult(status))
+        begin = current_time_millis()
+        return self._with_stats(self.commit_log.async_put_messages(message_ext_batch), begin, len(message_ext_batch.body))
+
+    def _with_stats(self, result: Completable[PutMessageResult], begin: int, body_length: int,
+                    ) -> Completable[PutMessageResult]:
+        def count(put_result: PutMessageResult) -> None:
+            elapsed = current_time_millis() - begin
+            if elapsed > 500:
+                log.warning("putMessage not in lock elapsed time(ms)=%s, bodyLength=%s", elapsed, body_length)
+            self.store_stats_service.set_put_message_entire_time_max(elapsed)
+            if not put_result.is_ok:
+                self.store_stats_service.count_put_failed()
+
+        result.then(count)
+        return result
+
+    def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
+        """`async_put_message`, waited for."""
+        return self._wait_for_put_result(self.async_put_message(msg))
+
+    def put_messages(self, message_ext_batch: MessageExtBatch) -> PutMessageResult:
+        """`async_put_messages`, waited for."""
+        return self._wait_for_put_result(self.async_put_messages(message_ext_batch))
+
+    def _wait_for_put_result(self, future: Completable[PutMessageResult]) -> PutMessageResult:
+        config = self.message_store_config
+        try:
+            return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)
+        except TimeoutError:
+            log.error("usually it will never timeout, putMessageTimeout is much bigger than slaveTimeout and flushTimeout")
+            return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
+
+    def on_appended(self) -> None:
+        """The log has grown: wake who follows it."""
+        self.reput_message_service.wakeup()
+        self.ha_service.wait_notify_object.wakeup_all()
+
+    def is_os_page_cache_busy(self) -> bool:
+        """True when the put lock has been held for too long."""
+        begin = self.commit_log.begin_time_in_lock
+        if begin == 0:
+            return False
+        held = current_time_millis() - begin
+        return self.message_store_config.osPageCacheBusyTimeOutMills < held < _ENDLESS_BUSY_MS
+
+    def lock_time_mills(self) -> int:
+        """How long the put lock has been held, ms."""
+        return self.commit_log.lock_time_mills()
+
+    # Getting.
+
+    def get_message(self, group: str, topic: str, queue_id: int, offset: int, max_msg_nums: int,
+                    message_filter: MessageFilter | None = None) -> GetMessageResult | None:
+        """Messages of a queue from index `offset` on; None when gets are not served. The caller releases the result."""
+        return self._reader.get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
+
+    def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Index of the queue's next message."""
+        queue = self.find_consume_queue(topic, queue_id)
+        return queue.get_max_offset_in_queue() if queue is not None else 0
+
+    def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Index of the queue's oldest message; -1 without a queue."""
+        queue = self.find_consume_queue(topic, queue_id)
+        return queue.get_min_offset_in_queue() if queue is not None else -1
+
+    def get_commit_log_offset_in_queue(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
+        """Commit log offset of message `consume_queue_offset`; 0 when it is not there."""
+        unit = self._unit(topic, queue_id, consume_queue_offset)
+        return unit[0] if unit is not None else 0
+
+    def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Index of the message stored nearest to `timestamp` (ms)."""
+        queue = self.find_consume_queue(topic, queue_id)
+        return queue.get_offset_in_queue_by_time(timestamp) if queue is not None else 0
+
+    def look_message_by_offset(self, commit_log_offset: int, size: int | None = None) -> MessageExt | None:
+        """The message at a commit log offset; None when there is none."""
+        return self._reader.look_message_by_offset(commit_log_offset, size)
+
+    def select_one_message_by_offset(self, commit_log_offset: int,
+                                     msg_size: int | None = None) -> SelectMappedBufferResult | None:
+        """The record at a commit log offset as it is; None when there is none. The caller releases it."""
+        return self._reader.select_one_message_by_offset(commit_log_offset, msg_size)
+
+    def get_running_data_info(self) -> str:
+        """The counters as text."""
+        return str(self.store_stats_service)
+
+    def get_store_path_physic(self) -> str:
+        """Folder (or folders) of the commit log."""
+        return self.message_store_config.get_store_path_commit_log()
+
+    def get_store_path_logic(self) -> str:
+        """Folder of the consume queues."""
+        return paths.get_store_path_consume_queue(self.message_store_config.storePathRootDir)
+
+    def get_runtime_info(self) -> dict[str, str]:
+        """The store's part of the broker's runtime info."""
+        result = self.store_stats_service.get_runtime_info()
+        ratios = []
+        for path in self.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER):
+            ratio = float(get_disk_partition_space_used_percent(path)) if is_path_exists(path) else -1.0
+            result[f"commitLogDiskRatio_{path}"] = str(ratio)
+            ratios.append(ratio)
+        result["commitLogDiskRatio"] = str(min(ratios))
+        result["consumeQueueDiskRatio"] = str(float(get_disk_partition_space_used_percent(self.get_store_path_logic())))
+        self.schedule_message_service.build_running_stats(result)
+        self.ha_service.build_running_stats(result)
+        result["commitLogMinOffset"] = str(self.get_min_phy_offset())
+        result["commitLogMaxOffset"] = str(self.get_max_phy_offset())
+        return result
+
+    def get_max_phy_offset(self) -> int:
+        """End of the commit log."""
+        return self.commit_log.get_max_offset()
+
+    def get_min_phy_offset(self) -> int:
+        """Beginning of the commit log; -1 when it has no file."""
+        return self.commit_log.get_min_offset()
+
+    def get_earliest_message_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
+        """Store time (ms) of the oldest message, of the log or of a queue; -1 when there is none."""
+        if topic is None:
+            return self._reader.store_time_at(self.get_min_phy_offset())
+        queue = self.find_consume_queue(topic, queue_id)
+        return self._reader.store_time_of(queue, queue.get_min_offset_in_queue()) if queue is not None else -1
+
+    def get_message_store_timestamp(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
+        """Store time (ms) of message `consume_queue_offset`; -1 when it is not there."""
+        queue = self.find_consume_queue(topic, queue_id)
+        return self._reader.store_time_of(queue, consume_queue_offset) if queue is not None else -1
+
+    def get_message_total_in_queue(self, topic: str, queue_id: int) -> int:
+        """Messages that a queue holds; -1 without a queue."""
+        queue = self.find_consume_queue(topic, queue_id)
+        return queue.get_message_total_in_queue() if queue is not None else -1
+
+    # Replication.
+
+    def get_commit_log_data(self, offset: int) -> SelectMappedBufferResult | None:
+        """All log bytes from `offset` to the end of its file; None when there are none. The caller releases it."""
+        if self.is_shutdown:
+            log.warning("message store has shutdown, so getPhyQueueData is forbidden")
+            return None
+        return self.commit_log.get_data(offset)
+
+    def append_to_commit_log(self, start_offset: int, data: bytes | bytearray | memoryview, data_start: int,
+                             data_length: int) -> bool:
+        """Append a piece of the master's log; False when it can't be written."""
+        if self.is_shutdown:
+            log.warning("message store has shutdown, so appendToPhyQueue is forbidden")
+            return False
+        if self.running_flags.is_flush_error or \
+                not self.commit_log.append_data(start_offset, data, data_start, data_length):
+            log.error("appendToPhyQueue failed %s %s", start_offset, data_length)
+            return False
+        self.on_appended()
+        return True
+
+    def update_ha_master_address(self, new_addr: str | None) -> None:
+        """Where the master's HA port is."""
+        self.ha_service.update_master_address(new_addr)
+
+    def slave_fall_behind_much(self) -> int:
+        """Bytes that the best slave has not acknowledged."""
+        return self.commit_log.get_max_offset() - self.ha_service.push2_slave_max_offset.get()
+
+    # Administration.
+
+    def execute_delete_files_manually(self) -> None:
+        """Delete expired files now, whatever the hour."""
+        self.clean_commit_log_service.execute_delete_files_manually()
+
+    def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryMessageResult:
+        """Messages with `key` stored between `begin` and `end` (ms). The caller releases the result."""
+        return self._reader.query_message(topic, key, max_num, begin, end)
+
+    @staticmethod
+    def now() -> int:
+        """Wall clock, ms."""
+        return current_time_millis()
+
+    def clean_unused_topic(self, topics: set[str]) -> int:
+        """Delete the consume queues of all topics but `topics` and the system's."""
+        for topic in list(self.consume_queue_table):
+            if topic in topics or topic in (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC) or mix_all.is_lmq(topic):
+                continue
+            self._drop_topic(topic)
+            log.info("cleanUnusedTopic: %s,topic destroyed", topic)
+        return 0
+
+    def clean_unused_lmq_topic(self, topic: str) -> None:
+        """Delete the consume queue of a light queue."""
+        if topic in self.consume_queue_table:
+            self._drop_topic(topic)
+            log.info("cleanUnusedLmqTopic: %s,topic destroyed", topic)
+
+    def _drop_topic(self, topic: str) -> None:
+        with self._table_lock:
+            queues = self.consume_queue_table.pop(topic, {})
+        for queue in queues.values():
+            queue.destroy()
+            log.info("cleanUnusedTopic: %s %s ConsumeQueue cleaned", queue.topic, queue.queue_id)
+            self.commit_log.remove_queue_from_topic_queue_table(queue.topic, queue.queue_id)
+            if mix_all.is_lmq(topic):
+                self.lmq_consume_queue_num.decrement_and_get()
+        self._remove_folder(os.path.join(self.get_store_path_logic(), topic))
+        if self.broker_config.autoDeleteUnusedStats and self.broker_stats_manager is not None:
+            self.broker_stats_manager.on_topic_deleted(topic)
+
+    def clean_expired_consumer_queue(self) -> None:
+        """Delete the consume queues whose last message is no longer in the log."""
+        min_commit_log_offset = self.commit_log.get_min_offset()
+        for queue in list(self.all_consume_queues()):
+            if queue.topic == RMQ_SYS_SCHEDULE_TOPIC:
+                continue
+            last_offset = queue.get_last_offset()
+            if last_offset == -1:
+                log.warning("maybe ConsumeQueue was created just now. topic=%s queueId=%s maxPhysicOffset=%s "
+                            "minLogicOffset=%s.", queue.topic, queue.queue_id, queue.max_physic_offset,
+                            queue.min_logic_offset)
+            elif last_offset < min_commit_log_offset:
+                log.info("cleanExpiredConsumerQueue: %s %s consumer queue destroyed, minCommitLogOffset: %s "
+                         "maxCLOffsetInConsumeQueue: %s", queue.topic, queue.queue_id, min_commit_log_offset, last_offset)
+                self.commit_log.remove_queue_from_topic_queue_table(queue.topic, queue.queue_id)
+                queue.destroy()
+                self._remove_queue(queue)
+
+    def _remove_queue(self, queue: ConsumeQueue) -> None:
+        with self._table_lock:
+            queues = self.consume_queue_table.get(queue.topic, {})
+            queues.pop(queue.queue_id, None)
+            if not queues:
+                self.consume_queue_table.pop(queue.topic, None)
+
+    def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
+                        store_host: tuple[str, int]) -> dict[str, int]:
+        """Offset message id -> index, for the messages between two indexes."""
+        return self._reader.get_message_ids(topic, queue_id, min_offset, max_offset, store_host)
+
+    def check_in_disk_by_consume_offset(self, topic: str, queue_id: int, consume_offset: int) -> bool:
+        """True when message `consume_offset` is so old that it is probably not in memory."""
+        unit = self._unit(topic, queue_id, consume_offset)
+        return unit is not None and self._reader.check_in_disk_by_commit_offset(unit[0], self.commit_log.get_max_offset())
+
+    def _unit(self, topic: str, queue_id: int, index: int) -> tuple[int, int, int] | None:
+        queue = self.find_consume_queue(topic, queue_id)
+        return queue.get_unit(index) if queue is not None else None
+
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that are not dispatched yet."""
+        return self.reput_message_service.behind()
+
+    def flush(self) -> int:
+        """Flush the commit log; the flushed offset. OSError when the disk says no."""
+        return self.commit_log.flush()
+
+    def get_confirm_offset(self) -> int:
+        """End of what duplication has confirmed."""
+        return self.commit_log.confirm_offset
+
+    def set_confirm_offset(self, phy_offset: int) -> None:
+        """Set the end of what duplication has confirmed."""
+        self.commit_log.confirm_offset = phy_offset
+
+    # Consume queues.
+
+    def all_consume_queues(self) -> Iterator[ConsumeQueue]:
+        """All consume queues, as they are at the call."""
+        with self._table_lock:
+            return iter([queue for queues in self.consume_queue_table.values() for queue in queues.values()])
+
+    def find_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue; made when it is not there. None for a topic that can't be a folder's name."""
+        queues = self.consume_queue_table.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
+        return queue if queue is not None else self._make_consume_queue(topic, queue_id)
+
+    def _make_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        if not is_safe_topic(topic):
+            return None
+        with self._table_lock:
+            queues = self.consume_queue_table.setdefault(topic, {})
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = ConsumeQueue(topic, queue_id, self.get_store_path_logic(),
+                                     self.message_store_config.get_mapped_file_size_consume_queue(), self)
+                self.consume_queue_table[topic] = {**queues, queue_id: queue}
+                if mix_all.is_lmq(topic):
+                    self.lmq_consume_queue_num.increment_and_get()
+            return queue
+
+    def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue; None when there is none."""
+        return self.consume_queue_table.get(topic, {}).get(queue_id)
+
+    def is_lmq_consume_queue_num_exceeded(self) -> bool:
+        """True when there are more light queues than configured."""
+        config = self.message_store_config
+        return (config.enableLmq and config.enableMultiDispatch
+                and self.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
+
+    def _load_consume_queue(self) -> bool:
+        root = self.get_store_path_logic()
+        for topic in sorted(os.listdir(root)):
+            folder = os.path.join(root, topic)
+            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                if name.isdecimal() and not self.find_consume_queue(topic, int(name)).load():
+                    return False
+        log.info("load logics queue all over, OK")
+        return True
+
+    def _recover(self, last_exit_ok: bool) -> None:
+        max_phy_offset = self._recover_consume_queue()
+        if last_exit_ok:
+            self.commit_log.recover_normally(max_phy_offset)
+        else:
+            self.commit_log.recover_abnormally(max_phy_offset)
+        self.recover_topic_queue_table()
+
+    def _recover_consume_queue(self) -> int:
+        max_physic_offset = -1
+        for queue in self.all_consume_queues():
+            queue.recover()
+            max_physic_offset = max(max_physic_offset, queue.max_physic_offset)
+        return max_physic_offset
+
+    def recover_topic_queue_table(self) -> None:
+        """Set the next offset of each queue from what the consume queues hold."""
+        min_phy_offset = self.commit_log.get_min_offset()
+        table = {}
+        for queue in self.all_consume_queues():
+            table[f"{queue.topic}-{queue.queue_id}"] = queue.get_max_offset_in_queue()
+            queue.correct_min_offset(min_phy_offset)
+        self.commit_log.set_topic_queue_table(table)
+
+    def do_dispatch(self, request: DispatchRequest) -> None:
+        """Hand one record to all dispatchers."""
+        for dispatcher in self.dispatcher_list:
+            dispatcher.dispatch(request)
+
+    def put_message_position_info(self, request: DispatchRequest) -> None:
+        """Add a record to its consume queue."""
+        queue = self.find_consume_queue(request.topic, request.queue_id)
+        if queue is None:
+            log.error("record at %s has a topic %r that can't have a queue", request.commit_log_offset, request.topic)
+            return
+        multi_queue = self.message_store_config.enableMultiDispatch and \
+            self.multi_dispatch.is_multi_dispatch_request(request)
+        queue.put_message_position_info_wrapper(request, multi_queue)
+
+    def handle_schedule_message_service(self, broker_role: BrokerRole) -> None:
+        """Delayed messages are delivered by a master only."""
+        if broker_role is BrokerRole.SLAVE:
+            self.schedule_message_service.shutdown()
+        else:
+            self.schedule_message_service.start()
+
+    def remain_transient_store_buffer_numbs(self) -> int:
+        """Free write buffers; without a pool as many as an int can say."""
+        return _INT_MAX
+
+    def is_transient_store_pool_deficient(self) -> bool:
+        """True when no write buffer is free."""
+        return self.remain_transient_store_buffer_numbs() == 0
+
+    def unlock_mapped_file(self, mapped_file: MappedFile) -> None:
+        """Differs: files are not locked in memory, so there is nothing to unlock."""
+        log.debug("%s is full", mapped_file.file_name)
+
+    # Tasks.
+
+    def pause(self, interval_ms: float) -> bool:
+        """Wait within a task of the store; True when the store is going down."""
+        return self._stopping.wait(interval_ms / 1000)
+
+    def _create_temp_file(self) -> None:
+        file_name = paths.get_abort_file(self.message_store_config.storePathRootDir)
+        exists = os.path.exists(file_name)
+        os.close(os.open(file_name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        log.info("%s%s", file_name, " already exists" if exists else " create OK")
+
+    def _delete_file(self, file_name: str) -> None:
+        try:
+            os.unlink(file_name)
+            log.info("%s delete OK", file_name)
+        except OSError as error:
+            log.info("%s delete Failed: %s", file_name, error.strerror)
+
+    @staticmethod
+    def _remove_folder(folder: str) -> None:
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            log.info("folder %s stays: %s", folder, error.strerror)
+
+    def _add_schedule_task(self) -> None:
+        config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate
+        schedule(self._clean_files_periodically, _CLEAN_INITIAL_MS, config.cleanResourceInterval)
+        schedule(self._check_self, _CHECK_SELF_INITIAL_MS, _CHECK_SELF_MS)
+        if config.debugLockEnable:
+            schedule(self._dump_long_lock, 1000, 1000)
+        self._disk_check_service.schedule_at_fixed_rate(
+            self.clean_commit_log_service.is_space_full, _DISK_CHECK_INITIAL_MS, _DISK_CHECK_MS)
+
+    def _clean_files_periodically(self) -> None:
+        self.clean_commit_log_service.run()
+        self.clean_consume_queue_service.run()
+
+    def _check_self(self) -> None:
+        self.commit_log.check_self()
+        for queue in self.all_consume_queues():
+            queue.check_self()
+
+    def _dump_long_lock(self) -> None:
+        begin, held = self.commit_log.begin_time_in_lock, self.commit_log.lock_time_mills()
+        if begin and 1000 < held < _ENDLESS_BUSY_MS:
+            stacks = "\n".join("".join(traceback.format_stack(frame)) for frame in sys._current_frames().values())
+            folder = os.path.join(os.path.expanduser("~"), "debug", "lock")
+            os.makedirs(folder, exist_ok=True)
+            mix_all.string2file_not_safe(stacks, os.path.join(folder, f"stack-{begin}-{held}"))

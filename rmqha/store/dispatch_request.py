@@ -1,0 +1,52 @@
+"""What dispatching needs to know of one record."""
+from collections.abc import Callable
+
+
+class DispatchRequest:
+    """Summary of a record of the commit log, or why there is none.
+
+    success and msg_size > 0: a record; success and 0: the blank rest of a file; not success and -1: no record (bad magic,
+    bad checksum, cut off); not success and > 0: a record whose length does not add up. `properties_map` is parsed when
+    first read. `tags_code` may be a delivery time, see the layout of the consume queue.
+
+    Java: org.apache.rocketmq.store.DispatchRequest (4.9.8)
+    """
+
+    __slots__ = ("topic", "queue_id", "commit_log_offset", "msg_size", "tags_code", "store_timestamp",
+                 "consume_queue_offset", "keys", "uniq_key", "sys_flag", "prepared_transaction_offset", "success",
+                 "bit_map", "buffer_size", "_properties", "_parse_properties")
+
+    def __init__(self, msg_size: int, success: bool = False) -> None:
+        self.topic = ""
+        self.queue_id = 0
+        self.commit_log_offset = 0
+        self.msg_size = msg_size
+        self.tags_code = 0
+        self.store_timestamp = 0
+        self.consume_queue_offset = 0
+        self.keys: str | None = ""
+        self.uniq_key: str | None = None
+        self.sys_flag = 0
+        self.prepared_transaction_offset = 0
+        self.success = success
+        self.bit_map: bytes | None = None
+        self.buffer_size = -1  # bytes; larger than msg_size when something is wrapped around the record
+        self._properties: dict[str, str] | None = None
+        self._parse_properties: Callable[[], dict[str, str]] | None = None
+
+    @property
+    def properties_map(self) -> dict[str, str] | None:
+        """All properties of the record; None when it has none."""
+        if self._properties is None and self._parse_properties is not None:
+            self._properties = self._parse_properties()
+        return self._properties
+
+    def set_properties(self, properties: dict[str, str] | None = None,
+                       parse: Callable[[], dict[str, str]] | None = None) -> None:
+        """Give the properties, or how to get them when somebody asks."""
+        self._properties = properties
+        self._parse_properties = parse
+
+    def __repr__(self) -> str:
+        return (f"DispatchRequest(topic={self.topic!r}, queue_id={self.queue_id}, offset={self.commit_log_offset}, "
+                f"size={self.msg_size}, queue_offset={self.consume_queue_offset}, success={self.success})")

@@ -1,0 +1,70 @@
+"""Forcing the consume queues and the checkpoint to the disk.
+
+    FlushConsumeQueueService: each flushIntervalConsumeQueue -> ConsumeQueue.flush; now and then all, and the checkpoint
+"""
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+RETRY_TIMES_OVER = 3
+
+
+class FlushConsumeQueueService(ServiceThread):
+    """Flushes all consume queues.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore$FlushConsumeQueueService (4.9.8)
+    """
+
+    join_time_ms = 1000 * 60
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        super().__init__()
+        self.default_message_store = default_message_store
+        self._last_flush_ms = 0.0  # monotonic
+
+    def do_flush(self, retry_times: int) -> None:
+        """Flush what is dirty enough; everything when it is time for it, or when `retry_times` is RETRY_TIMES_OVER."""
+        store = self.default_message_store
+        config, checkpoint = store.message_store_config, store.store_checkpoint
+        least_pages, now_ms = config.flushConsumeQueueLeastPages, time.monotonic() * 1000
+        if retry_times == RETRY_TIMES_OVER or now_ms >= self._last_flush_ms + config.flushConsumeQueueThoroughInterval:
+            self._last_flush_ms, least_pages = now_ms, 0
+        dispatched = checkpoint.dispatched_timestamp
+        for queue in store.all_consume_queues():
+            for _ in range(retry_times):
+                if queue.flush(least_pages):
+                    break
+        if least_pages == 0:
+            # Differs: times go to the checkpoint only once all queues are on disk.
+            if dispatched > 0:
+                checkpoint.logics_msg_timestamp = dispatched
+            checkpoint.flush()
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        config = self.default_message_store.message_store_config
+        while not self.stopped:
+            self.wait_for_running(config.flushIntervalConsumeQueue)
+            self._try_flush(1)
+        self._try_flush(RETRY_TIMES_OVER)
+        log.info("%s service end", self.get_service_name())
+
+    def _try_flush(self, retry_times: int) -> None:
+        flags = self.default_message_store.running_flags
+        if flags.is_flush_error:
+            return
+        try:
+            self.do_flush(retry_times)
+        except OSError:
+            # Differs: as for the commit log, a failed flush stops the puts and is not tried again.
+            log.exception("%s service has exception. The store takes no more messages.", self.get_service_name())
+            flags.make_flush_error()

@@ -1,0 +1,180 @@
+"""Forcing the commit log to the disk.
+
+    putting thread --put_request/wakeup--> GroupCommitService    (SYNC_FLUSH)  fdatasync -> complete the requests
+    putting thread --wakeup-------------> FlushRealTimeService   (ASYNC_FLUSH) each flushIntervalCommitLog
+                                          CommitRealTimeService  (transientStorePool) write buffer -> file
+"""
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.write_round import write_round
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.store.commit_log import CommitLog
+
+log = logging.getLogger("RocketmqStore")
+
+RETRY_TIMES_OVER = 10
+_FIVE_MINUTES_MS = 1000 * 60 * 5
+
+
+class FlushCommitLogService(ServiceThread):
+    """Base of the services that flush or commit the commit log.
+
+    Java: org.apache.rocketmq.store.CommitLog$FlushCommitLogService (4.9.8)
+    """
+
+    join_time_ms = _FIVE_MINUTES_MS
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        super().__init__()
+        self.commit_log = commit_log
+
+    def flush(self, flush_least_pages: int) -> bool:
+        """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
+
+        Differs: a failed flush marks the store unwritable and is never tried again: Linux drops the dirty pages of a
+        failed write-back, so that a second fsync would report a success that is none.
+        """
+        store = self.commit_log.default_message_store
+        if store.running_flags.is_flush_error:
+            return True
+        queue, checkpoint = self.commit_log.mapped_file_queue, store.store_checkpoint
+        dispatched = checkpoint.dispatched_timestamp
+        try:
+            done = queue.flush(flush_least_pages)
+        except OSError:
+            log.exception("Error occurred when force data to disk. The store takes no more messages.")
+            store.running_flags.make_flush_error()
+            return True
+        # a slave appends bytes and learns store times only by dispatching
+        is_slave = store.message_store_config.brokerRole is BrokerRole.SLAVE
+        timestamp = dispatched if is_slave and flush_least_pages == 0 else queue.store_timestamp
+        if timestamp > 0:
+            checkpoint.physic_msg_timestamp = timestamp
+        return done
+
+
+class CommitRealTimeService(FlushCommitLogService):
+    """Moves write buffers into their files.
+
+    Java: org.apache.rocketmq.store.CommitLog$CommitRealTimeService (4.9.8)
+    """
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        config = self.commit_log.default_message_store.message_store_config
+        last_commit_ms = 0.0
+        while not self.stopped:
+            least_pages, begin = config.commitCommitLogLeastPages, time.monotonic() * 1000
+            if begin >= last_commit_ms + config.commitCommitLogThoroughInterval:
+                last_commit_ms, least_pages = begin, 0
+            if not self.commit_log.mapped_file_queue.commit(least_pages):
+                last_commit_ms = time.monotonic() * 1000
+                self.commit_log.flush_commit_log_service.wakeup()
+            self.wait_for_running(config.commitIntervalCommitLog)
+        for _ in range(RETRY_TIMES_OVER):
+            if self.commit_log.mapped_file_queue.commit(0):
+                break
+        log.info("%s service end", self.get_service_name())
+
+
+class FlushRealTimeService(FlushCommitLogService):
+    """Flushes each flushIntervalCommitLog when enough pages are dirty, and thoroughly now and then.
+
+    Java: org.apache.rocketmq.store.CommitLog$FlushRealTimeService (4.9.8)
+    """
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        super().__init__(commit_log)
+        self._timed = True  # flushCommitLogTimed: puts do not wake the service
+
+    def wakeup(self) -> None:
+        if not self._timed or self.stopped:
+            super().wakeup()
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        config = self.commit_log.default_message_store.message_store_config
+        last_flush_ms = 0.0
+        while not self.stopped:
+            self._timed = config.flushCommitLogTimed
+            least_pages, now_ms = config.flushCommitLogLeastPages, time.monotonic() * 1000
+            if now_ms >= last_flush_ms + config.flushCommitLogThoroughInterval:
+                last_flush_ms, least_pages = now_ms, 0
+            self.wait_for_running(config.flushIntervalCommitLog)
+            begin = current_time_millis()
+            self.flush(least_pages)
+            past = current_time_millis() - begin
+            if past > 500:
+                log.info("Flush data to disk costs %s ms", past)
+        for times in range(RETRY_TIMES_OVER):
+            done = self.flush(0)
+            log.info("%s service shutdown, retry %s times %s", self.get_service_name(), times + 1,
+                     "OK" if done else "Not OK")
+            if done:
+                break
+        log.info("%s service end", self.get_service_name())
+
+
+class GroupCommitService(FlushCommitLogService):
+    """Flushes once for all puts that wait, and completes them in one round.
+
+    Java: org.apache.rocketmq.store.CommitLog$GroupCommitService (4.9.8)
+    """
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        super().__init__(commit_log)
+        self._lock = threading.Lock()
+        self._requests_write: list[GroupCommitRequest] = []  # guarded by _lock
+        self._requests_read: list[GroupCommitRequest] = []  # the service's own
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Let `request` be completed by the next flush that covers it."""
+        with self._lock:
+            self._requests_write.append(request)
+        self.wakeup()
+
+    def on_wait_end(self) -> None:
+        self._swap_requests()
+
+    def _swap_requests(self) -> None:
+        with self._lock:
+            self._requests_write, self._requests_read = [], self._requests_write
+
+    def _do_commit(self) -> None:
+        requests, self._requests_read = self._requests_read, []
+        if not requests:
+            # puts that do not wait still want to be flushed
+            self.flush(0)
+            return
+        queue = self.commit_log.mapped_file_queue
+        with write_round():
+            for request in requests:
+                # the message may lie in the next file: at most two flushes
+                for _ in range(2):
+                    if queue.flushed_where >= request.next_offset:
+                        break
+                    self.flush(0)
+                flush_ok = queue.flushed_where >= request.next_offset
+                request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            self.wait_for_running(10)
+            self._do_commit()
+        self._swap_requests()
+        self._do_commit()
+        while not self.flush(0):  # the tail may span files
+            continue
+        log.info("%s service end", self.get_service_name())

@@ -1,0 +1,49 @@
+"""Messages found, still in the map."""
+from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+# Bytes that count as one message on a bill.
+SIZE_PER_COUNT = 64 * 1024
+
+
+class GetMessageResult:
+    """Slices of the map with the offsets to answer. `release` gives all slices back; whoever sends them calls it.
+
+    Java: org.apache.rocketmq.store.GetMessageResult (4.9.8)
+    """
+
+    __slots__ = ("message_maped_list", "message_buffer_list", "status", "next_begin_offset", "min_offset", "max_offset",
+                 "buffer_total_size", "suggest_pulling_from_slave", "msg_count4_commercial")
+
+    def __init__(self, _result_size: int = 0) -> None:
+        self.message_maped_list: list[SelectMappedBufferResult] = []
+        self.message_buffer_list: list[memoryview] = []
+        self.status: GetMessageStatus | None = None
+        self.next_begin_offset = 0
+        self.min_offset = 0
+        self.max_offset = 0
+        self.buffer_total_size = 0  # bytes
+        self.suggest_pulling_from_slave = False
+        self.msg_count4_commercial = 0
+
+    def add_message(self, maped_buffer: SelectMappedBufferResult) -> None:
+        """Add one message; it is released with this result."""
+        self.message_maped_list.append(maped_buffer)
+        self.message_buffer_list.append(maped_buffer.buffer)
+        self.buffer_total_size += maped_buffer.size
+        self.msg_count4_commercial += -(-maped_buffer.size // SIZE_PER_COUNT)
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages."""
+        return len(self.message_maped_list)
+
+    def release(self) -> None:
+        """Give all slices back; idempotent."""
+        for select in self.message_maped_list:
+            select.release()
+
+    def __repr__(self) -> str:
+        return (f"GetMessageResult [status={self.status and self.status.name}, "
+                f"nextBeginOffset={self.next_begin_offset}, minOffset={self.min_offset}, maxOffset={self.max_offset}, "
+                f"bufferTotalSize={self.buffer_total_size}, suggestPullingFromSlave={self.suggest_pulling_from_slave}]")

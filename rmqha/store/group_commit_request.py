@@ -1,0 +1,23 @@
+"""A put that waits for the flush or for a slave."""
+import time
+
+from rmqha.common.completable import Completable
+from rmqha.store.put_message_status import PutMessageStatus
+
+
+class GroupCommitRequest:
+    """Done once the log is safe up to `next_offset`, or at `deadline_ns` (monotonic); the first status wins.
+
+    Java: org.apache.rocketmq.store.CommitLog$GroupCommitRequest (4.9.8)
+    """
+
+    __slots__ = ("next_offset", "future", "deadline_ns")
+
+    def __init__(self, next_offset: int, timeout_ms: int) -> None:
+        self.next_offset = next_offset
+        self.future: Completable[PutMessageStatus] = Completable()
+        self.deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+
+    def wakeup_customer(self, status: PutMessageStatus) -> None:
+        """Complete the future."""
+        self.future.complete(status)

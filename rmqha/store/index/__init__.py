@@ -1,0 +1,1 @@
+"""Hash index over message keys."""

@@ -1,0 +1,131 @@
+"""One file of the hash index."""
+import logging
+import time
+
+from rmqha.store.index.index_header import IndexHeader
+from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX, SLOT,
+                                            file_size, index_key_hash_method, time_diff_seconds, walk_chain)
+from rmqha.store.mapped_file import MappedFile
+
+log = logging.getLogger("RocketmqStore")
+
+_ALLOCATION_UNIT = 1024 * 1024  # bytes of entries reserved on disk at a time
+
+
+class IndexFile:
+    """Slots and entries, mapped; written by the dispatching thread, read by queries.
+
+    Java: org.apache.rocketmq.store.index.IndexFile (4.9.8)
+    """
+
+    def __init__(self, file_name: str, hash_slot_num: int, index_num: int, end_phy_offset: int = 0,
+                 end_timestamp: int = 0, preallocate: bool = False) -> None:
+        self.mapped_file = MappedFile(file_name, file_size(hash_slot_num, index_num),
+                                      _ALLOCATION_UNIT if preallocate else 0)
+        self.hash_slot_num = hash_slot_num
+        self.index_num = index_num
+        self._buffer = self.mapped_file.slice_byte_buffer()
+        self._entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
+        self._slots_allocated = not preallocate
+        self.index_header = IndexHeader(self._buffer)
+        if end_phy_offset > 0:
+            self.index_header.begin_phy_offset = self.index_header.end_phy_offset = end_phy_offset
+        if end_timestamp > 0:
+            self.index_header.begin_timestamp = self.index_header.end_timestamp = end_timestamp
+
+    @property
+    def file_name(self) -> str:
+        """Path of the file; its name is the local time at which it was made."""
+        return self.mapped_file.file_name
+
+    def load(self) -> None:
+        """Read the header of an existing file."""
+        self.index_header.load()
+
+    def flush(self) -> None:
+        """Force the file to the disk. OSError when the disk says no."""
+        begin = time.monotonic_ns()
+        self.mapped_file.force()
+        log.info("flush index file elapsed time(ms) %s", (time.monotonic_ns() - begin) // 1_000_000)
+
+    @property
+    def is_write_full(self) -> bool:
+        """True when no entry is left."""
+        return self.index_header.index_count >= self.index_num
+
+    def destroy(self, interval_forcibly_ms: int) -> bool:
+        """Delete the file; False when somebody still reads it."""
+        return self.mapped_file.destroy(interval_forcibly_ms)
+
+    def put_key(self, key: str, phy_offset: int, store_timestamp: int) -> bool:
+        """Add an entry; False when the file is full. OSError when the disk is."""
+        header = self.index_header
+        number = header.index_count
+        if number >= self.index_num:
+            log.warning("Over index file capacity: index count = %s; index max num = %s", number, self.index_num)
+            return False
+        if not self._slots_allocated:
+            self.mapped_file.allocate(0, self._entries_at)
+            self._slots_allocated = True
+        key_hash = index_key_hash_method(key)
+        slot_at = INDEX_HEADER_SIZE + key_hash % self.hash_slot_num * HASH_SLOT_SIZE
+        previous = SLOT.unpack_from(self._buffer, slot_at)[0]
+        # Differs: an entry number that is not written yet (a crash between slot and count) is none; with the original
+        # an entry could become its own predecessor.
+        if not INVALID_INDEX < previous < number:
+            previous = INVALID_INDEX
+        seconds = time_diff_seconds(store_timestamp, header.begin_timestamp)
+        self.mapped_file.write_at(self._entries_at + number * INDEX_SIZE,
+                                  ENTRY.pack(key_hash, phy_offset, seconds, previous))
+        SLOT.pack_into(self._buffer, slot_at, number)
+        if number <= 1:
+            header.begin_phy_offset, header.begin_timestamp = phy_offset, store_timestamp
+        if previous == INVALID_INDEX:
+            header.hash_slot_count += 1
+        header.index_count = number + 1
+        header.end_phy_offset, header.end_timestamp = phy_offset, store_timestamp
+        header.update_byte_buffer()
+        return True
+
+    @property
+    def begin_timestamp(self) -> int:
+        """Store time (ms) of the first entry."""
+        return self.index_header.begin_timestamp
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time (ms) of the last entry."""
+        return self.index_header.end_timestamp
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Commit log offset of the last entry."""
+        return self.index_header.end_phy_offset
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """True when the file may have entries between two store times (ms)."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def select_phy_offset(self, phy_offsets: list[int], key: str, max_num: int, begin: int, end: int) -> None:
+        """Add the commit log offsets of `key` between two store times (ms) until there are `max_num`; newest first."""
+        if not self.mapped_file.hold():
+            return
+        try:
+            header = self.index_header
+            key_hash = index_key_hash_method(key)
+            if len(phy_offsets) >= max_num:
+                return
+            for entry_hash, phy_offset, seconds, _number in walk_chain(
+                    self._buffer, self.hash_slot_num, header.index_count, key_hash % self.hash_slot_num):
+                if seconds < 0:
+                    break
+                store_time = header.begin_timestamp + seconds * 1000
+                if entry_hash == key_hash and begin <= store_time <= end:
+                    phy_offsets.append(phy_offset)
+                    if len(phy_offsets) >= max_num:
+                        break
+                if store_time < begin:
+                    break
+        finally:
+            self.mapped_file.release()

@@ -1,0 +1,86 @@
+"""The index file: pure, shared by writer, reader and tools.
+
+    header 40 bytes:
+        0   8  beginTimestamp     store time (ms) of the first entry
+        8   8  endTimestamp       of the last
+        16  8  beginPhyOffset     commit log offset of the first entry
+        24  8  endPhyOffset       of the last
+        32  4  hashSlotCount      slots in use
+        36  4  indexCount         number of the next entry; entries count from 1, 0 on disk is read as 1
+    slots, 4 bytes each: number of the newest entry of the slot, 0 for none
+    entries, 20 bytes each:
+        0   4  key hash           abs(Java hash of "topic#key"), 0 for Integer.MIN_VALUE; the slot is hash % slots
+        4   8  commit log offset
+        12  4  time               whole seconds since beginTimestamp, 0 to 2147483647
+        16  4  previous entry of the same slot, 0 for none
+"""
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from operator import mul
+
+from rmqha.common.java_compat import string_hash_code_plain
+
+INDEX_HEADER_SIZE = 40
+HASH_SLOT_SIZE = 4
+INDEX_SIZE = 20
+INVALID_INDEX = 0
+MAX_INT = 0x7FFF_FFFF
+
+HEADER = struct.Struct(">qqqqii")
+assert HEADER.size == INDEX_HEADER_SIZE
+SLOT = struct.Struct(">i")
+ENTRY = struct.Struct(">iqii")
+assert ENTRY.size == INDEX_SIZE
+
+_MASK = 0xFFFF_FFFF
+_TAIL = 12  # characters of a key that are hashed anew; what is before them repeats from key to key
+_POWERS = tuple(pow(31, _TAIL - 1 - at, 1 << 32) for at in range(_TAIL))
+_SHIFT = pow(31, _TAIL, 1 << 32)
+
+
+def file_size(hash_slot_num: int, index_num: int) -> int:
+    """Bytes of a file with so many slots and entries."""
+    return INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE + index_num * INDEX_SIZE
+
+
+@lru_cache(maxsize=16384)
+def _head_hash(head: str) -> int:
+    return string_hash_code_plain(head) & _MASK
+
+
+def index_key_hash_method(key: str) -> int:
+    """Hash of "topic#key": not negative.
+
+    Java: org.apache.rocketmq.store.index.IndexFile#indexKeyHashMethod (4.9.8)
+    """
+    tail = key[-_TAIL:]
+    if len(tail) == _TAIL and tail.isascii():
+        value = (_head_hash(key[:-_TAIL]) * _SHIFT + sum(map(mul, tail.encode(), _POWERS))) & _MASK
+    else:
+        value = string_hash_code_plain(key) & _MASK
+    if value > MAX_INT:
+        value = 0x1_0000_0000 - value
+    return value & MAX_INT  # abs(Integer.MIN_VALUE) is negative in Java, and becomes 0
+
+
+def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
+    """The time field of an entry."""
+    if begin_timestamp <= 0:
+        return 0
+    return min(max((store_timestamp - begin_timestamp) // 1000, 0), MAX_INT)
+
+
+def walk_chain(buffer: memoryview, hash_slot_num: int, index_count: int, slot: int,
+               ) -> Iterator[tuple[int, int, int, int]]:
+    """(key hash, commit log offset, seconds, number) of the entries of a slot, newest first.
+
+    A damaged chain ends where it would not go back: each number must be below the one before.
+    """
+    number = SLOT.unpack_from(buffer, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE)[0]
+    entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
+    bound = index_count
+    while INVALID_INDEX < number < bound:
+        key_hash, phy_offset, seconds, previous = ENTRY.unpack_from(buffer, entries_at + number * INDEX_SIZE)
+        yield key_hash, phy_offset, seconds, number
+        bound, number = number, previous

@@ -1,0 +1,219 @@
+"""Finding messages by key.
+
+    dispatching thread --build_index--> last IndexFile;  a full file is flushed by FlushIndexFileThread
+    querying threads   --query_offset--> files, newest first
+"""
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.common.message import message_const
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
+from rmqha.store.config.store_path_config_helper import get_store_path_index
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.index.index_file import IndexFile
+from rmqha.store.index.query_offset_result import QueryOffsetResult
+from rmqha.store.mapped_file import is_no_space
+from rmqha.store.running_flags import disk_of
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+MAX_TRY_IDX_CREATE = 3
+_RETRY_MS = 1000
+
+
+class IndexService:
+    """The index files of one store, oldest first; the list is replaced under `_change`, never changed in place.
+
+    Java: org.apache.rocketmq.store.index.IndexService (4.9.8)
+    """
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        config = store.message_store_config
+        self.default_message_store = store
+        self.hash_slot_num = config.maxHashSlotNum
+        self.index_num = config.maxIndexNum
+        self.store_path = get_store_path_index(config.storePathRootDir)
+        self.preallocate = config.preallocateMappedFile
+        self.index_file_list: list[IndexFile] = []
+        self._change = threading.Lock()
+        self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
+
+    def load(self, last_exit_ok: bool) -> bool:
+        """Map the files; after a crash drop those that were not flushed. False when one can't be mapped."""
+        if not os.path.isdir(self.store_path):
+            return True
+        for name in sorted(os.listdir(self.store_path)):
+            try:
+                int(name)
+                index_file = IndexFile(os.path.join(self.store_path, name), self.hash_slot_num, self.index_num,
+                                       preallocate=self.preallocate)
+            except ValueError as error:
+                log.error("load file %s error %s", name, error)
+                continue
+            except OSError:
+                log.exception("load file %s error", name)
+                return False
+            index_file.load()
+            if not last_exit_ok and \
+                    index_file.end_timestamp > self.default_message_store.store_checkpoint.index_msg_timestamp:
+                index_file.destroy(0)
+                continue
+            log.info("load index file OK, %s", index_file.file_name)
+            self.index_file_list = [*self.index_file_list, index_file]
+        return True
+
+    def delete_expired_file(self, offset: int) -> None:
+        """Delete files that point below commit log offset `offset`, never the last file."""
+        for index_file in self.index_file_list[:-1]:
+            if index_file.end_phy_offset >= offset:
+                break
+            if not index_file.destroy(3000):
+                log.error("deleteExpiredFile remove failed.")
+                break
+            self._remove(index_file)
+
+    def _remove(self, index_file: IndexFile) -> None:
+        with self._change:
+            self.index_file_list = [each for each in self.index_file_list if each is not index_file]
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        with self._change:
+            files, self.index_file_list = self.index_file_list, []
+        for index_file in files:
+            if not index_file.destroy(1000 * 3):
+                index_file.mapped_file.delete()
+
+    def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
+        """Commit log offsets of messages with `key` stored between `begin` and `end` (ms), at most maxMsgsNumBatch."""
+        phy_offsets: list[int] = []
+        files = self.index_file_list
+        max_num = min(max_num, self.default_message_store.message_store_config.maxMsgsNumBatch)
+        for index_file in reversed(files):
+            if index_file.is_time_matched(begin, end):
+                index_file.select_phy_offset(phy_offsets, build_key(topic, key), max_num, begin, end)
+            if index_file.begin_timestamp < begin or len(phy_offsets) >= max_num:
+                break
+        last = files[-1] if files else None
+        return QueryOffsetResult(phy_offsets, last.end_timestamp if last else 0, last.end_phy_offset if last else 0)
+
+    def build_index(self, request: DispatchRequest) -> None:
+        """Add the keys of one record; a record that is in the index already is left out."""
+        # Differs: a record without keys makes no index file; the original creates 420 MB for the first message.
+        keys = keys_of(request)
+        if not keys:
+            return
+        index_file = self.retry_get_and_create_index_file()
+        if index_file is None:
+            log.error("build index error, stop building index")
+            return
+        if request.commit_log_offset < index_file.end_phy_offset:
+            return
+        for key in keys:
+            index_file = self._put_key(index_file, request, build_key(request.topic, key))
+            if index_file is None:
+                log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
+                return
+
+    def _put_key(self, index_file: IndexFile, request: DispatchRequest, index_key: str) -> IndexFile | None:
+        while True:
+            try:
+                if index_file.put_key(index_key, request.commit_log_offset, request.store_timestamp):
+                    return index_file
+            except OSError as error:
+                if not self._wait_for_space(error):
+                    return None
+                continue
+            log.warning("Index file [%s] is full, trying to create another one", index_file.file_name)
+            index_file = self.retry_get_and_create_index_file()
+            if index_file is None:
+                return None
+
+    def _wait_for_space(self, error: OSError) -> bool:
+        """A full disk is waited for, puts being refused; False for any other error and when the store goes down."""
+        store = self.default_message_store
+        log.error("write of the index failed: %s", error)
+        if not is_no_space(error):
+            store.running_flags.make_index_file_error()
+            return False
+        store.running_flags.get_and_make_disk_full(disk_of(self.store_path))
+        return not store.reput_message_service.pause(_RETRY_MS)
+
+    def retry_get_and_create_index_file(self) -> IndexFile | None:
+        """The file to add to; None, and the store is not writable any more, when none can be made."""
+        for times in range(MAX_TRY_IDX_CREATE):
+            index_file = self.get_and_create_last_index_file()
+            if index_file is not None:
+                return index_file
+            log.info("Tried to create index file %s times", times)
+            if self.default_message_store.reput_message_service.pause(_RETRY_MS):
+                return None
+        self.default_message_store.running_flags.make_index_file_error()
+        log.error("Mark index file cannot build flag")
+        return None
+
+    def get_and_create_last_index_file(self) -> IndexFile | None:
+        """The last file, or a new one behind it when it is full; None when that fails."""
+        files = self.index_file_list
+        last = files[-1] if files else None
+        if last is not None and not last.is_write_full:
+            return last
+        file_name = os.path.join(self.store_path, time_millis_to_human_string(current_time_millis()))
+        try:
+            index_file = IndexFile(file_name, self.hash_slot_num, self.index_num,
+                                   last.end_phy_offset if last else 0, last.end_timestamp if last else 0,
+                                   self.preallocate)
+        except (OSError, ValueError):
+            log.exception("getLastIndexFile exception ")
+            return None
+        with self._change:
+            self.index_file_list = [*self.index_file_list, index_file]
+        if last is not None:
+            self._flush_pool.submit(self.flush, last)
+        return index_file
+
+    def flush(self, index_file: IndexFile | None) -> None:
+        """Flush a full file, and tell the checkpoint."""
+        if index_file is None:
+            return
+        timestamp = index_file.end_timestamp if index_file.is_write_full else 0
+        try:
+            index_file.flush()
+        except OSError:
+            log.exception("flush of index file %s failed", index_file.file_name)
+            self.default_message_store.running_flags.make_index_file_error()
+            return
+        if timestamp > 0:
+            self.default_message_store.store_checkpoint.index_msg_timestamp = timestamp
+            self.default_message_store.store_checkpoint.flush()
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def shutdown(self) -> None:
+        """Wait for a flush that is under way."""
+        self._flush_pool.shutdown()
+
+
+def build_key(topic: str, key: str) -> str:
+    """The text that is hashed."""
+    return f"{topic}#{key}"
+
+
+def keys_of(request: DispatchRequest) -> list[str]:
+    """The keys of a record: its unique key, then the words of its KEYS; none for a rolled back message."""
+    if request.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE == message_sys_flag.TRANSACTION_ROLLBACK_TYPE:
+        return []
+    keys = [request.uniq_key] if request.uniq_key is not None else []
+    if request.keys:
+        keys += [key for key in request.keys.split(message_const.KEY_SEPARATOR) if key]
+    return keys

@@ -1,0 +1,360 @@
+"""One mapped segment: the only module of the store that touches mmap (the checkpoint has its own page).
+
+    putting thread --append--> map ... kernel writes back ...          flushing thread --flush--> fdatasync
+    any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
+
+One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
+are plain integers that only grow while the store runs, so readers need no lock.
+"""
+import errno
+import logging
+import mmap
+import os
+import time
+from collections.abc import Iterable
+
+from rmqha.store.append_message_result import AppendMessageResult
+from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.reference_resource import ReferenceResource
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+log = logging.getLogger("RocketmqStore")
+
+OS_PAGE_SIZE = 1024 * 4
+_ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class MappedFile(ReferenceResource):
+    """A file of fixed size, named by the offset of its first byte, mapped whole and appended to.
+
+    `allocation_unit`: disk blocks are reserved this many bytes at a time ahead of the writer; 0 leaves the file sparse.
+    `keep_descriptor`: keep one descriptor open for flushing (the commit log); others open the file for each flush.
+
+    Java: org.apache.rocketmq.store.MappedFile (4.9.8)
+    """
+
+    def __init__(self, file_name: str, file_size: int, allocation_unit: int = 0, keep_descriptor: bool = False) -> None:
+        super().__init__()
+        self.file_name = file_name
+        self.file_size = file_size
+        self.file_from_offset = int(os.path.basename(file_name))
+        self.wrote_position = 0  # bytes; written by the one appending thread
+        self.committed_position = 0  # bytes; kept for parity, only a write buffer would make it differ
+        self.flushed_position = 0  # bytes; written by the flushing thread
+        self.store_timestamp = 0  # ms, of the last appended message
+        self.first_create_in_queue = False
+        self._allocation_unit = allocation_unit
+        self._allocated_to = file_size if allocation_unit == 0 else 0  # bytes reserved; written by the appending thread
+        os.makedirs(os.path.dirname(file_name), exist_ok=True)
+        fd = os.open(file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
+            if os.fstat(fd).st_size < file_size:
+                os.ftruncate(fd, file_size)
+            self._mmap: mmap.mmap | None = mmap.mmap(fd, file_size)
+        except (OSError, ValueError):
+            os.close(fd)
+            log.exception("Failed to map file %s", file_name)
+            raise
+        self._view = memoryview(self._mmap)
+        self._fd = fd if keep_descriptor else -1
+        if not keep_descriptor:
+            os.close(fd)
+
+    @property
+    def last_modified_timestamp(self) -> int:
+        """Modification time of the file in ms; 0 when it is gone."""
+        try:
+            return os.stat(self.file_name).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
+
+    # Appending: one thread at a time.
+
+    def append_message(self, msg, callback, context) -> AppendMessageResult:
+        """Let `callback` write one message (or batch) at the write position. OSError when the disk is full."""
+        current_pos = self.wrote_position
+        if current_pos >= self.file_size:
+            log.error("MappedFile.appendMessage return null, wrotePosition: %s fileSize: %s", current_pos, self.file_size)
+            return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
+        result = callback.do_append(self, current_pos, self.file_size - current_pos, msg, context)
+        self.wrote_position = current_pos + result.wrote_bytes
+        self.store_timestamp = result.store_timestamp
+        return result
+
+    def append_bytes(self, data: bytes | bytearray | memoryview) -> bool:
+        """Append `data` as it is; False when it does not fit. OSError when the disk is full."""
+        current_pos = self.wrote_position
+        end = current_pos + len(data)
+        if end > self.file_size:
+            return False
+        self.write_at(current_pos, data)
+        self.wrote_position = end
+        return True
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Put `data` into the map at `position`, without moving the write position. OSError when the disk is full."""
+        end = position + len(data)
+        if end > self._allocated_to:
+            self.allocate(position, end)
+        self._mmap[position:end] = data
+
+    def write_parts_at(self, position: int, parts: Iterable[bytes | memoryview], size: int) -> None:
+        """`write_at` of several parts one behind the other, `size` bytes in all."""
+        if position + size > self._allocated_to:
+            self.allocate(position, position + size)
+        target = self._mmap
+        for part in parts:
+            end = position + len(part)
+            target[position:end] = part
+            position = end
+
+    def allocate(self, start: int, end: int) -> None:
+        """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit. OSError when the disk is full.
+
+        Differs: the original leaves its files sparse, and a full disk kills it with SIGBUS in the middle of a write.
+        """
+        unit = self._allocation_unit
+        stop = min(self.file_size, (end + unit - 1) // unit * unit)
+        begin = max(start, self._allocated_to)
+        fd = self._fd if self._fd >= 0 else os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            try:
+                os.posix_fallocate(fd, begin, stop - begin)
+            except OSError as error:
+                if not is_no_space(error):
+                    raise
+                stop = min(self.file_size, -(-end // OS_PAGE_SIZE) * OS_PAGE_SIZE)  # the last pages of a small disk
+                os.posix_fallocate(fd, begin, stop - begin)
+        finally:
+            if fd != self._fd:
+                os.close(fd)
+        self._allocated_to = stop
+
+    # Flushing: one thread.
+
+    def flush(self, flush_least_pages: int) -> int:
+        """Force what was written to the disk when it is at least so many pages (0: anything); return the flushed position.
+
+        OSError when the disk says no: the position stays, and the caller must not try again, because Linux forgets
+        the dirty pages of a failed write-back.
+        """
+        if self._is_able_to_flush(flush_least_pages):
+            if self.hold():
+                try:
+                    value = self.read_position
+                    self._force()
+                    self.flushed_position = value
+                finally:
+                    self.release()
+            else:
+                log.warning("in flush, hold failed, flush offset = %s", self.flushed_position)
+                self.flushed_position = self.read_position
+        return self.flushed_position
+
+    def force(self) -> None:
+        """Force all dirty pages of the file to the disk. OSError when the disk says no."""
+        if self.hold():
+            try:
+                self._force()
+            finally:
+                self.release()
+
+    def commit(self, _commit_least_pages: int) -> int:
+        """Nothing to commit without a write buffer: the write position."""
+        return self.wrote_position
+
+    def _force(self) -> None:
+        # fdatasync writes the pages dirtied through the map like msync does, and lets go of the GIL.
+        if self._fd >= 0:
+            os.fdatasync(self._fd)
+            return
+        try:
+            fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            log.info("%s is deleted, nothing to force", self.file_name)
+            return
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _is_able_to_flush(self, flush_least_pages: int) -> bool:
+        flush, write = self.flushed_position, self.read_position
+        if self.is_full:
+            return True
+        if flush_least_pages > 0:
+            return write // OS_PAGE_SIZE - flush // OS_PAGE_SIZE >= flush_least_pages
+        return write > flush
+
+    @property
+    def is_full(self) -> bool:
+        """True when not one byte is left."""
+        return self.file_size == self.wrote_position
+
+    # Reading: any thread.
+
+    def select_mapped_buffer(self, pos: int, size: int | None = None) -> SelectMappedBufferResult | None:
+        """The `size` bytes at `pos`, or all written from `pos` on; None when they are not there or the file is going."""
+        read_position = self.wrote_position
+        if size is None:
+            if not 0 <= pos < read_position or not self.hold():
+                return None
+            return SelectMappedBufferResult(self.file_from_offset + pos, self._view[pos:read_position],
+                                            read_position - pos, self)
+        if pos < 0 or size < 0 or pos + size > read_position:
+            log.warning("selectMappedBuffer request pos invalid, request pos: %s, size: %s, fileFromOffset: %s",
+                        pos, size, self.file_from_offset)
+            return None
+        if not self.hold():
+            log.warning("matched, but hold failed, request pos: %s, fileFromOffset: %s", pos, self.file_from_offset)
+            return None
+        return SelectMappedBufferResult(self.file_from_offset + pos, self._view[pos:pos + size], size, self)
+
+    def slice_byte_buffer(self) -> memoryview:
+        """The whole map, writable; only for the owner, who knows that the file stays."""
+        return self._view
+
+    # Going away.
+
+    def cleanup(self, current_ref: int) -> bool:
+        """Unmap.
+
+        Differs: the original unmaps under its last readers' feet once the forcible interval is over. A Python view keeps
+        its memory: the file is closed and deleted, the memory goes with the last view.
+        """
+        if self.available:
+            log.error("this file[REF:%s] %s have not shutdown, stop unmapping.", current_ref, self.file_name)
+            return False
+        if self.cleanup_over:
+            log.error("this file[REF:%s] %s have cleanup, do not do it again.", current_ref, self.file_name)
+            return True
+        self._view.release()
+        mapped, self._mmap = self._mmap, None
+        try:
+            mapped.close()
+        except BufferError:
+            log.warning("%s is still read, its memory goes with the last reader", self.file_name)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        log.info("unmap file[REF:%s] %s OK", current_ref, self.file_name)
+        return True
+
+    def destroy(self, interval_forcibly_ms: int) -> bool:
+        """Shut down, and delete the file once nobody reads it; False when somebody still does."""
+        self.shutdown(interval_forcibly_ms)
+        if not self.is_cleanup_over:
+            log.warning("destroy mapped file[REF:%s] %s Failed. cleanupOver: %s",
+                        self.ref_count, self.file_name, self.cleanup_over)
+            return False
+        self.delete()
+        return True
+
+    def delete(self) -> None:
+        """Delete the file. Readers keep what they see until they let go of it."""
+        begin = time.monotonic_ns()
+        try:
+            os.unlink(self.file_name)
+            deleted = True
+        except OSError as error:
+            deleted = isinstance(error, FileNotFoundError)
+            log.warning("delete file %s Failed. %s", self.file_name, error)
+        log.info("delete file[REF:%s] %s%s W:%s M:%s, %s", self.ref_count, self.file_name,
+                 " OK, " if deleted else " Failed, ", self.wrote_position, self.flushed_position,
+                 (time.monotonic_ns() - begin) // 1_000_000)
+
+    @property
+    def read_position(self) -> int:
+        """End of the readable bytes."""
+        return self.wrote_position
+
+    def set_positions(self, position: int) -> None:
+        """Set the write, commit and flush positions at once: recovery found the end of the data."""
+        self.wrote_position = position
+        self.committed_position = position
+        self.flushed_position = position
+
+    def zero_from(self, position: int) -> None:
+        """Set everything behind `position` to zero and force it to the disk. Holes of a sparse file stay holes.
+
+        Differs: recovery of the original only moves its positions back; what lies behind them can come to life again
+        when the next crash finds it after newer records.
+        """
+        fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            changed = False
+            for start, end in _data_extents(fd, position, self.file_size):
+                changed |= self._zero_range(start, end)
+            if changed:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _zero_range(self, start: int, end: int) -> bool:
+        changed = False
+        zeros = bytes(min(_ZERO_STEP, end - start))
+        for at in range(start, end, _ZERO_STEP):
+            stop = min(at + _ZERO_STEP, end)
+            if self._mmap[at:stop] != zeros[:stop - at]:
+                self._mmap[at:stop] = zeros[:stop - at]
+                changed = True
+        return changed
+
+    def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
+        """Touch every page so that the first writes meet no page fault; with sync flush force each `pages` pages.
+
+        Differs: the pages are not locked in memory (mlock); the kernel is asked to keep them (madvise).
+        """
+        begin = time.monotonic_ns()
+        if self._allocation_unit:
+            self.allocate(0, self.file_size)
+        flushed = 0
+        for at in range(0, self.file_size, OS_PAGE_SIZE):
+            self._mmap[at] = 0
+            if sync_flush and at // OS_PAGE_SIZE - flushed // OS_PAGE_SIZE >= pages:
+                flushed = at
+                self._force()
+        if sync_flush:
+            self._force()
+        self._mmap.madvise(mmap.MADV_WILLNEED)
+        log.info("mapped file warm-up done. mappedFile=%s, costTime=%s", self.file_name,
+                 (time.monotonic_ns() - begin) // 1_000_000)
+
+    def __repr__(self) -> str:
+        return self.file_name
+
+
+def is_no_space(error: OSError) -> bool:
+    """True when the disk or a quota is full."""
+    return error.errno in _NO_SPACE
+
+
+def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:
+    """Make the folder (or each of several, joined by the splitter) when it is not there.
+
+    Java: org.apache.rocketmq.store.MappedFile#ensureDirOK (4.9.8)
+    """
+    for path in dir_name.strip().split(splitter):
+        if path and not os.path.exists(path):
+            os.makedirs(path, exist_ok=True)
+            log.info("%s mkdir OK", path)
+
+
+def _data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of a file between `start` and `stop` that are not holes."""
+    extents = []
+    at = start
+    while at < stop:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only holes up to the end
+                break
+            return [(start, stop)]  # the file system knows no holes
+        if begin >= stop:
+            break
+        at = min(os.lseek(fd, begin, os.SEEK_HOLE), stop)
+        extents.append((max(begin, start), at))
+    return extents

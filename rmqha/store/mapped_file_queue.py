@@ -1,0 +1,342 @@
+"""The segments of one folder in order, as one long address space.
+
+Readers take the list as they find it: it is replaced, never changed. One thread appends; cleaning threads remove files
+from the front.
+"""
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.util_all import current_time_millis, offset_to_file_name
+from rmqha.store.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+
+log = logging.getLogger("RocketmqStore")
+log_error = logging.getLogger("RocketmqStoreError")
+
+DELETE_FILES_BATCH_MAX = 10
+_LONG = struct.Struct(">q")
+
+
+class MappedFileQueue:
+    """Files of `mapped_file_size` bytes in `store_path`; offsets are bytes from the beginning of time.
+
+    `allocate_mapped_file_service` None: files are made by the appending thread itself (consume queues).
+
+    Java: org.apache.rocketmq.store.MappedFileQueue (4.9.8)
+    """
+
+    def __init__(self, store_path: str, mapped_file_size: int,
+                 allocate_mapped_file_service: AllocateMappedFileService | None = None,
+                 allocation_unit: int = 0, keep_descriptor: bool = False) -> None:
+        self.store_path = store_path
+        self.mapped_file_size = mapped_file_size
+        self.allocate_mapped_file_service = allocate_mapped_file_service
+        self.allocation_unit = allocation_unit
+        self.keep_descriptor = keep_descriptor
+        self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
+        self._change = threading.Lock()
+        self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
+        self.committed_where = 0  # bytes; kept for parity
+        self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
+
+    def check_self(self) -> None:
+        """Complain about neighbours whose offsets do not fit."""
+        files = self.mapped_files
+        for pre, cur in zip(files, files[1:]):
+            if cur.file_from_offset - pre.file_from_offset != self.mapped_file_size:
+                log_error.error("[BUG]The mappedFile queue's data is damaged, the adjacent mappedFile's offset don't "
+                                "match. pre file %s, cur file %s", pre.file_name, cur.file_name)
+
+    def get_mapped_file_by_time(self, timestamp: int) -> MappedFile | None:
+        """The first file modified at or after `timestamp` (ms), else the last one."""
+        files = self.mapped_files
+        for mapped_file in files:
+            if mapped_file.last_modified_timestamp >= timestamp:
+                return mapped_file
+        return files[-1] if files else None
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        """Recovery: `offset` is the end of the data. Zero what lies behind it, delete the files behind it."""
+        will_remove = []
+        for mapped_file in self.mapped_files:
+            if mapped_file.file_from_offset + self.mapped_file_size <= offset:
+                continue
+            if offset >= mapped_file.file_from_offset:
+                position = offset % self.mapped_file_size
+                mapped_file.zero_from(position)
+                mapped_file.set_positions(position)
+            else:
+                mapped_file.destroy(1000)
+                will_remove.append(mapped_file)
+        self.delete_expired_file(will_remove)
+
+    def delete_expired_file(self, files: list[MappedFile]) -> None:
+        """Take `files` out of the list."""
+        if files:
+            with self._change:
+                self.mapped_files = [mapped_file for mapped_file in self.mapped_files if mapped_file not in files]
+
+    def load(self) -> bool:
+        """Map all files of the folder; False when one can't belong to this queue."""
+        try:
+            entries = [entry.path for entry in os.scandir(self.store_path)]
+        except FileNotFoundError:
+            return True
+        return self.do_load(entries)
+
+    def do_load(self, paths: list[str]) -> bool:
+        """Map `paths` in the order of their names."""
+        paths.sort(key=os.path.basename)
+        for index, path in enumerate(paths):
+            length = os.path.getsize(path)
+            # Differs: a crash between creating and sizing leaves an empty last file, which the original refuses.
+            newborn = length == 0 and index == len(paths) - 1 and os.path.isfile(path)
+            if length != self.mapped_file_size and not newborn:
+                log.warning("%s\t%s length not matched message store config value, please check it manually",
+                            path, length)
+                return False
+            try:
+                mapped_file = self._new_mapped_file(path)
+            except (OSError, ValueError) as error:
+                log.error("load file %s error: %s", path, error)
+                return False
+            mapped_file.set_positions(self.mapped_file_size)
+            with self._change:
+                self.mapped_files = [*self.mapped_files, mapped_file]
+            log.info("load %s OK", path)
+        return True
+
+    def how_much_fall_behind(self) -> int:
+        """Bytes written but not flushed."""
+        committed, last = self.flushed_where, self.get_last_mapped_file()
+        return last.file_from_offset + last.wrote_position - committed if last is not None and committed else 0
+
+    def get_last_mapped_file(self, start_offset: int | None = None, need_create: bool = True) -> MappedFile | None:
+        """The last file; with `start_offset` the file to append to: a new one when there is none or the last is full.
+
+        The very first file starts at `start_offset` rounded down. None when a file can't be made.
+        """
+        files = self.mapped_files
+        last = files[-1] if files else None
+        if start_offset is None or not need_create:
+            return last
+        if last is None:
+            return self.try_create_mapped_file(start_offset - start_offset % self.mapped_file_size)
+        if last.is_full:
+            return self.try_create_mapped_file(last.file_from_offset + self.mapped_file_size)
+        return last
+
+    def try_create_mapped_file(self, create_offset: int) -> MappedFile | None:
+        """Make the file at `create_offset`, and have the one behind it prepared."""
+        return self.do_create_mapped_file(self._path(self.store_path, create_offset),
+                                          self._path(self.store_path, create_offset + self.mapped_file_size))
+
+    def do_create_mapped_file(self, next_file_path: str, next_next_file_path: str) -> MappedFile | None:
+        """Make `next_file_path`; None when that fails."""
+        mapped_file = None
+        if self.allocate_mapped_file_service is not None:
+            mapped_file = self.allocate_mapped_file_service.put_request_and_return_mapped_file(
+                next_file_path, next_next_file_path, self.mapped_file_size)
+        else:
+            try:
+                mapped_file = self._new_mapped_file(next_file_path)
+            except (OSError, ValueError):
+                log.exception("create mappedFile exception")
+        if mapped_file is not None:
+            with self._change:
+                mapped_file.first_create_in_queue = not self.mapped_files
+                self.mapped_files = [*self.mapped_files, mapped_file]
+        return mapped_file
+
+    def get_min_offset(self) -> int:
+        """Offset of the first file; -1 when there is none."""
+        files = self.mapped_files
+        return files[0].file_from_offset if files else -1
+
+    def get_max_offset(self) -> int:
+        """End of the readable bytes; 0 when there is no file."""
+        files = self.mapped_files
+        if not files:
+            return 0
+        last = files[-1]
+        return last.file_from_offset + last.wrote_position
+
+    get_max_wrote_position = get_max_offset
+
+    def remain_how_many_data_to_commit(self) -> int:
+        """Bytes written but not committed: without a write buffer all are."""
+        return 0
+
+    def remain_how_many_data_to_flush(self) -> int:
+        """Bytes readable but not flushed."""
+        return self.get_max_offset() - self.flushed_where
+
+    def delete_last_mapped_file(self) -> None:
+        """Recovery: drop the last file."""
+        last = self.get_last_mapped_file()
+        if last is not None:
+            last.destroy(1000)
+            self.delete_expired_file([last])
+            log.info("on recover, destroy a logic mapped file %s", last.file_name)
+
+    def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int, interval_forcibly_ms: int,
+                                    clean_immediately: bool, pause=None) -> int:
+        """Delete files older than `expired_time_ms` (or any) from the front, never the last; return how many.
+
+        `pause(ms)` waits between two deletions, so that the disk stays responsive; it returns True to stop.
+        """
+        candidates = self.mapped_files[:-1]
+        deleted: list[MappedFile] = []
+        for index, mapped_file in enumerate(candidates):
+            live_until = mapped_file.last_modified_timestamp + expired_time_ms
+            if not clean_immediately and current_time_millis() < live_until:
+                break
+            if not mapped_file.destroy(interval_forcibly_ms):
+                break
+            deleted.append(mapped_file)
+            if len(deleted) >= DELETE_FILES_BATCH_MAX:
+                break
+            if delete_files_interval_ms > 0 and index + 1 < len(candidates):
+                if (pause or _sleep)(delete_files_interval_ms):
+                    break
+        self.delete_expired_file(deleted)
+        return len(deleted)
+
+    def delete_expired_file_by_offset(self, offset: int, unit_size: int) -> int:
+        """Delete files of units whose last unit points below `offset`, never the last file; return how many."""
+        deleted: list[MappedFile] = []
+        for mapped_file in self.mapped_files[:-1]:
+            result = mapped_file.select_mapped_buffer(self.mapped_file_size - unit_size)
+            if result is not None:
+                with result:
+                    max_offset_in_logic_queue = _LONG.unpack_from(result.buffer)[0]
+                expired = max_offset_in_logic_queue < offset
+                if expired:
+                    log.info("physic min offset %s, logics in current mappedFile max offset %s, delete it",
+                             offset, max_offset_in_logic_queue)
+            elif not mapped_file.available:
+                log.warning("Found a hanged consume queue file, attempting to delete it.")
+                expired = True
+            else:
+                log.warning("this being not executed forever.")
+                break
+            if not expired or not mapped_file.destroy(1000 * 60):
+                break
+            deleted.append(mapped_file)
+        self.delete_expired_file(deleted)
+        return len(deleted)
+
+    def flush(self, flush_least_pages: int) -> bool:
+        """Flush the file at the flushed position; True when there was nothing to do. OSError when the disk says no."""
+        mapped_file = self.find_mapped_file_by_offset(self.flushed_where, self.flushed_where == 0)
+        if mapped_file is None:
+            return True
+        timestamp = mapped_file.store_timestamp
+        where = mapped_file.file_from_offset + mapped_file.flush(flush_least_pages)
+        result = where == self.flushed_where
+        self.flushed_where = where
+        if flush_least_pages == 0:
+            self.store_timestamp = timestamp
+        return result
+
+    def commit(self, commit_least_pages: int) -> bool:
+        """Commit the write buffer of the file at the committed position; True when there was nothing to do."""
+        mapped_file = self.find_mapped_file_by_offset(self.committed_where, self.committed_where == 0)
+        if mapped_file is None:
+            return True
+        where = mapped_file.file_from_offset + mapped_file.commit(commit_least_pages)
+        result = where == self.committed_where
+        self.committed_where = where
+        return result
+
+    def find_mapped_file_by_offset(self, offset: int, return_first_on_not_found: bool = False) -> MappedFile | None:
+        """The file that holds `offset`, also in its part that is not written yet."""
+        files = self.mapped_files
+        if not files:
+            return None
+        size = self.mapped_file_size
+        first, last = files[0], files[-1]
+        if offset < first.file_from_offset or offset >= last.file_from_offset + size:
+            log_error.warning("Offset not matched. Request offset: %s, firstOffset: %s, lastOffset: %s, "
+                              "mappedFileSize: %s, mappedFiles count: %s", offset, first.file_from_offset,
+                              last.file_from_offset + size, size, len(files))
+        else:
+            index = offset // size - first.file_from_offset // size
+            if index < len(files) and files[index].file_from_offset <= offset < files[index].file_from_offset + size:
+                return files[index]
+            for mapped_file in files:
+                if mapped_file.file_from_offset <= offset < mapped_file.file_from_offset + size:
+                    return mapped_file
+        return first if return_first_on_not_found else None
+
+    def get_first_mapped_file(self) -> MappedFile | None:
+        """The oldest file."""
+        files = self.mapped_files
+        return files[0] if files else None
+
+    def get_mapped_memory_size(self) -> int:
+        """Bytes of address space of the files in use."""
+        return sum(self.mapped_file_size for mapped_file in self.mapped_files if mapped_file.available)
+
+    def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
+        """Try again to delete a first file that was still held when it should have gone."""
+        mapped_file = self.get_first_mapped_file()
+        if mapped_file is None or mapped_file.available:
+            return False
+        log.warning("the mappedFile was destroyed once, but still alive, %s", mapped_file.file_name)
+        if not mapped_file.destroy(interval_forcibly_ms):
+            log.warning("the mappedFile re delete failed, %s", mapped_file.file_name)
+            return False
+        log.info("the mappedFile re delete OK, %s", mapped_file.file_name)
+        self.delete_expired_file([mapped_file])
+        return True
+
+    def shutdown(self, interval_forcibly_ms: int) -> None:
+        """Give the files back: unmapped at once, or with their last reader."""
+        for mapped_file in self.mapped_files:
+            mapped_file.shutdown(interval_forcibly_ms)
+
+    def destroy(self) -> None:
+        """Delete all files and the folder."""
+        with self._change:
+            files, self.mapped_files = self.mapped_files, []
+        destroy_all(files)
+        self.flushed_where = 0
+        self._remove_folder(self.store_path)
+
+    def _new_mapped_file(self, path: str) -> MappedFile:
+        return MappedFile(path, self.mapped_file_size, self.allocation_unit, self.keep_descriptor)
+
+    @staticmethod
+    def _path(folder: str, offset: int) -> str:
+        return folder + os.sep + offset_to_file_name(offset)
+
+    @staticmethod
+    def _remove_folder(folder: str) -> None:
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            log.info("folder %s stays: %s", folder, error.strerror)
+
+
+def destroy_all(files: list[MappedFile]) -> None:
+    """Delete `files`.
+
+    Differs: also those that somebody still reads; the original leaves them in the folder, where the next start finds them.
+    """
+    for mapped_file in files:
+        if not mapped_file.destroy(1000 * 3):
+            mapped_file.delete()
+
+
+def _sleep(interval_ms: int) -> bool:
+    time.sleep(interval_ms / 1000)
+    return False

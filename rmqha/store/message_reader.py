@@ -1,0 +1,269 @@
+"""Reading messages through consume queues, by commit log offset, and by key. No thread of its own, no state."""
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LENGTH, MessageDecodeError
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_ext_addr, iter_units
+from rmqha.store.get_message_result import GetMessageResult
+from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.message_filter import MessageFilter
+from rmqha.store.query_message_result import QueryMessageResult
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.store_util import TOTAL_PHYSICAL_MEMORY_SIZE
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+MIN_FILTER_BYTES = 16000
+_QUERY_ROUNDS = 3
+_LONG_MIN = -(1 << 63)
+_STORE_TIME_END = HEAD_LENGTH
+
+
+class MessageReader:
+    """The reading half of DefaultMessageStore.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore#getMessage and its neighbours (4.9.8)
+    """
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self.store = store
+        self.config = store.message_store_config
+
+    def get_message(self, group: str, topic: str, queue_id: int, offset: int, max_msg_nums: int,
+                    message_filter: MessageFilter | None) -> GetMessageResult | None:
+        """See DefaultMessageStore.get_message."""
+        store = self.store
+        if store.is_shutdown:
+            log.warning("message store has shutdown, so getMessage is forbidden")
+            return None
+        if not store.running_flags.is_readable:
+            log.warning("message store is not readable, so getMessage is forbidden %s", store.running_flags.flag_bits)
+            return None
+        if mix_all.is_lmq(topic) and store.is_lmq_consume_queue_num_exceeded():
+            log.warning("message store is not available, lmq consumeQueue num exceed maxLmqConsumeQueueNum config num")
+            return None
+        begin = current_time_millis()
+        result = GetMessageResult()
+        queue = store.find_consume_queue(topic, queue_id)
+        if queue is None:
+            result.status = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
+            result.next_begin_offset = self._next_offset_correction(offset, 0)
+        else:
+            result.min_offset, result.max_offset = queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()
+            self._look_into(queue, group, offset, max_msg_nums, message_filter, result)
+        store.store_stats_service.count_get(result.status is GetMessageStatus.FOUND, result.message_count,
+                                            current_time_millis() - begin)
+        return result
+
+    def _look_into(self, queue: ConsumeQueue, group: str, offset: int, max_msg_nums: int,
+                   message_filter: MessageFilter | None, result: GetMessageResult) -> None:
+        min_offset, max_offset = result.min_offset, result.max_offset
+        if max_offset == 0:
+            status, next_offset = GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+        elif offset < min_offset:
+            status, next_offset = GetMessageStatus.OFFSET_TOO_SMALL, min_offset
+        elif offset == max_offset:
+            status, next_offset = GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+        elif offset > max_offset:
+            status, next_offset = GetMessageStatus.OFFSET_OVERFLOW_BADLY, max_offset
+        else:
+            units = queue.get_index_buffer(offset)
+            if units is not None:
+                with units:
+                    self._collect(queue, group, offset, units, max_msg_nums, message_filter, result)
+                return
+            status, next_offset = GetMessageStatus.OFFSET_FOUND_NULL, queue.roll_next_file(offset)
+            log.warning("consumer request topic: %s offset: %s minOffset: %s maxOffset: %s, but access logic queue failed.",
+                        queue.topic, offset, min_offset, max_offset)
+        result.status = status
+        result.next_begin_offset = self._next_offset_correction(offset, next_offset)
+
+    def _collect(self, queue: ConsumeQueue, group: str, offset: int, units: SelectMappedBufferResult, max_msg_nums: int,
+                 message_filter: MessageFilter | None, result: GetMessageResult) -> None:
+        """Go through the units until the answer is full."""
+        commit_log = self.store.commit_log
+        max_offset_py = commit_log.get_max_offset()
+        memory = self._memory()
+        result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+        next_phy_file_start_offset = _LONG_MIN
+        max_phy_offset_pulling = 0
+        # Differs: a negative number of messages, or a huge one, scans no more than the minimum; Java's int wraps.
+        wanted = max_msg_nums * CQ_STORE_UNIT_SIZE if 0 < max_msg_nums < 1 << 20 else 0
+        limit = min(units.size, max(MIN_FILTER_BYTES, wanted)) // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE
+        scanned = 0
+        for offset_py, size_py, tags_code in iter_units(units.buffer[:limit]):
+            max_phy_offset_pulling = offset_py
+            if offset_py < next_phy_file_start_offset:
+                scanned += 1
+                continue
+            if result.message_count and self._is_the_batch_full(size_py, max_msg_nums, result,
+                                                                max_offset_py - offset_py > memory):
+                break
+            scanned += 1
+            if message_filter is not None and not self._matches_unit(queue, message_filter, tags_code, offset_py):
+                continue
+            selected = commit_log.get_message(offset_py, size_py)
+            if selected is None:
+                if not result.message_count:
+                    result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                next_phy_file_start_offset = commit_log.roll_next_file(offset_py)
+                continue
+            if message_filter is not None and not message_filter.is_matched_by_commit_log(selected.buffer, None):
+                if not result.message_count:
+                    result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+                selected.release()
+                continue
+            result.add_message(selected)
+            result.status = GetMessageStatus.FOUND
+            next_phy_file_start_offset = _LONG_MIN
+        stats = self.store.broker_stats_manager
+        if self.config.diskFallRecorded and stats is not None:
+            stats.record_disk_fall_behind_size(group, queue.topic, queue.queue_id, max_offset_py - max_phy_offset_pulling)
+        result.next_begin_offset = offset + scanned
+        result.suggest_pulling_from_slave = max_offset_py - max_phy_offset_pulling > memory
+
+    @staticmethod
+    def _matches_unit(queue: ConsumeQueue, message_filter: MessageFilter, tags_code: int, offset_py: int) -> bool:
+        if queue.consume_queue_ext is None or not is_ext_addr(tags_code):
+            return message_filter.is_matched_by_consume_queue(tags_code, None)
+        ext = queue.get_ext(tags_code)
+        if ext is None:
+            log.error("[BUG] can't find consume queue extend file content!addr=%s, offsetPy=%s, topic=%s",
+                      tags_code, offset_py, queue.topic)
+            return message_filter.is_matched_by_consume_queue(None, None)
+        return message_filter.is_matched_by_consume_queue(ext.tags_code, ext)
+
+    def _next_offset_correction(self, old_offset: int, new_offset: int) -> int:
+        if self.config.brokerRole is not BrokerRole.SLAVE or self.config.offsetCheckInSlave:
+            return new_offset
+        return old_offset
+
+    def _memory(self) -> int:
+        """Bytes at the end of the log that are taken to be in memory."""
+        return int(TOTAL_PHYSICAL_MEMORY_SIZE * (self.config.accessMessageInMemoryMaxRatio / 100))
+
+    def check_in_disk_by_commit_offset(self, offset_py: int, max_offset_py: int) -> bool:
+        """True when the record is so far behind the end that it is probably not in memory."""
+        return max_offset_py - offset_py > self._memory()
+
+    def _is_the_batch_full(self, size_py: int, max_msg_nums: int, result: GetMessageResult, is_in_disk: bool) -> bool:
+        config, count = self.config, result.message_count
+        if max_msg_nums <= count:
+            return True
+        total = result.buffer_total_size + size_py
+        if is_in_disk:
+            return (total > config.maxTransferBytesOnMessageInDisk
+                    or count > config.maxTransferCountOnMessageInDisk - 1)
+        return (total > config.maxTransferBytesOnMessageInMemory
+                or count > config.maxTransferCountOnMessageInMemory - 1)
+
+    # By commit log offset.
+
+    def _size_at(self, commit_log_offset: int) -> int:
+        """TOTALSIZE at an offset; 0 when there is nothing."""
+        if commit_log_offset < 0:
+            return 0
+        result = self.store.commit_log.get_message(commit_log_offset, INT.size)
+        if result is None:
+            return 0
+        with result:
+            return INT.unpack_from(result.buffer)[0]
+
+    def look_message_by_offset(self, commit_log_offset: int, size: int | None) -> MessageExt | None:
+        """See DefaultMessageStore."""
+        result = self.select_one_message_by_offset(commit_log_offset, size)
+        if result is None:
+            return None
+        with result:
+            try:
+                return message_decoder.decode(result.buffer, True, False)
+            except MessageDecodeError as error:
+                log.warning("no message at commit log offset %s: %s", commit_log_offset, error)
+                return None
+
+    def select_one_message_by_offset(self, commit_log_offset: int, size: int | None) -> SelectMappedBufferResult | None:
+        """See DefaultMessageStore."""
+        if size is None:
+            size = self._size_at(commit_log_offset)
+        if size < MIN_RECORD_LENGTH or commit_log_offset < 0:
+            return None
+        return self.store.commit_log.get_message(commit_log_offset, size)
+
+    def store_time_at(self, commit_log_offset: int) -> int:
+        """Store time (ms) of the record at an offset; -1 when there is none.
+
+        Differs: the head of the record is enough; the original asks for twice the largest message, and answers -1 when
+        less than that is in the file.
+        """
+        if commit_log_offset < 0:
+            return -1
+        return self.store.commit_log.pickup_store_timestamp(commit_log_offset, _STORE_TIME_END)
+
+    def store_time_of(self, queue: ConsumeQueue, index: int) -> int:
+        """Store time (ms) of message `index`; -1 when it is not there."""
+        unit = queue.get_unit(index)
+        return self.store.commit_log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
+
+    def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
+                        store_host: tuple[str, int]) -> dict[str, int]:
+        """See DefaultMessageStore."""
+        queue = None if self.store.is_shutdown else self.store.find_consume_queue(topic, queue_id)
+        ids: dict[str, int] = {}
+        if queue is None:
+            return ids
+        next_offset = max(min_offset, queue.get_min_offset_in_queue())
+        max_offset = min(max_offset, queue.get_max_offset_in_queue())
+        while next_offset < max_offset:
+            result = queue.get_index_buffer(next_offset)
+            if result is None:
+                break
+            with result:
+                for offset_py, _size, _tags_code in iter_units(result.buffer):
+                    ids[message_decoder.create_message_id(store_host, offset_py)] = next_offset
+                    next_offset += 1
+                    if next_offset > max_offset:
+                        return ids
+        return ids
+
+    # By key.
+
+    def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryMessageResult:
+        """See DefaultMessageStore."""
+        answer = QueryMessageResult()
+        last_query_msg_time = end
+        for _ in range(_QUERY_ROUNDS):
+            found = self.store.index_service.query_offset(topic, key, max_num, begin, last_query_msg_time)
+            if not found.phy_offsets:
+                break
+            offsets = sorted(found.phy_offsets)
+            answer.index_last_update_phyoffset = found.index_last_update_phyoffset
+            answer.index_last_update_timestamp = found.index_last_update_timestamp
+            first_time = self.store_time_at(offsets[0])
+            if first_time >= 0:
+                last_query_msg_time = first_time
+            for offset in offsets:
+                selected = self._record_at(offset)
+                if selected is not None:
+                    answer.add_message(selected)
+            if answer.buffer_total_size > 0 or last_query_msg_time < begin:
+                break
+        return answer
+
+    def _record_at(self, offset: int) -> SelectMappedBufferResult | None:
+        try:
+            return self.select_one_message_by_offset(offset, None)
+        except struct.error:
+            log.exception("queryMessage exception")
+            return None

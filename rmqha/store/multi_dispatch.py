@@ -1,0 +1,116 @@
+"""One message in several queues: light message queues (LMQ) and others named by INNER_MULTI_DISPATCH.
+
+The queue offsets are taken under the put lock; the units are added by the dispatching thread.
+"""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all
+from rmqha.common.message import message_const
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+
+if TYPE_CHECKING:
+    from rmqha.store.append_message_callback import PutMessageContext
+    from rmqha.store.commit_log import CommitLog
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+_SPLITTER = mix_all.MULTI_DISPATCH_QUEUE_SPLITTER
+
+
+class MultiDispatch:
+    """Offsets and units of the further queues of a message.
+
+    Java: org.apache.rocketmq.store.MultiDispatch (4.9.8)
+    """
+
+    def __init__(self, message_store: DefaultMessageStore, commit_log: CommitLog) -> None:
+        self.message_store = message_store
+        self.commit_log = commit_log
+        self._config = message_store.message_store_config
+
+    def is_multi_dispatch_msg(self, msg: MessageExtBrokerInner) -> bool:
+        """True when the message goes to further queues."""
+        return self._config.enableMultiDispatch and bool(
+            (msg.properties.get(message_const.PROPERTY_INNER_MULTI_DISPATCH) or "").strip())
+
+    def queue_key(self, queue_name: str, queue_id: int) -> str:
+        """Key of a further queue in the table of queue offsets."""
+        return f"{queue_name}-{self._queue_id(queue_name, queue_id)}"
+
+    def wrap_multi_dispatch(self, msg: MessageExtBrokerInner, context: PutMessageContext) -> bool:
+        """Under the put lock: note the offsets in the message's properties and prepare its record; False on failure."""
+        offsets = []
+        for queue_name in java_split(msg.properties[message_const.PROPERTY_INNER_MULTI_DISPATCH]):
+            key = self.queue_key(queue_name, msg.queue_id)
+            offsets.append(self._table(key).setdefault(key, 0))
+        properties = msg.properties
+        properties[message_const.PROPERTY_INNER_MULTI_QUEUE_OFFSET] = _SPLITTER.join(map(str, offsets))
+        # WAIT is obeyed but not stored
+        stored = {name: value for name, value in properties.items()
+                  if name != message_const.PROPERTY_WAIT_STORE_MSG_OK}
+        msg.properties_string = message_properties2string(stored)
+        record = self.commit_log.message_ext_encoder.encode(msg)
+        if isinstance(record, PutMessageResult):
+            log.error("rebuild msgInner for multiDispatch %s", record)
+            return False
+        context.records = [record]
+        return True
+
+    def update_multi_queue_offset(self, msg: MessageExtBrokerInner) -> None:
+        """Under the put lock, once the message is written: the further queues have one message more."""
+        if not self._config.enableMultiDispatch:
+            return
+        pairs = self._pairs(msg.properties)
+        for queue_name, queue_offset in pairs:
+            key = self.queue_key(queue_name, msg.queue_id)
+            self._table(key)[key] = queue_offset + 1
+
+    def is_multi_dispatch_request(self, request: DispatchRequest) -> bool:
+        """True when the record belongs to further queues."""
+        return self._config.enableMultiDispatch and bool(self._pairs(request.properties_map or {}))
+
+    def dispatch_lmq_queue(self, request: DispatchRequest) -> None:
+        """Add the units of the further queues."""
+        for queue_name, queue_id, queue_offset in self.queues_of(request):
+            queue = self.message_store.find_consume_queue(queue_name, queue_id)
+            queue.put_lmq_position_info(request, queue_offset)
+
+    def queues_of(self, request: DispatchRequest) -> list[tuple[str, int, int]]:
+        """(queue name, queue id, queue offset) of each further queue of a record."""
+        return [(queue_name, self._queue_id(queue_name, request.queue_id), queue_offset)
+                for queue_name, queue_offset in self._pairs(request.properties_map or {})]
+
+    def _queue_id(self, queue_name: str, queue_id: int) -> int:
+        return 0 if self._config.enableLmq and mix_all.is_lmq(queue_name) else queue_id
+
+    def _table(self, key: str) -> dict[str, int]:
+        if self._config.enableLmq and mix_all.is_lmq(key):
+            return self.commit_log.lmq_topic_queue_table
+        return self.commit_log.topic_queue_table
+
+    @staticmethod
+    def _pairs(properties: dict[str, str]) -> list[tuple[str, int]]:
+        names = (properties.get(message_const.PROPERTY_INNER_MULTI_DISPATCH) or "").strip()
+        texts = (properties.get(message_const.PROPERTY_INNER_MULTI_QUEUE_OFFSET) or "").strip()
+        if not names or not texts:
+            return []
+        queues, offsets = java_split(names), java_split(texts)
+        if len(queues) != len(offsets) or not all(text.isdecimal() for text in offsets):
+            log.error("[bug] queues.length!=queueOffsets.length %s %s", names, texts)
+            return []
+        return [(queue, int(text)) for queue, text in zip(queues, offsets)]
+
+
+def java_split(text: str) -> list[str]:
+    """Java's split by the splitter: empty parts at the end are dropped."""
+    parts = text.split(_SPLITTER)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts

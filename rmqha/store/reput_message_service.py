@@ -1,0 +1,172 @@
+"""Follows the commit log and dispatches every record once.
+
+    putting threads, HAClient --wakeup--> ReputMessageService: all appended records in one round
+                                           -> dispatchers (consume queue, index) -> MessageArrivingListener
+"""
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.write_round import write_round
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+MASTER_ID = 0
+_IDLE_MS = 1000
+_BEHIND_FLUSH_MS = 10
+_SHUTDOWN_WAIT_MS = 5000
+# Answers to held pulls go out after so many records, so that a long catch-up does not keep them.
+_ROUND_RECORDS = 256
+
+
+class ReputMessageService(ServiceThread):
+    """Dispatches from `reput_from_offset` to the end of the log.
+
+    Differs: woken by the append instead of looking each millisecond.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
+    """
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        super().__init__()
+        self.default_message_store = default_message_store
+        self.reput_from_offset = 0  # written by the service once it runs
+        self._pause = threading.Event()  # set when the service is to end
+
+    def start(self) -> None:
+        self._pause.clear()
+        super().start()
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Wait up to 5 s until everything is dispatched, then stop."""
+        if self.is_alive() and not self.wait_caught_up(_SHUTDOWN_WAIT_MS):
+            log.warning("shutdown ReputMessageService, but commitlog have not finish to be dispatched, CL: %s "
+                        "reputFromOffset: %s", self._limit(), self.reput_from_offset)
+        self._pause.set()
+        super().shutdown(interrupt)
+
+    def pause(self, interval_ms: int) -> bool:
+        """Wait on the service's thread before trying again; True when the service is to end."""
+        return self._pause.wait(interval_ms / 1000)
+
+    def wait_caught_up(self, timeout_ms: int) -> bool:
+        """Wait until everything appended is dispatched; False when that takes longer."""
+        for _ in range(max(timeout_ms // 5, 1)):
+            if not self._is_commit_log_available():
+                return True
+            self.wakeup()
+            if self._pause.wait(0.005) or not self.is_alive():
+                break
+        return not self._is_commit_log_available()
+
+    def behind(self) -> int:
+        """Bytes not dispatched yet."""
+        return self.default_message_store.commit_log.get_max_offset() - self.reput_from_offset
+
+    def _limit(self) -> int:
+        """Offset up to which records may be dispatched."""
+        store = self.default_message_store
+        if store.message_store_config.dispatchBehindFlush:
+            return store.commit_log.mapped_file_queue.flushed_where
+        return store.commit_log.get_max_offset()
+
+    def _is_commit_log_available(self) -> bool:
+        return self.reput_from_offset < self._limit()
+
+    def do_reput(self) -> None:
+        """Dispatch everything that is there."""
+        store = self.default_message_store
+        min_offset = store.commit_log.get_min_offset()
+        if self.reput_from_offset < min_offset:
+            log.warning("The reputFromOffset=%s is smaller than minPyOffset=%s, this usually indicate that the dispatch "
+                        "behind too much and the commitlog has expired.", self.reput_from_offset, min_offset)
+            self.reput_from_offset = min_offset
+        do_next = True
+        while do_next and not self.stopped and self._is_commit_log_available():
+            if store.message_store_config.duplicationEnable and self.reput_from_offset >= store.get_confirm_offset():
+                break
+            result = store.commit_log.get_data(self.reput_from_offset)
+            if result is None:
+                break
+            with result:
+                do_next = self._dispatch_region(result)
+
+    def _dispatch_region(self, result: SelectMappedBufferResult) -> bool:
+        """Dispatch the records of one file; False when there is nothing to go on with."""
+        start = self.reput_from_offset = result.start_offset
+        size = min(result.size, self._limit() - start)
+        position, go_on = 0, None
+        while go_on is None and position < size and not self.stopped:
+            with write_round():
+                position, go_on = self._dispatch_records(result, position, size)
+        return go_on is not False
+
+    def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
+        """Dispatch a round of records; where it came to, and whether to go on elsewhere (None: here)."""
+        commit_log = self.default_message_store.commit_log
+        check, dispatch = commit_log.check_message_and_return_size, self._dispatch
+        buffer, start = result.buffer, result.start_offset
+        for _ in range(_ROUND_RECORDS):
+            if position >= size:
+                break
+            request = check(buffer, position, False, False)
+            if not request.success:
+                return position, self._skip(request.msg_size, result, position)
+            if request.msg_size == 0:
+                self.reput_from_offset = commit_log.roll_next_file(start + position)
+                return position, True
+            dispatch(request)
+            position += request.msg_size
+            self.reput_from_offset = start + position
+        return position, None
+
+    def _dispatch(self, request: DispatchRequest) -> None:
+        store = self.default_message_store
+        store.do_dispatch(request)
+        if store.message_store_config.brokerRole is BrokerRole.SLAVE:
+            store.store_stats_service.count_put(request.topic, 1, request.msg_size)
+            return
+        listener = store.message_arriving_listener
+        if listener is None or not store.broker_config.longPollingEnable:
+            return
+        if listener.is_waiting(request.topic, request.queue_id):
+            listener.arriving(request.topic, request.queue_id, request.consume_queue_offset + 1, request.tags_code,
+                              request.store_timestamp, request.bit_map, request.properties_map)
+        if store.message_store_config.enableMultiDispatch:
+            for queue_name, queue_id, queue_offset in store.multi_dispatch.queues_of(request):
+                listener.arriving(queue_name, queue_id, queue_offset + 1, request.tags_code, request.store_timestamp,
+                                  request.bit_map, request.properties_map)
+
+    def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
+        """A record that is none. A slave waits for the rest of it; a master goes on behind it, or behind the region."""
+        store = self.default_message_store
+        offset = result.start_offset + position
+        if 0 < size <= result.size - position:
+            log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
+            self.reput_from_offset = offset + size
+            return True
+        if store.broker_config.brokerId == MASTER_ID:
+            log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
+            self.reput_from_offset = result.start_offset + result.size
+        return False
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            try:
+                self.do_reput()
+            except Exception:
+                log.exception("%s service has exception. ", self.get_service_name())
+                self.pause(_IDLE_MS)
+            behind_flush = self.default_message_store.message_store_config.dispatchBehindFlush
+            self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
+        log.info("%s service end", self.get_service_name())

@@ -1,0 +1,130 @@
+"""What the store may do now, as bits."""
+import os
+import threading
+
+NOT_READABLE_BIT = 1
+NOT_WRITEABLE_BIT = 1 << 1
+WRITE_LOGICS_QUEUE_ERROR_BIT = 1 << 2
+WRITE_INDEX_FILE_ERROR_BIT = 1 << 3
+DISK_FULL_BIT = 1 << 4
+# Differs: a failed fsync leaves the kernel's idea of the file unknown, so it stops all puts until a restart recovers
+# the store; the original logs the exception and goes on acknowledging.
+FLUSH_ERROR_BIT = 1 << 5
+
+_LOG_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT | FLUSH_ERROR_BIT
+_QUEUE_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT
+
+
+class RunningFlags:
+    """Readable and writeable, and why not. Each `get_and_make_*` returns the state before.
+
+    Differs: the disk-full state is kept per file system (`get_and_make_disk_full(path)`), so that a nearly full disk of
+    the consume queues is not declared healthy by the check of the commit log's disk.
+
+    Java: org.apache.rocketmq.store.RunningFlags (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.flag_bits = 0  # written under _lock, read freely
+        self._full_disks: set[str] = set()  # guarded by _lock
+
+    def get_and_make_readable(self) -> bool:
+        """Allow reads."""
+        return self._clear_bit(NOT_READABLE_BIT, NOT_READABLE_BIT)
+
+    @property
+    def is_readable(self) -> bool:
+        """True when gets are served."""
+        return not self.flag_bits & NOT_READABLE_BIT
+
+    def get_and_make_not_readable(self) -> bool:
+        """Forbid reads."""
+        return self._set_bit(NOT_READABLE_BIT, NOT_READABLE_BIT)
+
+    def get_and_make_writeable(self) -> bool:
+        """Allow writes, as far as no error bit forbids them."""
+        return self._clear_bit(NOT_WRITEABLE_BIT, _LOG_BITS | DISK_FULL_BIT)
+
+    @property
+    def is_writeable(self) -> bool:
+        """True when puts are accepted."""
+        return not self.flag_bits & (_LOG_BITS | DISK_FULL_BIT)
+
+    @property
+    def is_cq_writeable(self) -> bool:
+        """True when consume queues may grow; a full disk does not forbid it."""
+        return not self.flag_bits & _QUEUE_BITS
+
+    def get_and_make_not_writeable(self) -> bool:
+        """Forbid writes."""
+        return self._set_bit(NOT_WRITEABLE_BIT, _LOG_BITS | DISK_FULL_BIT)
+
+    def make_logics_queue_error(self) -> None:
+        """A consume queue can't be written."""
+        self._set_bit(WRITE_LOGICS_QUEUE_ERROR_BIT, 0)
+
+    @property
+    def is_logics_queue_error(self) -> bool:
+        """True after `make_logics_queue_error`."""
+        return bool(self.flag_bits & WRITE_LOGICS_QUEUE_ERROR_BIT)
+
+    def make_index_file_error(self) -> None:
+        """An index file can't be written."""
+        self._set_bit(WRITE_INDEX_FILE_ERROR_BIT, 0)
+
+    @property
+    def is_index_file_error(self) -> bool:
+        """True after `make_index_file_error`."""
+        return bool(self.flag_bits & WRITE_INDEX_FILE_ERROR_BIT)
+
+    def make_flush_error(self) -> None:
+        """A flush failed: nothing is acknowledged any more."""
+        self._set_bit(FLUSH_ERROR_BIT, 0)
+
+    @property
+    def is_flush_error(self) -> bool:
+        """True after `make_flush_error`."""
+        return bool(self.flag_bits & FLUSH_ERROR_BIT)
+
+    def get_and_make_disk_full(self, disk: str = "") -> bool:
+        """Note that `disk` is full; True when none was full before."""
+        with self._lock:
+            before = not self.flag_bits & DISK_FULL_BIT
+            self._full_disks.add(disk)
+            self.flag_bits |= DISK_FULL_BIT
+            return before
+
+    def get_and_make_disk_ok(self, disk: str = "") -> bool:
+        """Note that `disk` has room; True when none was full before."""
+        with self._lock:
+            before = not self.flag_bits & DISK_FULL_BIT
+            self._full_disks.discard(disk)
+            if not self._full_disks:
+                self.flag_bits &= ~DISK_FULL_BIT
+            return before
+
+    def _set_bit(self, bit: int, mask: int) -> bool:
+        with self._lock:
+            before = not self.flag_bits & mask
+            self.flag_bits |= bit
+            return before
+
+    def _clear_bit(self, bit: int, mask: int) -> bool:
+        with self._lock:
+            before = not self.flag_bits & mask
+            self.flag_bits &= ~bit
+            return before
+
+
+def disk_of(path: str) -> str:
+    """A name for the file system of `path`, or of the nearest folder above it that exists."""
+    while not os.path.exists(path):
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    try:
+        return str(os.stat(path).st_dev)
+    except OSError:
+        return path
