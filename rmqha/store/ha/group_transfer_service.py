@@ -1,6 +1,6 @@
 """Puts that wait until a slave has them.
 
-    putting thread --put_request--> [requests] --> GroupTransferService --> PUT_OK, or FLUSH_SLAVE_TIMEOUT at the deadline
+    putting thread --put_request--> [requests] --> GroupTransferService --> PUT_OK, or FLUSH_SLAVE_TIMEOUT when late
     ReadSocketService --notify_transfer_some--> wakes it once per read round
 """
 from __future__ import annotations

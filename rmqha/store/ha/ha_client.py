@@ -29,6 +29,7 @@ log = logging.getLogger("RocketmqStore")
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RETRY_MS = 5000
+_STORE_WAIT_MS = 20
 _RECEIVE_SIZE = 512 * 1024  # bytes of one read: large enough to amortise, small enough for the caches
 _WRITE_ATTEMPTS = 3
 _ERROR_INTERVAL_MS = 60_000
@@ -116,6 +117,11 @@ class HAClient(ServiceThread):
 
     def _follow_once(self) -> None:
         """One connection from its beginning to its end, or one wait for a master."""
+        if self.default_message_store.is_shutdown:
+            # The store starts its replication before it takes appends: nothing may be refused meanwhile.
+            self._selector.select(_STORE_WAIT_MS / 1000)
+            self._waker.drain()
+            return
         self._appended, address = False, self.master_address
         try:
             if self._connect_master(address):

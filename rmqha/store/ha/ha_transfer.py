@@ -4,7 +4,7 @@ Slave to master, a report, 8 bytes:
 
 | bytes | type | field |
 |---|---|---|
-| 0-7 | int64 big-endian | the slave's max commit log offset: what it asks for (first report) and has stored (all reports) |
+| 0-7 | int64 big-endian | the slave's max commit log offset: what it has stored, and in the first report asks for |
 
 Master to slave, a frame, 12 bytes and the body:
 

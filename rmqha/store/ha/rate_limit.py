@@ -3,7 +3,7 @@ import time
 
 
 class RateLimit:
-    """`allow(key)` is true once per interval and key. Called by one thread at a time, or where one more line is no harm.
+    """`allow(key)` is true once per interval and key. For one thread at a time, or where one more line is no harm.
 
     Keeps at most `MAX_KEYS` keys: a flood of new ones resets it.
     """

@@ -13,7 +13,7 @@ class _Waiter:
 
 
 class WaitNotifyObject:
-    """Each waiting thread has a flag of its own; a wake-up that comes while it works makes its next wait return at once.
+    """Each waiting thread has a flag of its own: a wake-up that comes while it works makes its next wait return.
 
     The Condition announces "some waiter's flag was set". Setting flags needs no lock: a waiter clears its flag before
     it looks at its work, so a waker that finds the flag set knows that its news will be seen.

@@ -53,6 +53,7 @@ class FakeStore:
         self.shares = 0  # results of get_commit_log_data not released yet
         self.appends = 0
         self.append_fails = False
+        self.is_shutdown = False
         self.ha_service = HAService(self)
 
     def get_max_phy_offset(self) -> int:

@@ -300,3 +300,15 @@ def test_master_that_accepts_and_closes_leaks_nothing(slave, master, monkeypatch
     for _round in range(100):
         master.accept().close()
     wait_until(lambda: open_descriptors() <= descriptors + 2)
+
+
+def test_store_that_is_not_up_yet_is_waited_for(slave, master):
+    slave.is_shutdown = True
+    master.server.settimeout(0.2)
+    slave.ha_service.update_master_address(master.address)
+    with pytest.raises(TimeoutError):
+        master.accept()
+    slave.is_shutdown = False
+    master.server.settimeout(5)
+    with master.accept() as peer:
+        assert peer.read_report() == 0

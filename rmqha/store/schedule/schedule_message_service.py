@@ -1,0 +1,333 @@
+"""Delivering delayed messages.
+
+    producer -- DELAY=n --> CommitLog --> SCHEDULE_TOPIC_XXXX, queue n-1; the tags code of its unit = delivery time
+    ScheduleMessageTimerThread_1: each level, each 100 ms: what is due --> put again, to the topic it was sent to
+                                  each flushDelayOffsetInterval: the levels' progress --> config/delayOffset.json
+"""
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from rmqha.common import mix_all
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.message import message_const
+from rmqha.common.message.message import parse_int
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.topic import topic_validator
+from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.store.config import store_path_config_helper
+from rmqha.store.consume_queue_layout import CQ_UNIT
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.schedule.delay_offset_serialize_wrapper import DelayOffsetSerializeWrapper
+
+if TYPE_CHECKING:
+    from rmqha.store.consume_queue import ConsumeQueue
+    from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+log = logging.getLogger("RocketmqStore")
+
+FIRST_DELAY_TIME_MS = 1000
+DELAY_FOR_A_WHILE_MS = 100
+DELAY_FOR_A_PERIOD_MS = 10_000
+_FIRST_PERSIST_MS = 10_000
+_PUT_TIMEOUT_MS = 10_000
+# One thread serves all levels: a level with a long backlog gives way to the others after this long.
+_MAX_TURN_MS = 100
+_TIME_UNITS_MS = {"s": 1000, "m": 1000 * 60, "h": 1000 * 60 * 60, "d": 1000 * 60 * 60 * 24}
+# Putting such a message again can't succeed later either.
+_NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class ScheduleMessageService(ConfigManager):
+    """Knows the delay levels, delivers what is due on a master, and keeps the progress of each level.
+
+    `delay_level_table` is filled by `load`; `offset_table` belongs to the timer thread once started, others copy it.
+
+    Java: org.apache.rocketmq.store.schedule.ScheduleMessageService (4.9.8)
+    """
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        self.default_message_store = default_message_store
+        self.write_message_store: Any = default_message_store  # a plug-in store may stand before it
+        self.delay_level_table: dict[int, int] = {}  # level -> delay, ms
+        self.offset_table: dict[int, int] = {}  # level -> index of the next unit in its queue
+        self.max_delay_level = 0
+        self._life = threading.Lock()  # one start or shutdown at a time
+        self._started = False  # written under _life
+        self._deliver_executor_service: ScheduledService | None = None  # guarded by _life
+
+    @staticmethod
+    def queue_id2delay_level(queue_id: int) -> int:
+        """The level whose messages wait in queue `queue_id`."""
+        return queue_id + 1
+
+    @staticmethod
+    def delay_level2queue_id(delay_level: int) -> int:
+        """The queue in which messages of `delay_level` wait."""
+        return delay_level - 1
+
+    def build_running_stats(self, stats: dict[str, str]) -> None:
+        """Add "next,max" of each level's queue."""
+        for level, delay_offset in list(self.offset_table.items()):
+            max_offset = self.default_message_store.get_max_offset_in_queue(
+                topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+            stats[f"scheduleMessageOffset_{level}"] = f"{delay_offset},{max_offset}"
+
+    def update_offset(self, delay_level: int, offset: int) -> None:
+        """Everything below `offset` has been delivered."""
+        self.offset_table[delay_level] = offset
+
+    def compute_deliver_timestamp(self, delay_level: int, store_timestamp: int) -> int:
+        """When (ms) a message stored at `store_timestamp` is due; after 1 s for an unknown level."""
+        return store_timestamp + self.delay_level_table.get(delay_level, 1000)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it delivers: on a master."""
+        return self._started
+
+    def start(self) -> None:
+        """Read the progress from the file, which a slave gets from its master, and deliver. Idempotent."""
+        with self._life:
+            if self._started:
+                return
+            self._started = True
+            self.load()
+            if self.default_message_store.message_store_config.enableScheduleAsyncDeliver:
+                # Differs: not there yet; the messages are put with WAIT=false, so little is waited for
+                log.warning("enableScheduleAsyncDeliver is not supported, delayed messages are delivered one by one")
+            service = self._deliver_executor_service = ScheduledService("ScheduleMessageTimerThread_1")
+            # Differs: one thread for all levels, where Java has one per level
+            for level in self.delay_level_table:
+                task = DeliverDelayedMessageTimerTask(self, service, level, self.offset_table.get(level, 0))
+                service.schedule(task.run, FIRST_DELAY_TIME_MS)
+            service.schedule_at_fixed_rate(self._persist_while_started, _FIRST_PERSIST_MS,
+                                           self.default_message_store.message_store_config.flushDelayOffsetInterval)
+
+    def shutdown(self) -> None:
+        """Stop delivering and save the progress. Idempotent; a service that never started saves nothing."""
+        with self._life:
+            if not self._started:
+                return
+            self._started = False
+            service, self._deliver_executor_service = self._deliver_executor_service, None
+        if service is not None:
+            service.shutdown()
+        self.persist()
+
+    def load(self) -> bool:
+        """Read the progress and the levels, and bring the progress into what the queues hold."""
+        return super().load() and self.parse_delay_level() and self.correct_delay_offset()
+
+    def correct_delay_offset(self) -> bool:
+        """Move each level's progress into its queue's range; False when a queue can't be looked at."""
+        try:
+            for level in list(self.delay_level_table):
+                self._correct_level(level)
+        except Exception:
+            log.exception("correctDelayOffset exception")
+            return False
+        return True
+
+    def config_file_path(self) -> str:
+        """delayOffset.json."""
+        return store_path_config_helper.get_delay_offset_store_path(
+            self.default_message_store.message_store_config.storePathRootDir)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """The progress as JSON."""
+        return remoting_serializable.to_json(DelayOffsetSerializeWrapper(dict(self.offset_table)), pretty_format)
+
+    def decode(self, json_string: str) -> None:
+        """Take over the progress of the levels named in the JSON."""
+        wrapper = remoting_serializable.from_json(DelayOffsetSerializeWrapper, json_string)
+        self.offset_table.update(wrapper.offsetTable or {})
+
+    def parse_delay_level(self) -> bool:
+        """Read messageDelayLevel, "1s 5s ... 2h"; False when it is malformed."""
+        level_string = self.default_message_store.message_store_config.messageDelayLevel
+        try:
+            for level, value in enumerate(level_string.rstrip(" ").split(" "), 1):
+                self.delay_level_table[level] = _TIME_UNITS_MS[value[-1:]] * parse_int(value[:-1])
+                self.max_delay_level = max(self.max_delay_level, level)
+        except (KeyError, ValueError):
+            log.exception("parseDelayLevel exception")
+            log.info("levelString String = %s", level_string)
+            return False
+        return True
+
+    def message_timeup(self, msg_ext: MessageExt) -> MessageExtBrokerInner:
+        """What is put when `msg_ext` is due. ValueError when it does not say where it was sent to.
+
+        Its stored properties are built before DELAY is cleared, so a delivered record still carries it, as in Java.
+        """
+        msg_inner = MessageExtBrokerInner(None, msg_ext.body)
+        msg_inner.flag = msg_ext.flag
+        msg_inner.properties = properties = msg_ext.properties
+        topic_filter_type = MessageExt.parse_topic_filter_type(msg_inner.sys_flag)
+        msg_inner.tags_code = MessageExtBrokerInner.tags_string2tags_code(topic_filter_type, msg_inner.tags)
+        msg_inner.properties_string = message_properties2string(properties)
+        msg_inner.sys_flag = msg_ext.sys_flag
+        msg_inner.born_timestamp = msg_ext.born_timestamp
+        msg_inner.born_host = msg_ext.born_host
+        msg_inner.store_host = msg_ext.store_host
+        msg_inner.reconsume_times = msg_ext.reconsume_times
+        msg_inner.wait_store_msg_ok = False
+        msg_inner.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
+        msg_inner.topic = properties.get(message_const.PROPERTY_REAL_TOPIC)
+        queue_id = properties.get(message_const.PROPERTY_REAL_QUEUE_ID)
+        if not msg_inner.topic or queue_id is None:
+            raise ValueError("it has no REAL_TOPIC or no REAL_QID")
+        msg_inner.queue_id = parse_int(queue_id)
+        return msg_inner
+
+    def _correct_level(self, level: int) -> None:
+        offset = self.offset_table.get(level)
+        consume_queue = self.default_message_store.find_consume_queue(
+            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+        if offset is None or consume_queue is None:
+            return
+        lowest, highest = consume_queue.get_min_offset_in_queue(), consume_queue.get_max_offset_in_queue()
+        correct = min(max(offset, lowest), highest)
+        if correct != offset:
+            log.error("schedule CQ offset invalid. offset=%d, cqMinOffset=%d, cqMaxOffset=%d, queueId=%d",
+                      offset, lowest, highest, self.delay_level2queue_id(level))
+            log.error("correct delay offset [ delayLevel %d ] from %d to %d", level, offset, correct)
+            self.update_offset(level, correct)
+
+    def _persist_while_started(self) -> None:
+        if self._started:
+            self.persist()
+
+
+class DeliverDelayedMessageTimerTask:
+    """One look at one level's queue, from `offset` on: delivers what is due and schedules the next look.
+
+    Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$DeliverDelayedMessageTimerTask (4.9.8)
+    """
+
+    __slots__ = ("service", "timer", "delay_level", "offset")
+
+    def __init__(self, service: ScheduleMessageService, timer: ScheduledService, delay_level: int, offset: int) -> None:
+        self.service = service
+        self.timer = timer
+        self.delay_level = delay_level
+        self.offset = offset  # index of the next unit to look at
+
+    def run(self) -> None:
+        """Look once; on the timer thread."""
+        if not self.service.is_started:
+            return
+        try:
+            delay_ms = self._execute_on_timeup()
+        except Exception:
+            log.exception("ScheduleMessageService, executeOnTimeup exception")
+            delay_ms = DELAY_FOR_A_PERIOD_MS
+        self.timer.schedule(self.run, delay_ms)
+
+    def _execute_on_timeup(self) -> int:
+        """Deliver what is due; after how many ms to look again."""
+        queue_id = self.service.delay_level2queue_id(self.delay_level)
+        consume_queue = self.service.default_message_store.find_consume_queue(
+            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, queue_id)
+        if consume_queue is None:
+            return DELAY_FOR_A_WHILE_MS
+        buffer_cq = consume_queue.get_index_buffer(self.offset)
+        if buffer_cq is None:
+            self._reset_offset(consume_queue)
+            return DELAY_FOR_A_WHILE_MS
+        with buffer_cq:
+            return self._deliver_due(consume_queue, buffer_cq)
+
+    def _reset_offset(self, consume_queue: ConsumeQueue) -> None:
+        lowest, highest = consume_queue.get_min_offset_in_queue(), consume_queue.get_max_offset_in_queue()
+        if not lowest <= self.offset <= highest:
+            log.error("schedule CQ offset invalid. offset=%d, cqMinOffset=%d, cqMaxOffset=%d, queueId=%d",
+                      self.offset, lowest, highest, consume_queue.queue_id)
+            self.offset = min(max(self.offset, lowest), highest)
+
+    def _deliver_due(self, consume_queue: ConsumeQueue, buffer_cq: SelectMappedBufferResult) -> int:
+        turn_ends_ns = time.monotonic_ns() + _MAX_TURN_MS * 1_000_000
+        for position in range(0, buffer_cq.size - CQ_UNIT.size + 1, CQ_UNIT.size):
+            offset_py, size_py, tags_code = CQ_UNIT.unpack_from(buffer_cq.buffer, position)
+            now = current_time_millis()
+            due = self._correct_deliver_timestamp(now, self._deliver_timestamp(consume_queue, offset_py, size_py,
+                                                                               tags_code))
+            if due > now or not self.service.is_started or not self._deliver(offset_py, size_py):
+                return DELAY_FOR_A_WHILE_MS
+            self.offset += 1
+            if time.monotonic_ns() > turn_ends_ns:
+                return 0
+        return DELAY_FOR_A_WHILE_MS
+
+    def _deliver_timestamp(self, consume_queue: ConsumeQueue, offset_py: int, size_py: int, tags_code: int) -> int:
+        """The delivery time in a unit; with extended consume queues the tags code is an address."""
+        extension = consume_queue.consume_queue_ext
+        if extension is None or not extension.is_ext_addr(tags_code):
+            return tags_code
+        unit = consume_queue.get_ext(tags_code)
+        if unit is not None:
+            return unit.tags_code
+        log.error("[BUG] can't find consume queue extend file content!addr=%d, offsetPy=%d, sizePy=%d",
+                  tags_code, offset_py, size_py)
+        store_time = self.service.default_message_store.commit_log.pickup_store_timestamp(offset_py, size_py)
+        return self.service.compute_deliver_timestamp(self.delay_level, store_time)
+
+    def _correct_deliver_timestamp(self, now: int, deliver_timestamp: int) -> int:
+        """Later than the level's whole delay from now means that the clock was set back: due now."""
+        if deliver_timestamp > now + self.service.delay_level_table[self.delay_level]:
+            return now
+        return deliver_timestamp
+
+    def _deliver(self, offset_py: int, size_py: int) -> bool:
+        """Put the message of one unit; False when it has to be tried again later."""
+        msg_ext = self.service.default_message_store.look_message_by_offset(offset_py, size_py)
+        if msg_ext is None:
+            return True
+        try:
+            msg_inner = self.service.message_timeup(msg_ext)
+        except ValueError as error:
+            # Differs: Java tries such a message again for ever, and none behind it is delivered
+            log.error("the delayed message at %d can't be delivered, it is skipped: %s", offset_py, error)
+            return True
+        if msg_inner.topic == topic_validator.RMQ_SYS_TRANS_HALF_TOPIC:
+            log.error("[BUG] the real topic of schedule msg is %s, discard the msg. msg=%s", msg_inner.topic, msg_inner)
+            return True
+        return self._sync_deliver(msg_inner, offset_py)
+
+    def _sync_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int) -> bool:
+        result = self.service.write_message_store.async_put_message(msg_inner).get(_PUT_TIMEOUT_MS)
+        if result.put_message_status in _NEVER_PUT:
+            # Differs: as above
+            log.error("the delayed message at %d can't be delivered, it is skipped: %s", offset_py, result)
+            return True
+        if result.put_message_status is not PutMessageStatus.PUT_OK:
+            log.warning("ScheduleMessageService put message failed. info: %s.", result)
+            return False
+        self._count(msg_inner.topic, result)
+        self.service.update_offset(self.delay_level, self.offset + 1)
+        return True
+
+    def _count(self, topic: str, result: PutMessageResult) -> None:
+        store = self.service.default_message_store
+        stats, appended = store.broker_stats_manager, result.append_message_result
+        if stats is None or appended is None or not store.message_store_config.enableScheduleMessageStats:
+            return
+        group, schedule_topic = mix_all.SCHEDULE_CONSUMER_GROUP, topic_validator.RMQ_SYS_SCHEDULE_TOPIC
+        queue_id = self.service.delay_level2queue_id(self.delay_level)
+        stats.inc_queue_get_nums(group, schedule_topic, queue_id, appended.msg_num)
+        stats.inc_queue_get_size(group, schedule_topic, queue_id, appended.wrote_bytes)
+        stats.inc_group_get_nums(group, schedule_topic, appended.msg_num)
+        stats.inc_group_get_size(group, schedule_topic, appended.wrote_bytes)
+        stats.inc_topic_put_nums(topic, appended.msg_num, 1)
+        stats.inc_topic_put_size(topic, appended.wrote_bytes)
+        stats.inc_broker_put_nums(appended.msg_num)
