@@ -42,6 +42,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
 from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
@@ -436,7 +437,7 @@ class DefaultMQPushConsumerImpl:
         """Settings, queues and rates, for the admin commands."""
         info = ConsumerRunningInfo()
         info.properties.update(self._properties())
-        info.subscriptionSet.update(self.subscriptions())
+        info.subscriptionSet.extend(sorted(self.subscriptions()))
         for mq, process_queue in list(self.rebalance_impl.process_queue_table.items()):
             queue_info = ProcessQueueInfo()
             queue_info.commitOffset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
@@ -453,10 +454,10 @@ class DefaultMQPushConsumerImpl:
             "consumer_group", "consume_thread_min", "consume_thread_max", "pull_batch_size",
             "pull_threshold_for_queue", "consume_message_batch_max_size", "max_reconsume_times", "consume_timeout"]
         properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in names}
-        properties[ConsumerRunningInfo.PROP_CONSUME_ORDERLY] = "false"
-        properties[ConsumerRunningInfo.PROP_THREADPOOL_CORE_SIZE] = str(
+        properties[consumer_running_info.PROP_CONSUME_ORDERLY] = "false"
+        properties[consumer_running_info.PROP_THREADPOOL_CORE_SIZE] = str(
             self.consume_message_service.get_core_pool_size())
-        properties[ConsumerRunningInfo.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         return properties
 
     def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:

@@ -60,8 +60,8 @@ class RebalanceImpl:
         if self.message_model is MessageModel.BROADCASTING:
             if mq_all is None:
                 log.warning("doRebalance, %s, but the topic[%s] not exist.", self.consumer_group, topic)
-            elif self._update_process_queue_table_in_rebalance(topic, mq_all):
-                self.message_queue_changed(topic, mq_all, mq_all)
+            else:
+                self._bring_in_line(topic, mq_all, mq_all)
             return
         cid_all = self.mq_client_factory.find_consumer_id_list(topic, self.consumer_group)
         if mq_all is None and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
@@ -71,12 +71,11 @@ class RebalanceImpl:
         if mq_all is None or cid_all is None:
             return
         share = self._allocate(mq_all, cid_all)
-        if share is not None and self._update_process_queue_table_in_rebalance(topic, share):
+        if share is not None and self._bring_in_line(topic, mq_all, share):
             log.info("rebalanced result changed. allocateMessageQueueStrategyName=%s, group=%s, topic=%s, clientId=%s, "
                      "mqAllSize=%d, cidAllSize=%d, rebalanceResultSize=%d",
                      self.allocate_message_queue_strategy.get_name(), self.consumer_group, topic,
                      self.mq_client_factory.client_id, len(mq_all), len(cid_all), len(share))
-            self.message_queue_changed(topic, mq_all, share)
 
     def _allocate(self, mq_all: set[MessageQueue], cid_all: list[str]) -> set[MessageQueue] | None:
         try:
@@ -94,7 +93,7 @@ class RebalanceImpl:
                 log.info("doRebalance, %s, truncateMessageQueueNotMyTopic remove unnecessary mq, %s",
                          self.consumer_group, queue)
 
-    def _update_process_queue_table_in_rebalance(self, topic: str, share: set[MessageQueue]) -> bool:
+    def _bring_in_line(self, topic: str, mq_all: set[MessageQueue], share: set[MessageQueue]) -> bool:
         changed = self._give_up(topic, share)
         requests = []
         for queue in sorted(share):
@@ -102,8 +101,12 @@ class RebalanceImpl:
                 request = self._take(queue)
                 if request is not None:
                     requests.append(request)
+        changed = changed or bool(requests)
+        if changed:
+            self.message_queue_changed(topic, mq_all, share)
+        # Differs: 4.9.8 pulls before it tells the brokers of the new version; they then refuse the first pull at times
         self.dispatch_pull_request(requests)
-        return changed or bool(requests)
+        return changed
 
     def _give_up(self, topic: str, share: set[MessageQueue]) -> bool:
         changed = False

@@ -33,6 +33,7 @@ from rmqha.common.filter import expression_type
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
+from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
@@ -484,8 +485,8 @@ class MQClientInstance:
             return None
         info = consumer.consumer_running_info()
         name_servers = self.mq_client_api_impl.get_name_server_address_list()
-        info.properties[ConsumerRunningInfo.PROP_NAMESERVER_ADDR] = "".join(addr + ";" for addr in name_servers)
-        info.properties[ConsumerRunningInfo.PROP_CONSUME_TYPE] = consumer.consume_type().name
-        info.properties[ConsumerRunningInfo.PROP_CLIENT_VERSION] = \
+        info.properties[consumer_running_info.PROP_NAMESERVER_ADDR] = "".join(addr + ";" for addr in name_servers)
+        info.properties[consumer_running_info.PROP_CONSUME_TYPE] = consumer.consume_type().name
+        info.properties[consumer_running_info.PROP_CLIENT_VERSION] = \
             mq_version.get_version_desc(mq_version.CURRENT_VERSION)
         return info

@@ -1,0 +1,119 @@
+"""Fetching messages when one wants them."""
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.consumer.pull_callback import PullCallback
+from rmqha.client.consumer.pull_result import PullResult
+from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+    from rmqha.remoting.rpc_hook import RPCHook
+
+
+class DefaultMQPullConsumer(ClientConfig):
+    """Pulls the queues that it is told to, from the offsets that it is told.
+
+        with DefaultMQPullConsumer("audit", "127.0.0.1:9876") as consumer:
+            for queue in consumer.fetch_subscribe_message_queues("orders"):
+                result = consumer.pull(queue, "*", consumer.fetch_consume_offset(queue, from_store=True), 32)
+                for message in result.msg_found_list:
+                    print(message.body)
+                consumer.update_consume_offset(queue, result.next_begin_offset)
+
+    Settings are attributes, to be set before `start`; times are ms.
+
+    Java: org.apache.rocketmq.client.consumer.DefaultMQPullConsumer (4.9.8)
+    """
+
+    def __init__(
+        self,
+        consumer_group: str,
+        namesrv_addr: str | None = None,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+    ) -> None:
+        super().__init__()
+        if namesrv_addr is not None:
+            self.namesrv_addr = namesrv_addr
+        self.consumer_group = consumer_group
+        self.message_model = MessageModel.CLUSTERING
+        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull that blocks
+        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
+        self.consumer_pull_timeout_millis = 10_000  # how long to wait for the answer to one that does not
+        self.register_topics: set[str] = set()  # topics whose queues are shared among the group
+        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
+        self.default_mq_pull_consumer_impl = DefaultMQPullConsumerImpl(
+            self, rpc_hook, client_manager or MQClientManager())
+
+    def start(self) -> None:
+        """Connect. MQClientException for a bad group name or a second start."""
+        self.default_mq_pull_consumer_impl.start()
+
+    def shutdown(self) -> None:
+        """Store offsets, disconnect. Idempotent."""
+        self.default_mq_pull_consumer_impl.shutdown()
+
+    def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
+        """All queues of a topic that can be pulled; MQClientException when there are none."""
+        return self.default_mq_pull_consumer_impl.fetch_subscribe_message_queues(topic)
+
+    def fetch_message_queues_in_balance(self, topic: str) -> set[MessageQueue]:
+        """The queues of a registered topic that are this consumer's share of the group's."""
+        return self.default_mq_pull_consumer_impl.fetch_message_queues_in_balance(topic)
+
+    def pull(
+        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, timeout_ms: float | None = None
+    ) -> PullResult:
+        """Up to `max_nums` messages (a broker gives 32 at most by default) from `offset` on; answers at once."""
+        timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
+        return self.default_mq_pull_consumer_impl.pull(mq, sub_expression, offset, max_nums, False, timeout_ms)
+
+    def pull_block_if_not_found(
+        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int
+    ) -> PullResult:
+        """The same, but when there is nothing the broker waits for a message, for 20 s at most."""
+        return self.default_mq_pull_consumer_impl.pull(
+            mq, sub_expression, offset, max_nums, True, self.consumer_timeout_millis_when_suspend)
+
+    def pull_async(
+        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, callback: PullCallback,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Pull and be called back."""
+        timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
+        self.default_mq_pull_consumer_impl.pull_async(mq, sub_expression, offset, max_nums, callback, timeout_ms)
+
+    def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
+        """Remember the next offset to consume; it goes to the broker every 5 s for the queues in balance, and now."""
+        self.default_mq_pull_consumer_impl.update_consume_offset(mq, offset)
+
+    def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
+        """The group's next offset, of the broker or of memory first; -1 when there is none, -2 without an answer."""
+        return self.default_mq_pull_consumer_impl.fetch_consume_offset(mq, from_store)
+
+    @property
+    def admin(self) -> "MQAdminImpl":
+        """Admin calls that need routes. The consumer must run."""
+        return self.default_mq_pull_consumer_impl.mq_client_factory.mq_admin_impl
+
+    @property
+    def api(self) -> "MQClientAPIImpl":
+        """Every request by address. The consumer must run."""
+        return self.default_mq_pull_consumer_impl.mq_client_factory.mq_client_api_impl
+
+    def __enter__(self) -> "DefaultMQPullConsumer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.shutdown()

@@ -1,0 +1,45 @@
+"""Rebalance of a pull consumer."""
+from typing import TYPE_CHECKING
+
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl
+
+
+class RebalancePullImpl(RebalanceImpl):
+    """Shares the queues of the registered topics out; pulling is the user's.
+
+    Java: org.apache.rocketmq.client.impl.consumer.RebalancePullImpl (4.9.8)
+    """
+
+    # Differs: nobody is told that the share changed; fetch_message_queues_in_balance shows it
+    def __init__(self, default_mq_pull_consumer_impl: "DefaultMQPullConsumerImpl") -> None:
+        super().__init__()
+        self._consumer_impl = default_mq_pull_consumer_impl
+
+    def message_queue_changed(
+        self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
+    ) -> None:
+        """Nothing to do."""
+
+    def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
+        self._consumer_impl.offset_store.persist(mq)
+        self._consumer_impl.offset_store.remove_offset(mq)
+        return True
+
+    def consume_type(self) -> ConsumeType:
+        return ConsumeType.CONSUME_ACTIVELY
+
+    def remove_dirty_offset(self, mq: MessageQueue) -> None:
+        self._consumer_impl.offset_store.remove_offset(mq)
+
+    def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
+        return 0
+
+    def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
+        """Nothing to do."""
