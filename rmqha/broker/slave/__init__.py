@@ -1,0 +1,1 @@
+"""What a slave copies from its master besides the commit log."""

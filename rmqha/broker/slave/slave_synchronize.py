@@ -1,0 +1,145 @@
+"""Copying the master's tables: topics, consumer offsets, delay offsets, consumer groups.
+
+    BrokerControllerScheduledThread1, after 3 s and then each 10 s --sync_all--> the master's remoting port
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqha.common import mix_all
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.store.config import store_path_config_helper
+from rmqha.store.schedule.delay_offset_serialize_wrapper import DelayOffsetSerializeWrapper
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+T = TypeVar("T")
+
+
+class SlaveSynchronize:
+    """The four copies of one slave. `sync_all` runs on one thread; `master_addr` is set by any.
+
+    Differs: each of the four, and each entry of a table, is taken over by itself; in 4.9 one bad entry keeps the
+    others of its table from coming.
+
+    Java: org.apache.rocketmq.broker.slave.SlaveSynchronize (4.9.8)
+    """
+
+    def __init__(self, broker_controller: BrokerController) -> None:
+        self.broker_controller = broker_controller
+        self.master_addr: str | None = None  # ip:port of the master's remoting server; None: nothing to do
+        # Whether a consumer offset that is lower at the master replaces the slave's.
+        self.take_lower_offsets = False
+        self._last_delay_offset = ""  # what was written last
+
+    def sync_all(self) -> None:
+        """Copy all four tables from the master."""
+        self._sync("SyncTopicConfig", self._sync_topic_config)
+        self._sync("SyncConsumerOffset", self._sync_consumer_offset)
+        self._sync("SyncDelayOffset", self._sync_delay_offset)
+        self._sync("SyncSubscriptionGroup", self._sync_subscription_group_config)
+
+    def _sync(self, name: str, copy: Callable[[str], None]) -> None:
+        master_addr = self.master_addr
+        if master_addr is None or master_addr == self.broker_controller.broker_addr:
+            return
+        try:
+            copy(master_addr)
+        except RemotingException as error:
+            log.error("%s Exception, %s: %s", name, master_addr, error)
+        except Exception:
+            log.exception("%s Exception, %s", name, master_addr)
+
+    def _sync_topic_config(self, master_addr: str) -> None:
+        wrapper = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr)
+        manager = self.broker_controller.topic_config_manager
+        if self._replace(manager, manager.topic_config_table, wrapper, wrapper.topicConfigTable, _check_topic):
+            log.info("Update slave topic config from master, %s", master_addr)
+
+    def _sync_subscription_group_config(self, master_addr: str) -> None:
+        wrapper = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr)
+        manager = self.broker_controller.subscription_group_manager
+        if self._replace(manager, manager.subscription_group_table, wrapper, wrapper.subscriptionGroupTable,
+                         _check_group):
+            log.info("Update slave Subscription Group from master, %s", master_addr)
+
+    @staticmethod
+    def _replace(manager: Any, table: dict[str, T], wrapper: Any, masters: dict[str, T] | None,
+                 check: Callable[[str, T], None]) -> bool:
+        """Make `table` the master's when the versions differ; what is wrong there stays as it was here."""
+        if wrapper.dataVersion is None or manager.data_version == wrapper.dataVersion:
+            return False
+        masters = masters or {}
+        # Differs: Java clears the table first, so that requests meanwhile find no topic
+        for name, config in masters.items():
+            try:
+                check(name, config)
+            except (TypeError, ValueError) as error:
+                log.error("the master's entry %r is not taken over: %s", name, error)
+            else:
+                table[name] = config
+        for name in list(table):
+            if name not in masters:
+                table.pop(name, None)
+        manager.data_version.assign_new_one(wrapper.dataVersion)
+        manager.persist()
+        return True
+
+    def _sync_consumer_offset(self, master_addr: str) -> None:
+        wrapper = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr)
+        manager = self.broker_controller.consumer_offset_manager
+        changed = False
+        for key, offsets in (wrapper.offsetTable or {}).items():
+            try:
+                changed |= self._merge_offsets(manager.offset_table, key, offsets)
+            except (TypeError, ValueError, AttributeError) as error:
+                log.error("the master's consumer offsets of %r are not taken over: %s", key, error)
+        if changed:
+            manager.persist()
+        log.info("Update slave consumer offset from master, %s", master_addr)
+
+    def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:
+        """Take over what is higher at the master; whether that was anything.
+
+        Differs: 4.9 takes over all, so that a master which comes back with older offsets undoes what consumers have
+        committed to the slave meanwhile.
+        """
+        changed = False
+        mine = table.setdefault(key, {})
+        for queue_id, offset in offsets.items():
+            known = mine.get(queue_id)
+            if known is None or offset > known or (offset < known and self.take_lower_offsets):
+                mine[queue_id] = offset
+                changed = True
+        return changed
+
+    def _sync_delay_offset(self, master_addr: str) -> None:
+        """Copy the master's delayOffset.json; it is read when this broker becomes a master."""
+        delay_offset = self.broker_controller.broker_outer_api.get_all_delay_offset(master_addr)
+        if delay_offset and delay_offset != self._last_delay_offset:
+            # Differs: Java writes whatever came. FastjsonError when it is no table of offsets.
+            remoting_serializable.from_json(DelayOffsetSerializeWrapper, delay_offset)
+            root = self.broker_controller.message_store_config.storePathRootDir
+            mix_all.string2file(delay_offset, store_path_config_helper.get_delay_offset_store_path(root))
+            self._last_delay_offset = delay_offset
+        log.info("Update slave delay offset from master, %s", master_addr)
+
+
+def _check_topic(name: str, config: TopicConfig) -> None:
+    if not name or config.topicName != name:
+        raise ValueError(f"its topicName is {config.topicName!r}")
+    if config.readQueueNums < 0 or config.writeQueueNums < 0:
+        raise ValueError(f"it has {config.readQueueNums} queues to read and {config.writeQueueNums} to write")
+
+
+def _check_group(name: str, config: SubscriptionGroupConfig) -> None:
+    if not name or config.groupName != name:
+        raise ValueError(f"its groupName is {config.groupName!r}")
