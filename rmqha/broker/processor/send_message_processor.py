@@ -22,6 +22,7 @@ from rmqha.common.sysflag import message_sys_flag, topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config import store_path_config_helper
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -121,7 +122,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         inner = _copy_for_retry(message, topic, queue_id)
         put = self.broker_controller.message_store.async_put_message(inner)
         back_topic = properties.get(message_const.PROPERTY_RETRY_TOPIC) or message.topic
-        return put.then_apply(lambda result: self._answer_send_back(header.group, back_topic, inner, result))
+        return put.then_apply(lambda result: self._answer_send_back(header.group, back_topic, inner, result), _failed)
 
     def _retry_topic(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
         # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
@@ -170,7 +171,8 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             put = self.broker_controller.message_store.async_put_message(message)
         if put.is_done:
             return self._handle_put_message_result(put.get(), response, message, queue_id)
-        return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id))
+        return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id),
+                              _failed)
 
     def _build_inner_msg(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader,
                          topic_config: TopicConfig, queue_id: int,
@@ -303,6 +305,10 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
 
 def _answer(code: int, remark: str | None) -> RemotingCommand:
     return RemotingCommand.create_response_command(code, remark)
+
+
+def _failed(error: Exception) -> RemotingCommand:
+    return _answer(response_code.SYSTEM_ERROR, exception_simple_desc(error))
 
 
 def _copy_for_retry(message: "MessageExt", topic: str, queue_id: int) -> MessageExtBrokerInner:

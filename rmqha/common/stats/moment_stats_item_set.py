@@ -22,7 +22,8 @@ class MomentStatsItemSet:
 
     def init(self, scheduler: ScheduledService) -> None:
         """Schedule the log lines."""
-        scheduler.schedule_at_fixed_rate(self.print_at_minutes, _until(util_all.compute_next_minutes_time_millis()), _PRINT_INTERVAL_MS)
+        delay_ms = _until(util_all.compute_next_minutes_time_millis())
+        scheduler.schedule_at_fixed_rate(self.print_at_minutes, delay_ms, _PRINT_INTERVAL_MS)
 
     def print_at_minutes(self) -> None:
         """Log each value."""

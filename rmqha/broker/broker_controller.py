@@ -1,0 +1,361 @@
+"""The broker: builds its parts, starts and stops them in order, and registers at the name servers.
+
+    NettyServerNIOSelector (one per port)  read, decode, serve inline, write
+    SendMessageThread_, PullMessageThread_, HeartbeatThread_   the requests of those kinds that may block
+    QueryMessageThread_, AdminBrokerThread_                    all requests of those kinds
+    BrokerControllerScheduledThread1       registration, saving, slave synchronisation, marks
+    ClientHousekeepingScheduledThread1, BrokerStatsThread1, PullRequestHoldService, brokerOutApi_thread_, the store's
+"""
+import copy
+import logging
+import threading
+from collections.abc import Callable
+
+from rmqha.broker import broker_path_config_helper
+from rmqha.broker.client.client_housekeeping_service import ClientHousekeepingService
+from rmqha.broker.client.consumer_manager import ConsumerManager
+from rmqha.broker.client.default_consumer_ids_change_listener import DefaultConsumerIdsChangeListener
+from rmqha.broker.client.net.broker2_client import Broker2Client
+from rmqha.broker.client.producer_manager import ProducerManager
+from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
+from rmqha.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
+from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
+from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
+from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
+from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
+from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
+from rmqha.broker.processor.send_message_processor import SendMessageProcessor
+from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
+from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.topic.topic_config_manager import TopicConfigManager
+from rmqha.common import util_all
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.configuration import Configuration
+from rmqha.common.constant import perm_name
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.stats.broker_stats import BrokerStats
+from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+
+log = logging.getLogger("RocketmqBroker")
+LOG_PROTECTION = logging.getLogger("RocketmqProtection")
+LOG_WATER_MARK = logging.getLogger("RocketmqWaterMark")
+
+_SECOND_MS = 1000
+_MINUTE_MS = 60 * _SECOND_MS
+_DAY_MS = 24 * 60 * _MINUTE_MS
+_MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
+
+
+class BrokerController:
+    """One broker. `initialize()`, `start()`, `shutdown()`; the parts are attributes.
+
+    Java: org.apache.rocketmq.broker.BrokerController (4.9.8)
+    """
+
+    def __init__(self, broker_config: BrokerConfig, server_config: ServerConfig, client_config: ClientConfig,
+                 message_store_config: MessageStoreConfig, config_file: str | None = None) -> None:
+        self.broker_config = broker_config
+        self.server_config = server_config
+        self.client_config = client_config
+        self.message_store_config = message_store_config
+        self.configs = (broker_config, server_config, client_config, message_store_config)
+        self.consumer_offset_manager = ConsumerOffsetManager(self)
+        self.topic_config_manager = TopicConfigManager(self)
+        self.pull_message_processor = PullMessageProcessor(self)
+        self.pull_request_hold_service = PullRequestHoldService(self)
+        self.message_arriving_listener = NotifyMessageArrivingListener(self.pull_request_hold_service)
+        self.consumer_manager = ConsumerManager(DefaultConsumerIdsChangeListener(self))
+        self.producer_manager = ProducerManager()
+        self.client_housekeeping_service = ClientHousekeepingService(self)
+        self.broker2_client = Broker2Client(self)
+        self.subscription_group_manager = SubscriptionGroupManager(self)
+        self.rebalance_lock_manager = RebalanceLockManager()
+        self.broker_outer_api = BrokerOuterAPI(client_config)
+        self.slave_synchronize = SlaveSynchronize(self)
+        self.broker_stats_manager = BrokerStatsManager(broker_config.brokerClusterName, broker_config.enableDetailStat)
+        self.broker_fast_failure = BrokerFastFailure(lambda: broker_config.brokerFastFailureEnable)
+        self.configuration = Configuration(
+            log, *self.configs,
+            store_path=config_file or broker_path_config_helper.get_default_broker_config_path())
+        self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # the bound port, once started
+        self.message_store: DefaultMessageStore | None = None  # from initialize on
+        self.broker_stats: BrokerStats | None = None  # from initialize on
+        self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
+        self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service)
+        self._make_executors()
+        self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
+        self._register_lock = threading.RLock()  # one registration at a time
+        self._update_master_ha_server_addr_periodically = False
+        self._slave_sync_generation = 0  # a synchronisation of an older generation no longer runs
+        self._is_outer_api_started = False  # written by start()
+        self._shutdown_lock = threading.Lock()
+        self._is_shutdown = False  # guarded by _shutdown_lock
+
+    def _make_executors(self) -> None:
+        config = self.broker_config
+        self.send_message_executor = NamedThreadPool(
+            "SendMessageThread_", config.sendMessageThreadPoolNums, config.sendThreadPoolQueueCapacity)
+        self.pull_message_executor = NamedThreadPool(
+            "PullMessageThread_", config.pullMessageThreadPoolNums, config.pullThreadPoolQueueCapacity)
+        self.query_message_executor = NamedThreadPool(
+            "QueryMessageThread_", config.queryMessageThreadPoolNums, config.queryThreadPoolQueueCapacity)
+        self.admin_broker_executor = NamedThreadPool("AdminBrokerThread_", config.adminBrokerThreadPoolNums)
+        self.heartbeat_executor = NamedThreadPool(
+            "HeartbeatThread_", config.heartbeatThreadPoolNums, config.heartbeatThreadPoolQueueCapacity)
+
+    def initialize(self) -> bool:
+        """Load the tables and the store. False when a file can't be used; the log says which."""
+        loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
+                  and self.subscription_group_manager.load())
+        if not loaded:
+            return False
+        try:
+            self.message_store = DefaultMessageStore(self.message_store_config, self.broker_stats_manager,
+                                                     self.message_arriving_listener, self.broker_config)
+        except OSError:
+            log.exception("Failed to initialize")
+            return False
+        self.broker_stats = BrokerStats(self.message_store)
+        if not self.message_store.load():
+            return False
+        self.register_processor()
+        self._initialize_name_servers()
+        self._initialize_role()
+        return True
+
+    def _initialize_name_servers(self) -> None:
+        namesrv_addr = self.broker_config.namesrvAddr
+        if namesrv_addr is not None:
+            self.broker_outer_api.update_name_server_address_list(namesrv_addr)
+            log.info("Set user specified name server address: %s", namesrv_addr)
+
+    def _initialize_role(self) -> None:
+        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            return
+        address = self.message_store_config.haMasterAddress
+        if address is not None and len(address) >= _MIN_HA_ADDRESS_LENGTH:
+            self.message_store.update_ha_master_address(address)
+        else:
+            self._update_master_ha_server_addr_periodically = True
+
+    def _schedule_tasks(self) -> None:
+        at_fixed_rate = self._scheduler.schedule_at_fixed_rate
+        morning_ms = util_all.compute_next_morning_time_millis() - util_all.current_time_millis()
+        at_fixed_rate(self.broker_stats.record, morning_ms, _DAY_MS)
+        at_fixed_rate(self._persist_consumer_offsets, 10 * _SECOND_MS, self.broker_config.flushConsumerOffsetInterval)
+        at_fixed_rate(self.protect_broker, 3 * _MINUTE_MS, 3 * _MINUTE_MS)
+        at_fixed_rate(self.print_water_mark, 10 * _SECOND_MS, _SECOND_MS)
+        at_fixed_rate(self._print_dispatch_behind, 10 * _SECOND_MS, _MINUTE_MS)
+        if self.broker_config.namesrvAddr is not None:
+            at_fixed_rate(self._update_name_servers, 10 * _SECOND_MS, 2 * _MINUTE_MS)
+        elif self.broker_config.fetchNamesrvAddrByAddressServer:
+            at_fixed_rate(self._fetch_name_servers, 10 * _SECOND_MS, 2 * _MINUTE_MS)
+        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            at_fixed_rate(self._print_master_and_slave_diff, 10 * _SECOND_MS, _MINUTE_MS)
+        period = max(10 * _SECOND_MS, min(self.broker_config.registerNameServerPeriod, _MINUTE_MS))
+        at_fixed_rate(self._register_periodically, 10 * _SECOND_MS, period)
+
+    def register_processor(self) -> None:
+        """Say who serves which request code. Without an executor: the thread that read the request."""
+        send = SendMessageProcessor(self)
+        client = ClientManageProcessor(self)
+        consumer = ConsumerManageProcessor(self)
+        query = QueryMessageProcessor(self)
+        admin = AdminBrokerProcessor(self)
+        self.remoting_server.register_processor(request_code.PULL_MESSAGE, self.pull_message_processor)
+        # Differs: END_TRANSACTION and SEND_REPLY_MESSAGE(_V2) are not supported; they go to the default processor,
+        # which says so.
+        for server in (self.remoting_server, self.fast_remoting_server):
+            for code in (request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
+                         request_code.CONSUMER_SEND_MSG_BACK):
+                server.register_processor(code, send)
+            for code in (request_code.QUERY_MESSAGE, request_code.VIEW_MESSAGE_BY_ID):
+                server.register_processor(code, query, self.query_message_executor)
+            for code in (request_code.HEART_BEAT, request_code.UNREGISTER_CLIENT, request_code.CHECK_CLIENT_CONFIG):
+                server.register_processor(code, client)
+            for code in (request_code.GET_CONSUMER_LIST_BY_GROUP, request_code.UPDATE_CONSUMER_OFFSET,
+                         request_code.QUERY_CONSUMER_OFFSET):
+                server.register_processor(code, consumer)
+            server.register_default_processor(admin, self.admin_broker_executor)
+
+    def protect_broker(self) -> None:
+        """Stop groups that are too far behind from reading, if the configuration wants that."""
+        if not self.broker_config.disableConsumeIfConsumerReadSlowly:
+            return
+        for item in list(self.broker_stats_manager.moment_stats_item_set_fall_size.stats_item_table.values()):
+            if item.value > self.broker_config.consumerFallbehindThreshold:
+                group = item.stats_key.split("@")[2]
+                LOG_PROTECTION.info("[PROTECT_BROKER] the consumer[%s] consume slowly, %d bytes, disable it", group,
+                                    item.value)
+                self.subscription_group_manager.disable_consume(group)
+
+    def print_water_mark(self) -> None:
+        """Log how many requests wait for a thread."""
+        for name, executor in (("Send", self.send_message_executor), ("Pull", self.pull_message_executor),
+                               ("Query", self.query_message_executor)):
+            LOG_WATER_MARK.info("[WATERMARK] %s Queue Size: %d SlowTimeMills: %d", name, executor.queue_size(), 0)
+
+    def start(self) -> None:
+        """Open the store and the ports, and register. OSError when a port is taken."""
+        self.message_store.start()
+        self.remoting_server.start()
+        self.store_host = (self.broker_config.brokerIP1, self.remoting_server.local_listen_port)
+        self.fast_remoting_server.start()
+        self.broker_outer_api.start()
+        self._is_outer_api_started = True
+        self.pull_request_hold_service.start()
+        self.client_housekeeping_service.start()
+        self._handle_slave_synchronize(self.message_store_config.brokerRole)
+        self.register_broker_all(True, False, True)
+        self._schedule_tasks()
+        self.broker_stats_manager.start()
+
+    def shutdown(self) -> None:
+        """Stop everything, save the offsets, leave the name servers. Idempotent."""
+        with self._shutdown_lock:
+            if self._is_shutdown:
+                return
+            self._is_shutdown = True
+        self.broker_stats_manager.shutdown()
+        self.client_housekeeping_service.shutdown()
+        self.pull_request_hold_service.shutdown()
+        self.remoting_server.shutdown()
+        self.fast_remoting_server.shutdown()
+        if self.message_store is not None:
+            self.message_store.shutdown()
+        self._scheduler.shutdown()
+        if self._is_outer_api_started:
+            self._unregister_broker_all()
+        self.send_message_executor.shutdown()
+        self.pull_message_executor.shutdown()
+        self.admin_broker_executor.shutdown()
+        self.broker_outer_api.shutdown()
+        if self.message_store is not None:  # the table was loaded: an empty one would replace the file's
+            self.consumer_offset_manager.persist()
+        self.heartbeat_executor.shutdown()
+        self.query_message_executor.shutdown()
+
+    def _unregister_broker_all(self) -> None:
+        config = self.broker_config
+        self.broker_outer_api.unregister_broker_all(config.brokerClusterName, self.broker_addr, config.brokerName,
+                                                    config.brokerId)
+
+    @property
+    def broker_addr(self) -> str:
+        """`ip:port` that clients are told."""
+        return f"{self.store_host[0]}:{self.store_host[1]}"
+
+    @property
+    def ha_server_addr(self) -> str:
+        """`ip:port` that slaves are told."""
+        port = self.message_store_config.haListenPort
+        if port == 0 and self.message_store is not None:
+            port = self.message_store.ha_service.ha_listen_port
+        return f"{self.broker_config.brokerIP2}:{port}"
+
+    def register_increment_broker_data(self, topic_config: TopicConfig, data_version: DataVersion) -> None:
+        """Register one topic that was made or changed."""
+        with self._register_lock:
+            table = {topic_config.topicName: self._as_permitted(topic_config)}
+            version = DataVersion(data_version.timestamp, data_version.counter)
+            self._do_register_broker_all(True, False, TopicConfigSerializeWrapper(table, version))
+
+    def register_broker_all(self, check_order_config: bool, oneway: bool, force_register: bool) -> None:
+        """Register all topics, unless the name servers have them already and `force_register` is false."""
+        with self._register_lock:
+            wrapper = self.topic_config_manager.build_topic_config_serialize_wrapper()
+            wrapper.topicConfigTable = {name: self._as_permitted(config)
+                                        for name, config in wrapper.topicConfigTable.items()}
+            if force_register or self._need_register(wrapper):
+                self._do_register_broker_all(check_order_config, oneway, wrapper)
+
+    def _as_permitted(self, config: TopicConfig) -> TopicConfig:
+        permission = self.broker_config.brokerPermission
+        if perm_name.is_writeable(permission) and perm_name.is_readable(permission):
+            return config
+        return TopicConfig(config.topicName, config.readQueueNums, config.writeQueueNums, permission)
+
+    def _do_register_broker_all(self, check_order_config: bool, oneway: bool,
+                                wrapper: TopicConfigSerializeWrapper) -> None:
+        config = self.broker_config
+        results = self.broker_outer_api.register_broker_all(
+            config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, self.ha_server_addr,
+            wrapper, [], oneway, config.registerBrokerTimeoutMills, config.compressedRegister)
+        if not results:
+            return
+        result = results[0]
+        if self._update_master_ha_server_addr_periodically and result.haServerAddr is not None:
+            self.message_store.update_ha_master_address(result.haServerAddr)
+        self.slave_synchronize.master_addr = result.masterAddr
+        if check_order_config:
+            self.topic_config_manager.update_order_topic_config(result.kvTable)
+
+    def _need_register(self, wrapper: TopicConfigSerializeWrapper) -> bool:
+        config = self.broker_config
+        return any(self.broker_outer_api.need_register(
+            config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, wrapper,
+            config.registerBrokerTimeoutMills))
+
+    def register_server_rpc_hook(self, rpc_hook: RPCHook) -> None:
+        """Let a hook see the requests of both ports."""
+        self.remoting_server.register_rpc_hook(rpc_hook)
+        self.fast_remoting_server.register_rpc_hook(rpc_hook)
+
+    def register_client_rpc_hook(self, rpc_hook: RPCHook) -> None:
+        """Let a hook see the broker's own calls."""
+        self.broker_outer_api.register_rpc_hook(rpc_hook)
+
+    def _handle_slave_synchronize(self, role: BrokerRole) -> None:
+        self._slave_sync_generation += 1
+        self.slave_synchronize.master_addr = None
+        if role is BrokerRole.SLAVE:
+            task = self._slave_sync_task(self._slave_sync_generation)
+            self._scheduler.schedule_at_fixed_rate(task, 3 * _SECOND_MS, 10 * _SECOND_MS)
+
+    def _slave_sync_task(self, generation: int) -> Callable[[], None]:
+        def sync() -> None:
+            if generation == self._slave_sync_generation:
+                self.slave_synchronize.sync_all()
+
+        return sync
+
+    def _persist_consumer_offsets(self) -> None:
+        self.consumer_offset_manager.persist()
+
+    def _print_dispatch_behind(self) -> None:
+        log.info("dispatch behind commit log %d bytes", self.message_store.dispatch_behind_bytes())
+
+    def _print_master_and_slave_diff(self) -> None:
+        log.info("Slave fall behind master: %d bytes", self.message_store.slave_fall_behind_much())
+
+    def _update_name_servers(self) -> None:
+        self.broker_outer_api.update_name_server_address_list(self.broker_config.namesrvAddr or "")
+
+    def _fetch_name_servers(self) -> None:
+        self.broker_outer_api.fetch_name_server_addr()
+
+    def _register_periodically(self) -> None:
+        self.register_broker_all(True, False, self.broker_config.forceRegister)
+
+
+def _fast_config(server_config: ServerConfig) -> ServerConfig:
+    """The same two ports below; any port stays any port."""
+    fast = copy.copy(server_config)
+    fast.listenPort = server_config.listenPort - 2 if server_config.listenPort else 0
+    return fast

@@ -1,0 +1,165 @@
+"""mqbroker: the command line of a broker."""
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+
+import click
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.common import log_setup, mix_all, server_util
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.common.remoting_helper import string2_socket_address
+from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import MessageStoreConfig
+
+log = logging.getLogger("RocketmqBroker")
+console = logging.getLogger("RocketmqConsole")
+
+DEFAULT_LISTEN_PORT = 10911
+EXIT_START_FAILED = 255  # Java: System.exit(-1)
+EXIT_INITIALIZE_FAILED = 253  # Java: System.exit(-3)
+
+_DOMAIN = "rmqAddressServerDomain"
+_SUBGROUP = "rmqAddressServerSubGroup"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a broker until SIGTERM or SIGINT; returns the exit code.
+
+    2: a config that it cannot start with, 253: tables or store can't be loaded, 255: it cannot start.
+
+    Java: org.apache.rocketmq.broker.BrokerStartup (4.9.8)
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    command_line = parse_command_line(argv)
+    try:
+        controller = create_broker_controller(command_line)
+    except ConfigError as failure:
+        # Differs: the original exits with -3 or -1, or goes on without the bad value
+        click.echo(str(failure), err=True)
+        return server_util.EXIT_BAD_CONFIG
+    if controller is None:
+        return 0
+    code = run(controller, stop)
+    if code == 0:
+        shutdown(controller)
+    return code
+
+
+def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
+    """-c, -p, -m, -n, -h. Exits with 1 for a wrong option."""
+    parser = server_util.add_broker_options(server_util.build_commandline_options("mqbroker"))
+    return parser.parse_args(argv)
+
+
+def create_broker_controller(command_line: argparse.Namespace) -> BrokerController | None:
+    """The controller of the command line's config; None after -p and -m. Raises ConfigError."""
+    configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), ClientConfig(), MessageStoreConfig())
+    broker_config, server_config, client_config, store_config = configs
+    file, properties = command_line.configFile, None
+    warnings: list[str] = []
+    if file is not None:
+        properties = load_config_file(file, configs, (_DOMAIN, _SUBGROUP), warn=warnings.append)
+    mix_all.properties2object(server_util.command_line2properties(command_line), broker_config)
+    if broker_config.rocketmqHome is None:
+        broker_config.rocketmqHome = server_util.default_rocketmq_home()
+    _check_namesrv_addr(broker_config, file)
+    _check_role(broker_config, store_config, file)
+    # As in the original, whatever haListenPort says; port 0 stays "any port".
+    store_config.haListenPort = server_config.listenPort + 1 if server_config.listenPort else 0
+    if command_line.printConfigItem or command_line.printImportantConfig:
+        print_config_items(configs, only_important=not command_line.printConfigItem)
+        return None
+    _set_up_logging(broker_config)
+    for warning in warnings:
+        click.echo(warning, err=True)
+        log.warning(warning)
+    for config in configs:
+        mix_all.print_object_properties(log, config)
+    controller = BrokerController(broker_config, server_config, client_config, store_config, file)
+    if properties is not None:
+        controller.broker_outer_api.ws_addr = mix_all.get_ws_addr(
+            properties.get(_DOMAIN, mix_all.DEFAULT_NAMESRV_ADDR_LOOKUP),
+            properties.get(_SUBGROUP, mix_all.DEFAULT_NAMESRV_SUBGROUP))
+        # remembered, so that an update of the config writes them again
+        controller.configuration.register_config(properties)
+    return controller
+
+
+def print_config_items(configs: tuple[object, ...], only_important: bool) -> None:
+    """The (important) items of the config objects, to the standard output."""
+    log_setup.setup_console_logging()
+    for config in configs:
+        mix_all.print_object_properties(console, config, only_important)
+
+
+def run(controller: BrokerController, stop: threading.Event) -> int:
+    """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
+    try:
+        if not controller.initialize():
+            click.echo("The broker cannot be initialized; the logs say why", err=True)
+            controller.shutdown()
+            return EXIT_INITIALIZE_FAILED
+        controller.start()
+    except Exception as failure:
+        log.exception("The broker cannot start")
+        click.echo(f"The broker cannot start: {failure}", err=True)
+        controller.shutdown()
+        return EXIT_START_FAILED
+    config = controller.broker_config
+    tip = (f"The broker[{config.brokerName}, {controller.broker_addr}] boot success. "
+           f"serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}")
+    if config.namesrvAddr is not None:
+        tip += f" and name server is {config.namesrvAddr}"
+    log.info(tip)
+    click.echo(tip)
+    stop.wait()
+    return 0
+
+
+def shutdown(controller: BrokerController) -> None:
+    """Stop, and tell so in the log."""
+    log.info("Shutdown hook was invoked, 1")
+    begin = time.monotonic()
+    controller.shutdown()
+    log.info("Shutdown hook over, consuming total time(ms): %d", (time.monotonic() - begin) * 1000)
+
+
+def _check_namesrv_addr(broker_config: BrokerConfig, file: str | None) -> None:
+    if broker_config.namesrvAddr is None:
+        return
+    try:
+        for addr in broker_config.namesrvAddr.split(";"):
+            string2_socket_address(addr)
+    except ValueError:
+        raise ConfigError(
+            f'The Name Server Address[{broker_config.namesrvAddr}] illegal, please set it as follows, '
+            '"127.0.0.1:9876;192.168.0.1:9876"', file, "namesrvAddr") from None
+
+
+def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
+    if store_config.enableDLegerCommitLog:
+        # Differs: DLedger is not supported; the original would give the broker the id -1 and elect a leader
+        raise ConfigError("DLedger is not supported", file, "enableDLegerCommitLog")
+    if store_config.brokerRole is not BrokerRole.SLAVE:
+        broker_config.brokerId = mix_all.MASTER_ID
+    elif broker_config.brokerId <= 0:
+        raise ConfigError("Slave's brokerId must be > 0", file, "brokerId")
+
+
+def _set_up_logging(broker_config: BrokerConfig) -> None:
+    sub_dir = f"{broker_config.brokerName}_{broker_config.brokerId}" if broker_config.isolateLogEnable else ""
+    log_setup.setup_broker_logging(sub_dir=sub_dir)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
