@@ -17,6 +17,7 @@ _TOKEN = re.compile(
       | (\Z)                                               # 7 end
     )""", re.VERBOSE | re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'": "'", "\\": "\\", "/": "/", "v": "\v",
             **{str(digit): chr(digit) for digit in range(8)}}
 _CONSTANTS = {"true": True, "false": False, "null": None}
@@ -140,13 +141,20 @@ class _Parser:
     def scalar(self, kind: int, token: str) -> object:
         """The value of a text, a number or a constant."""
         if kind in (2, 3):
-            return _ESCAPE.sub(self.unescape, token) if "\\" in token else token
+            return self.text_of(token) if "\\" in token else token
         if kind == 4:
             return self.integer(token)
         if kind == 5:
             return float(token)
         self.require(token in _CONSTANTS, f"{token} is no value")
         return _CONSTANTS[token]
+
+    def text_of(self, token: str) -> str:
+        """The text of a token with escapes."""
+        text = _ESCAPE.sub(self.unescape, token)
+        if _SURROGATE.search(text) is None:
+            return text
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins the pairs
 
     def integer(self, token: str) -> int:
         """An int; Python takes 4300 digits."""

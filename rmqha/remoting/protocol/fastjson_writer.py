@@ -8,7 +8,7 @@ import base64
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -16,16 +16,18 @@ from functools import lru_cache
 from rmqha.common.atomics import AtomicBoolean, AtomicLong
 
 SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
-_SPECIAL_OR_FOREIGN = re.compile('["\\\\\x00-\x1f]|[^\x00-\x7e]')
+_SPECIAL_OR_FOREIGN = re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
+_EXACT_IN_DOUBLE = (1 << 53) - 1
 _SCALARS = (bool, Enum, int, float, str, AtomicLong, AtomicBoolean)
-_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SHORT = {"/": "\\/", '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def dumps(value: object, pretty: bool = False, quote_field_names: bool = False, browser_compatible: bool = False,
           sort_keys: bool = False) -> str:
     """`value` as fastjson's text. `quote_field_names`: other than string keys become strings, as in standard JSON.
 
-    `browser_compatible` quotes them too, and escapes what is not ASCII. `sort_keys` sorts maps, too.
+    `browser_compatible` quotes them too, escapes what is not ASCII, and quotes integers that a double does not hold.
+    `sort_keys` sorts maps, too.
     Raises TypeError for a type that has no JSON.
     """
     writer = _Writer(pretty, quote_field_names or browser_compatible, browser_compatible, sort_keys)
@@ -39,7 +41,7 @@ def quote(text: str) -> str:
 
 
 def quote_ascii(text: str) -> str:
-    """A string in quotes, ASCII only: other characters as the \\uXXXX of their UTF-16 units."""
+    """A string in quotes for browsers: ASCII only, others as the \\uXXXX of their UTF-16 units; `/` as `\\/`."""
     return f'"{_SPECIAL_OR_FOREIGN.sub(_escape, text)}"'
 
 
@@ -88,6 +90,7 @@ class _Writer:
         self.quote_keys = quote_keys
         self.sort_keys = sort_keys
         self.quote: Callable[[str], str] = quote_ascii if ascii_only else quote
+        self.max_integer = _EXACT_IN_DOUBLE if ascii_only else None
         self.depth = 0
 
     def line(self) -> None:
@@ -105,7 +108,7 @@ class _Writer:
             self.write_map(value)
         elif isinstance(value, list):
             self.write_list(value)
-        elif isinstance(value, (set, frozenset, tuple)):
+        elif isinstance(value, (Set, tuple)):
             self.write_collection(value)
         elif isinstance(value, (bytes, bytearray)):
             self.parts.append(f'"{base64.b64encode(value).decode()}"')
@@ -126,7 +129,9 @@ class _Writer:
             return f'"{value.name}"'
         if isinstance(value, str):
             return self.quote(value)
-        return java_double(value) if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return java_double(value)
+        return str(value) if self.max_integer is None or abs(value) <= self.max_integer else f'"{value}"'
 
     def write_bean(self, value: object) -> None:
         """A dataclass: its fields by name, one per line when pretty, without those that are None."""
@@ -194,7 +199,7 @@ class _Writer:
         self.line()
         self.parts.append("]")
 
-    def write_collection(self, value: set | frozenset | tuple) -> None:
+    def write_collection(self, value: Set | tuple) -> None:
         """A set or an array: no new lines of its own."""
         self.parts.append("[")
         for index, item in enumerate(value):

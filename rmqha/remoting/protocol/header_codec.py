@@ -51,7 +51,7 @@ class HeaderPlan:
                            for name, item in declared.items()]
         self.required = [name for name, item in declared.items()
                          if item.metadata.get("not_null") and item.default is None]
-        names = _reflection_order(cls, list(declared))
+        names = self._put_order = _reflection_order(cls, list(declared))
         # By the number of values: HashMap's table has 16, 32, 64 ... places.
         self._orders = [self._prefixed(_table_order(names, 16 << step)) for step in range(4)]
         own = [name for name in declared if name in cls.__annotations__]
@@ -93,7 +93,7 @@ class HeaderPlan:
     def texts(self, header: CommandCustomHeader) -> dict[str, str]:
         """Name to text of the fields that are not None, in the order in which Java puts them into its map."""
         values = header.__dict__
-        return {name: java_text(values[name]) for name, _ in self._orders[-1] if values[name] is not None}
+        return {name: java_text(values[name]) for name in self._put_order if values[name] is not None}
 
     def json(self, header: CommandCustomHeader) -> str:
         """The inside of extFields: `"queueId":"0","queueOffset":"7"`."""

@@ -283,7 +283,11 @@ def _loads_header(header: Buffer) -> object:
         refused = error
     if len(text) > MAX_DIALECT_LENGTH:
         raise RemotingCommandException(f"decode error, header is no JSON: {refused}")
-    return fastjson.loads(text)
+    value = fastjson.loads(text)
+    ext = value.get("extFields") if isinstance(value, dict) else None
+    if isinstance(ext, dict) and not all(isinstance(name, str) for name in ext):  # only the dialect has such names
+        raise FastjsonError("illegal identifier in extFields")
+    return value
 
 
 def _int_field(value: object) -> int:
@@ -307,18 +311,12 @@ def _ext_fields(value: object) -> dict[str, str] | None:
     if type(value) is dict:
         for item in value.values():
             if type(item) is not str:
-                return _texts(value)
+                return {name: item if isinstance(item, str) else fastjson.dumps(item) for name, item in value.items()
+                        if item is not None}
         return value
     if value is None:
         return None
     raise FastjsonError(f"syntax error, expect {{, actual {type(value).__name__}, fieldName extFields")
-
-
-def _texts(value: dict) -> dict[str, str]:
-    if not all(isinstance(name, str) for name in value):
-        raise FastjsonError("illegal identifier in extFields")
-    return {name: item if isinstance(item, str) else fastjson.dumps(item) for name, item in value.items()
-            if item is not None}
 
 
 def _decode_rocketmq(header: bytes) -> RemotingCommand:

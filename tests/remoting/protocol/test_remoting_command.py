@@ -1,0 +1,213 @@
+"""Commands: what is refused, what survives, both header types."""
+import json
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import remoting_command
+from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
+
+TYPES = pytest.mark.parametrize("kind", list(SerializeType), ids=lambda kind: kind.name)
+
+
+def frame(header: bytes, kind: int = 0, body: bytes = b"", header_length: int | None = None) -> bytes:
+    length = len(header) if header_length is None else header_length
+    return struct.pack(">I", kind << 24 | length) + header + body
+
+
+def json_frame(**fields: object) -> bytes:
+    return frame(json.dumps(fields).encode())
+
+
+def refused(data: bytes) -> None:
+    with pytest.raises(RemotingCommandException):
+        RemotingCommand.decode(data)
+
+
+BINARY_START = struct.pack(">hbhii", 10, 0, 409, 7, 0)
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"\0\0", frame(b"{}", header_length=3), frame(b"{}", header_length=0xFFFFFF), frame(b"{}", kind=2),
+    frame(b"{}", kind=255), frame(b""), frame(b"null"), frame(b"[]"), frame(b"5"), frame(b"\xff\xfe"), frame(b"{}x"),
+    frame(b"{" * 100_000), frame(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"), frame(b'{"code":NaN}'),
+    frame(b'{"code":' + b"9" * 5000 + b"}"), json_frame(code="x"), json_frame(code=[]), json_frame(code=2**31),
+    json_frame(opaque=-2**31 - 1), json_frame(extFields=[]), json_frame(extFields=5), json_frame(extFields="x"),
+    frame(b'{"extFields":{1:"x"}}'), frame(b'{"a":"' + b"x" * (1 << 20) + b'"}'), frame(b"[1," * 300_000),
+    frame(BINARY_START, 1), frame(BINARY_START + struct.pack(">ii", 2**31 - 1, 0), 1),
+    frame(BINARY_START + struct.pack(">ii", -1, 0), 1), frame(BINARY_START + struct.pack(">ii", 0, 2**31 - 1), 1),
+    frame(BINARY_START + struct.pack(">iih", 0, 6, -1) + bytes(4), 1),
+    frame(BINARY_START + struct.pack(">iihi", 0, 6, 0, -1), 1),
+    frame(BINARY_START + struct.pack(">iih", 0, 2, 0), 1),
+    frame(BINARY_START + struct.pack(">iihi", 0, 6, 0, 100), 1, b"x" * 200),
+], ids=range(34))
+def test_what_is_no_command_is_refused(data):
+    refused(data)
+    refused(memoryview(data))
+
+
+def test_header_up_to_the_frames_end_without_a_body():
+    command = RemotingCommand.decode(json_frame(code=5, opaque=9))
+    assert (command.code, command.opaque, command.body) == (5, 9, None)
+
+
+@pytest.mark.parametrize("fields, expected", [
+    ({"code": "10"}, 10), ({"code": 1.7}, 1), ({"code": None}, 0), ({"code": True}, 1), ({"code": ""}, 0), ({}, 0),
+    ({"code": -7}, -7),
+])
+def test_code_is_read_as_fastjson_reads_it(fields, expected):
+    assert RemotingCommand.decode(json_frame(**fields)).code == expected
+
+
+def test_ext_fields_are_texts():
+    data = frame(b'{"extFields":{"a":1,"b":null,"c":true,"e":{"x":1},"f":[1],"g":"t"}}')
+    assert RemotingCommand.decode(data).ext_fields == {
+        "a": "1", "c": "true", "e": '{"x":1}', "f": "[1]", "g": "t"}
+
+
+def test_header_in_fastjsons_dialect_is_read():
+    assert RemotingCommand.decode(frame(b"{code:5,'opaque':7,extFields:{},}")).opaque == 7
+
+
+@pytest.mark.parametrize("language, expected", [("CPP", LanguageCode.CPP), ("KLINGON", None), (3, LanguageCode.PYTHON),
+                                                (None, None), ([], None)])
+def test_unknown_language_is_null(language, expected):
+    assert RemotingCommand.decode(json_frame(language=language)).language is expected
+
+
+def test_unknown_binary_language_is_null_and_can_be_written():
+    command = RemotingCommand.decode(frame(struct.pack(">hbhiiii", 10, 99, 409, 7, 0, 0, 0), 1))
+    assert command.language is None
+    assert "language" not in repr(command.encode()) and len(command.encode()) > 8
+    command.serialize_type = SerializeType.JSON
+    assert b"language" not in command.encode()
+
+
+def test_decoded_body_does_not_follow_the_read_buffer():
+    buffer = bytearray(frame(b'{"code":1}', body=b"body"))
+    command = RemotingCommand.decode(memoryview(buffer))
+    buffer[:] = b"x" * len(buffer)
+    assert command.body == b"body" and isinstance(command.body, bytes)
+
+
+def test_unknown_codes_flags_and_fields_survive():
+    command = RemotingCommand.decode(json_frame(code=-1, flag=7, opaque=-9, version=3, nobody=[1]))
+    assert (command.code, command.flag, command.opaque, command.version) == (-1, 7, -9, 3)
+    assert command.is_response_type and command.is_oneway_rpc
+
+
+SEND = {"a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+
+
+def with_fields(**changes: str | None) -> RemotingCommand:
+    command = RemotingCommand.create_request_command(310)
+    command.ext_fields = {key: value for key, value in {**SEND, **changes}.items() if value is not None}
+    return command
+
+
+def test_custom_header_is_read_with_defaults():
+    header = with_fields(k="TRUE", l="16", x="ignored").decode_command_custom_header(SendMessageRequestHeaderV2)
+    assert header == SendMessageRequestHeaderV2("g", "t", "TBW102", 4, 0, 0, 1, 0, k=True, l=16)
+
+
+@pytest.mark.parametrize("changes, field", [
+    ({"b": None}, "b"), ({"e": "x"}, "e"), ({"e": ""}, "e"), ({"e": "2147483648"}, "e"), ({"e": " 1"}, "e"),
+    ({"e": "1_0"}, "e"), ({"e": "0x1"}, "e"), ({"e": "1.0"}, "e"), ({"g": str(2**63)}, "g"), ({"g": "9" * 5000}, "g"),
+    ({"j": "-"}, "j"), ({"e": "\u00b2"}, "e"),
+])
+def test_missing_or_malformed_field_is_named(changes, field):
+    with pytest.raises(RemotingCommandException, match=f"<{field}>"):
+        with_fields(**changes).decode_command_custom_header(SendMessageRequestHeaderV2)
+
+
+def test_signs_are_read_as_java_reads_them():
+    header = with_fields(e="-1", f="+2").decode_command_custom_header(SendMessageRequestHeaderV2)
+    assert (header.e, header.f) == (-1, 2)
+
+
+def test_no_fields_at_all_is_a_missing_field():
+    with pytest.raises(RemotingCommandException):
+        RemotingCommand().decode_command_custom_header(PullMessageRequestHeader)
+
+
+def test_headers_own_check_is_made():
+    command = RemotingCommand()
+    command.custom_header = EndTransactionRequestHeader("g", 1, 1, 5, False, "m")
+    command.make_custom_header_to_net()
+    with pytest.raises(RemotingCommandException, match="commitOrRollback"):
+        command.decode_command_custom_header(EndTransactionRequestHeader)
+
+
+def test_response_starts_as_a_system_error_without_a_code():
+    response = RemotingCommand.create_response_command(custom_header=SendMessageResponseHeader)
+    assert (response.code, response.remark) == (1, "not set any response code")
+    assert response.is_response_type and response.custom_header == SendMessageResponseHeader()
+
+
+def test_request_opaques_differ_and_wrap():
+    first = RemotingCommand.create_request_command(1)
+    assert RemotingCommand.create_request_command(1).opaque != first.opaque
+    remoting_command._request_id, before = iter([2**31]), remoting_command._request_id
+    try:
+        assert RemotingCommand.create_request_command(1).opaque == -2**31
+    finally:
+        remoting_command._request_id = before
+
+
+def test_file_region_is_the_body():
+    command = RemotingCommand.create_response_command(0, None)
+    command.set_file_region([memoryview(b"abc"), b"", b"de"])
+    assert RemotingCommand.decode(command.encode()[4:]).body == b"abcde"
+    assert command.encode()[:-5] == command.encode_header()
+
+
+FIELDS = st.dictionaries(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=40), max_size=30)
+INT32 = st.integers(-2**31, 2**31 - 1)
+
+
+@TYPES
+@given(code=st.integers(-2**15, 2**15 - 1), opaque=INT32, flag=INT32, remark=st.none() | st.text(min_size=1),
+       fields=FIELDS, body=st.binary(max_size=50))
+def test_command_is_read_as_it_was_written(kind, code, opaque, flag, remark, fields, body):
+    command = RemotingCommand(code, flag, remark, opaque)
+    command.serialize_type, command.ext_fields, command.body = kind, fields, body
+    data = command.encode()
+    again = RemotingCommand.decode(memoryview(data)[4:])
+    assert len(data) == 4 + int.from_bytes(data[:4], "big")
+    assert (again.code, again.flag, again.remark, again.opaque) == (code, flag, remark, opaque)
+    assert (again.ext_fields or {}, again.body or b"", again.serialize_type) == (fields, body, kind)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=120), st.integers(0, 2), st.binary(max_size=20))
+def test_any_frame_is_a_command_or_refused(header, kind, body):
+    for data in (header, frame(header, kind, body), frame(BINARY_START + header, 1, body)):
+        try:
+            assert isinstance(RemotingCommand.decode(data), RemotingCommand)
+        except RemotingCommandException as error:
+            assert str(error)
+
+
+@given(FIELDS | st.dictionaries(st.sampled_from("abcdefghijklmn"), st.text()))
+def test_any_fields_are_a_header_or_refused(fields):
+    command = RemotingCommand()
+    command.ext_fields = fields
+    try:
+        assert isinstance(command.decode_command_custom_header(SendMessageRequestHeaderV2), SendMessageRequestHeaderV2)
+    except RemotingCommandException as error:
+        assert "custom field" in str(error)
+
+
+def test_huge_count_of_fields_in_a_binary_header_is_bounded():
+    pairs = b"".join(struct.pack(">hi", 0, 0) for _ in range(150_000))
+    command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pairs)) + pairs, 1))
+    assert command.ext_fields == {}
+    refused(frame(BINARY_START + struct.pack(">ii", 0, 2 * len(pairs)) + pairs * 2, 1))
