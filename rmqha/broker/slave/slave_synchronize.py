@@ -82,7 +82,7 @@ class SlaveSynchronize:
         for name, config in masters.items():
             try:
                 check(name, config)
-            except (TypeError, ValueError) as error:
+            except (AttributeError, TypeError, ValueError) as error:
                 log.error("the master's entry %r is not taken over: %s", name, error)
             else:
                 table[name] = config

@@ -1,0 +1,1 @@
+"""Tests of the copies that a slave takes."""

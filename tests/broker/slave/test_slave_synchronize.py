@@ -1,0 +1,175 @@
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingConnectException
+
+MASTER = "10.0.0.1:10911"
+
+
+class Manager:
+    """A table with a version that counts how often it was saved."""
+
+    def __init__(self, **attributes) -> None:
+        self.__dict__.update(attributes)
+        self.persisted = 0
+
+    def persist(self) -> None:
+        self.persisted += 1
+
+
+class MasterApi:
+    """A master's answers; one that is an exception is raised."""
+
+    def __init__(self) -> None:
+        self.topics = TopicConfigSerializeWrapper({"T": TopicConfig("T", 4, 4)}, DataVersion(1, 5))
+        self.offsets = ConsumerOffsetSerializeWrapper({"T@g": {0: 10, 1: 20}})
+        self.delay_offset = '{"offsetTable":{1:5,3:7}}'
+        self.groups = SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}, DataVersion(1, 7))
+        self.asked: list[str] = []
+
+    def _answer(self, name: str, addr: str):
+        self.asked.append(f"{name} {addr}")
+        answer = getattr(self, name)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def get_all_topic_config(self, addr):
+        return self._answer("topics", addr)
+
+    def get_all_consumer_offset(self, addr):
+        return self._answer("offsets", addr)
+
+    def get_all_delay_offset(self, addr):
+        return self._answer("delay_offset", addr)
+
+    def get_all_subscription_group_config(self, addr):
+        return self._answer("groups", addr)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    return SimpleNamespace(
+        broker_addr="10.0.0.2:10911", broker_outer_api=MasterApi(),
+        topic_config_manager=Manager(topic_config_table={"old": TopicConfig("old")}, data_version=DataVersion(0, 0)),
+        consumer_offset_manager=Manager(offset_table={}),
+        subscription_group_manager=Manager(subscription_group_table={}, data_version=DataVersion(0, 0)),
+        message_store_config=SimpleNamespace(storePathRootDir=str(tmp_path)))
+
+
+@pytest.fixture
+def slave(broker):
+    slave = SlaveSynchronize(broker)
+    slave.master_addr = MASTER
+    return slave
+
+
+def delay_offset_file(broker) -> str:
+    with open(f"{broker.message_store_config.storePathRootDir}/config/delayOffset.json", encoding="utf-8") as file:
+        return file.read()
+
+
+def test_slave_takes_over_all_four_tables(slave, broker):
+    slave.sync_all()
+    assert broker.topic_config_manager.topic_config_table == {"T": TopicConfig("T", 4, 4)}
+    assert broker.topic_config_manager.data_version == DataVersion(1, 5)
+    assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 10, 1: 20}}
+    assert list(broker.subscription_group_manager.subscription_group_table) == ["g"]
+    assert delay_offset_file(broker) == '{"offsetTable":{1:5,3:7}}'
+    assert broker.broker_outer_api.asked == [f"{name} {MASTER}" for name in ("topics", "offsets", "delay_offset",
+                                                                            "groups")]
+
+
+@pytest.mark.parametrize("address", [None, "10.0.0.2:10911"])
+def test_without_a_master_or_with_itself_nothing_is_asked(slave, broker, address):
+    slave.master_addr = address
+    slave.sync_all()
+    assert broker.broker_outer_api.asked == []
+
+
+def test_what_has_not_changed_is_not_saved_again(slave, broker):
+    slave.sync_all()
+    slave.sync_all()
+    assert broker.topic_config_manager.persisted == 1
+    assert broker.consumer_offset_manager.persisted == 1
+    assert broker.subscription_group_manager.persisted == 1
+
+
+@pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "groups"])
+@pytest.mark.parametrize("failure", [RemotingConnectException(MASTER), RuntimeError("a fault")])
+def test_one_table_that_fails_does_not_keep_the_others_from_coming(slave, broker, name, failure, caplog):
+    setattr(broker.broker_outer_api, name, failure)
+    with caplog.at_level(logging.ERROR, "RocketmqBroker"):
+        slave.sync_all()
+    assert len(broker.broker_outer_api.asked) == 4
+    assert len(caplog.records) == 1 and MASTER in caplog.text
+    taken = [broker.topic_config_manager.persisted, broker.consumer_offset_manager.persisted,
+             broker.subscription_group_manager.persisted]
+    assert sum(taken) == (3 if name == "delay_offset" else 2)
+
+
+@pytest.mark.parametrize("bad", [TopicConfig("another", 4, 4), TopicConfig(None, 4, 4), TopicConfig("bad", -1, 4), None])
+def test_one_bad_topic_does_not_stop_the_others(slave, broker, bad, caplog):
+    table = {"A": TopicConfig("A"), "bad": bad, "Z": TopicConfig("Z")}
+    broker.broker_outer_api.topics = TopicConfigSerializeWrapper(table, DataVersion(1, 5))
+    broker.topic_config_manager.topic_config_table["bad"] = mine = TopicConfig("bad", 7, 7)
+    with caplog.at_level(logging.ERROR, "RocketmqBroker"):
+        slave.sync_all()
+    assert set(broker.topic_config_manager.topic_config_table) == {"A", "bad", "Z"}
+    assert broker.topic_config_manager.topic_config_table["bad"] is mine
+    assert "'bad'" in caplog.text
+    assert broker.subscription_group_manager.persisted == 1
+
+
+def test_bad_offsets_of_one_group_do_not_stop_the_others(slave, broker):
+    broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper({"a": {0: 1}, "b": None, "c": {0: "x"}, "d": {0: 2}})
+    broker.consumer_offset_manager.offset_table["c"] = {0: 5}
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table["d"] == {0: 2}
+    assert broker.consumer_offset_manager.offset_table["c"] == {0: 5}
+
+
+def test_offsets_never_go_back(slave, broker):
+    """A master that was down comes back with what it had; the consumers have gone on with the slave."""
+    broker.consumer_offset_manager.offset_table["T@g"] = {0: 15, 2: 3}
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 15, 1: 20, 2: 3}}
+
+
+def test_offsets_go_back_when_asked(slave, broker):
+    broker.consumer_offset_manager.offset_table["T@g"] = {0: 15}
+    slave.take_lower_offsets = True
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 10, 1: 20}}
+
+
+@pytest.mark.parametrize("text", ["{", '{"offsetTable":{1:"x"}}', '{"offsetTable":[1]}'])
+def test_delay_offsets_that_are_none_are_not_written(slave, broker, text):
+    slave.sync_all()
+    broker.broker_outer_api.delay_offset = text
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:5,3:7}}'
+    assert broker.subscription_group_manager.persisted == 1
+
+
+def test_requests_meanwhile_find_every_topic(slave, broker):
+    """The table is changed in place and never empty."""
+    seen = []
+
+    class Table(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            seen.append(set(self))
+
+    broker.topic_config_manager.topic_config_table = table = Table(old=TopicConfig("old"))
+    slave.sync_all()
+    assert seen == [{"old", "T"}] and set(table) == {"T"}
