@@ -1,0 +1,75 @@
+"""docs/differences.md ends with every `Differs:` of the code: `python -m tests.test_differences` writes that part."""
+import ast
+import io
+import re
+import sys
+import tokenize
+
+from tests.support.sources import ROOT, lines, modules
+
+DIFFERENCES = ROOT / "docs" / "differences.md"
+MARK = "<!-- from here on: python -m tests.test_differences -->"
+START = re.compile(r"\bDiffers(?: from \w+)?(?:: | in that |, )?")
+
+
+def comments(path: str) -> list[tuple[int, str]]:
+    """(line, text) of each block of comment lines that belong together."""
+    source = "\n".join(lines(path)) + "\n"
+    blocks: list[tuple[int, str]] = []
+    last = -2
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            text = token.string.lstrip("#").strip()
+            if token.start[0] == last + 1 and blocks:
+                blocks[-1] = (blocks[-1][0], f"{blocks[-1][1]} {text}")
+            else:
+                blocks.append((token.start[0], text))
+            last = token.start[0]
+    return blocks
+
+
+def docstrings(tree: ast.Module) -> list[tuple[int, str]]:
+    """(line, text) of each paragraph of each docstring."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+            line = node.body[0].lineno
+            found += [(line, " ".join(paragraph.split())) for paragraph in text.split("\n\n")]
+    return found
+
+
+def deviations() -> dict[str, list[str]]:
+    """Module -> what it says after each `Differs`."""
+    result: dict[str, list[str]] = {}
+    for path, tree in modules().items():
+        for _line, text in sorted(comments(path) + docstrings(tree)):
+            match = START.search(text)
+            if match and not text.startswith("Differs: as "):
+                said = text[match.end():].strip()
+                result.setdefault(path, []).append(said[:1].upper() + said[1:].rstrip("."))
+    return result
+
+
+def render() -> str:
+    """The generated part."""
+    parts = [MARK, ""]
+    for path, entries in sorted(deviations().items()):
+        parts.append(f"- `{path}`")
+        parts += [f"  - {entry}" for entry in dict.fromkeys(entries)]
+    return "\n".join(parts) + "\n"
+
+
+def test_each_deviation_in_the_code_is_listed():
+    text = DIFFERENCES.read_text("utf-8")
+    assert text[text.index(MARK):] == render(), "run: python -m tests.test_differences"
+
+
+def test_every_deviation_says_something():
+    empty = [path for path, entries in deviations().items() for entry in entries if len(entry) < 15]
+    assert not empty
+
+
+if __name__ == "__main__":
+    head = DIFFERENCES.read_text("utf-8").split(MARK)[0]
+    DIFFERENCES.write_text(head + render(), "utf-8")
+    sys.stdout.write(f"wrote {DIFFERENCES.name}: {sum(map(len, deviations().values()))} places\n")
