@@ -117,7 +117,8 @@ def test_one_table_that_fails_does_not_keep_the_others_from_coming(slave, broker
     assert sum(taken) == (3 if name == "delay_offset" else 2)
 
 
-@pytest.mark.parametrize("bad", [TopicConfig("another", 4, 4), TopicConfig(None, 4, 4), TopicConfig("bad", -1, 4), None])
+@pytest.mark.parametrize("bad", [TopicConfig("another", 4, 4), TopicConfig(None, 4, 4), TopicConfig("bad", -1, 4),
+                                 None])
 def test_one_bad_topic_does_not_stop_the_others(slave, broker, bad, caplog):
     table = {"A": TopicConfig("A"), "bad": bad, "Z": TopicConfig("Z")}
     broker.broker_outer_api.topics = TopicConfigSerializeWrapper(table, DataVersion(1, 5))
@@ -131,7 +132,8 @@ def test_one_bad_topic_does_not_stop_the_others(slave, broker, bad, caplog):
 
 
 def test_bad_offsets_of_one_group_do_not_stop_the_others(slave, broker):
-    broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper({"a": {0: 1}, "b": None, "c": {0: "x"}, "d": {0: 2}})
+    offsets = {"a": {0: 1}, "b": None, "c": {0: "x"}, "d": {0: 2}}
+    broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper(offsets)
     broker.consumer_offset_manager.offset_table["c"] = {0: 5}
     slave.sync_all()
     assert broker.consumer_offset_manager.offset_table["d"] == {0: 2}

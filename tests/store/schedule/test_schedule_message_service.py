@@ -1,0 +1,295 @@
+import json
+import logging
+import os
+
+import pytest
+
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.completable import Completable
+from rmqha.common.message import message_const
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.schedule import schedule_message_service
+from tests.support.wait import wait_until
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "FIRST_DELAY_TIME_MS", 10)
+    monkeypatch.setattr(schedule_message_service, "DELAY_FOR_A_WHILE_MS", 10)
+    # 1 ms instead of 1 s, so that level 1 is due after 100 ms
+    monkeypatch.setattr(schedule_message_service, "_TIME_UNITS_MS", {"s": 1, "m": 60, "h": 3600, "d": 86400})
+
+
+def make_store(root, **keys) -> DefaultMessageStore:
+    config = MessageStoreConfig()
+    values = {"storePathRootDir": str(root), "storePathCommitLog": f"{root}/commitlog", "haListenPort": 0,
+              "mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 1000, "maxHashSlotNum": 100,
+              "maxIndexNum": 400, "brokerRole": BrokerRole.ASYNC_MASTER, "messageDelayLevel": "100s 300s 1h", **keys}
+    for key, value in values.items():
+        assert hasattr(config, key), key
+        setattr(config, key, value)
+    return DefaultMessageStore(config, None, None, BrokerConfig())
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = make_store(tmp_path / "store")
+    assert store.load()
+    store.start()
+    yield store
+    store.shutdown()
+
+
+def message(level: int | None, body: bytes = b"body", topic: str = "T", **properties: str) -> MessageExtBrokerInner:
+    msg = MessageExtBrokerInner(topic, body)
+    msg.queue_id = 2
+    msg.tags = "tag"
+    msg.keys = "key"
+    msg.properties.update(properties)
+    if level is not None:
+        msg.delay_time_level = level
+    msg.born_timestamp = current_time_millis()
+    msg.born_host, msg.store_host = ("10.1.2.3", 4567), ("10.1.2.4", 10911)
+    msg.properties_string = message_properties2string(msg.properties)
+    return msg
+
+
+def put(store, msg) -> None:
+    assert store.put_message(msg).put_message_status is PutMessageStatus.PUT_OK
+
+
+def delivered(store, topic: str = "T", queue_id: int = 2) -> list:
+    found = []
+    for index in range(store.get_max_offset_in_queue(topic, queue_id)):
+        offset = store.get_commit_log_offset_in_queue(topic, queue_id, index)
+        found.append(store.look_message_by_offset(offset))
+    return found
+
+
+def test_message_is_delivered_when_it_is_due(store):
+    began = current_time_millis()
+    put(store, message(1))
+    (msg,) = wait_until(lambda: delivered(store))
+    assert msg.store_timestamp - began >= 100
+    assert (msg.topic, msg.queue_id, msg.body, msg.tags, msg.keys) == ("T", 2, b"body", "tag", "key")
+    assert msg.born_host == ("10.1.2.3", 4567)
+
+
+def test_delivered_record_still_carries_its_delay_properties(store):
+    """As the original's: the properties were turned into bytes before DELAY was cleared, and WAIT set behind that."""
+    put(store, message(1))
+    (msg,) = wait_until(lambda: delivered(store))
+    assert msg.properties[message_const.PROPERTY_DELAY_TIME_LEVEL] == "1"
+    assert msg.properties[message_const.PROPERTY_REAL_TOPIC] == "T"
+    assert msg.properties[message_const.PROPERTY_REAL_QUEUE_ID] == "2"
+    assert message_const.PROPERTY_WAIT_STORE_MSG_OK not in msg.properties
+
+
+def test_levels_do_not_wait_for_each_other_and_each_is_in_order(store):
+    put(store, message(3, b"last"))
+    for number in range(5):
+        put(store, message(2, b"2-%d" % number))
+        put(store, message(1, b"1-%d" % number))
+    wait_until(lambda: len(delivered(store)) == 10)
+    bodies = [msg.body for msg in delivered(store)]
+    assert [body for body in bodies if body.startswith(b"1-")] == [b"1-%d" % number for number in range(5)]
+    assert [body for body in bodies if body.startswith(b"2-")] == [b"2-%d" % number for number in range(5)]
+    assert bodies[0] == b"1-0"
+
+
+def test_a_long_backlog_gives_way_to_other_levels(store, monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "_MAX_TURN_MS", 0)
+    for number in range(50):
+        put(store, message(1, b"%d" % number))
+    put(store, message(1, b"other", topic="U"))
+    wait_until(lambda: len(delivered(store)) == 50)
+    assert [msg.body for msg in delivered(store)] == [b"%d" % number for number in range(50)]
+    wait_until(lambda: delivered(store, "U"))
+
+
+def test_progress_is_saved_and_a_restart_repeats_nothing(store, tmp_path):
+    for number in range(3):
+        put(store, message(1, b"%d" % number))
+    wait_until(lambda: len(delivered(store)) == 3)
+    stats: dict[str, str] = {}
+    store.schedule_message_service.build_running_stats(stats)
+    assert stats == {"scheduleMessageOffset_1": "3,3"}
+    store.shutdown()
+    saved = (tmp_path / "store/config/delayOffset.json").read_text()
+    assert saved.replace("\n", "").replace("\t", "") == '{"offsetTable":{1:3}}'
+    again = make_store(tmp_path / "store")
+    assert again.load()
+    again.start()
+    try:
+        put(again, message(1, b"3"))
+        wait_until(lambda: len(delivered(again)) >= 4)
+        assert [msg.body for msg in delivered(again)] == [b"0", b"1", b"2", b"3"]
+    finally:
+        again.shutdown()
+
+
+def test_file_of_the_original_is_read(tmp_path):
+    folder = tmp_path / "store/config"
+    os.makedirs(folder)
+    (folder / "delayOffset.json").write_text('{\n\t"offsetTable":{1:0,2:17\n\t}\n}')
+    store = make_store(tmp_path / "store")
+    assert store.load()
+    try:
+        service = store.schedule_message_service
+        assert service.offset_table == {1: 0, 2: 0}  # 17 is beyond the empty queue
+        assert json.loads(service.encode().replace("{1:", '{"1":').replace(",2:", ',"2":')) == {
+            "offsetTable": {"1": 0, "2": 0}}
+    finally:
+        store.shutdown()
+
+
+@pytest.mark.parametrize("offset", [99, -5])
+def test_progress_outside_of_the_queue_is_corrected(store, tmp_path, offset):
+    put(store, message(1))
+    wait_until(lambda: delivered(store))
+    store.shutdown()
+    (tmp_path / "store/config/delayOffset.json").write_text('{"offsetTable":{1:%d}}' % offset)
+    again = make_store(tmp_path / "store")
+    assert again.load()
+    try:
+        assert again.schedule_message_service.offset_table[1] == (1 if offset > 0 else 0)
+    finally:
+        again.shutdown()
+
+
+def test_slave_does_not_deliver_and_saves_no_progress(tmp_path):
+    store = make_store(tmp_path / "store", brokerRole=BrokerRole.SLAVE)
+    assert store.load()
+    store.start()
+    assert not store.schedule_message_service.is_started
+    store.shutdown()
+    assert not os.path.exists(tmp_path / "store/config/delayOffset.json")
+
+
+def test_promoted_slave_goes_on_where_the_masters_progress_says(tmp_path):
+    first = make_store(tmp_path / "store", messageDelayLevel="1d")
+    assert first.load()
+    first.start()
+    for number in range(4):
+        put(first, message(1, b"%d" % number))
+    wait_until(lambda: first.get_max_offset_in_queue(RMQ_SYS_SCHEDULE_TOPIC, 0) == 4)
+    first.shutdown()
+    promoted = make_store(tmp_path / "store", brokerRole=BrokerRole.SLAVE)
+    assert promoted.load()
+    promoted.start()
+    try:
+        # what the copy from the master has written meanwhile
+        (tmp_path / "store/config/delayOffset.json").write_text('{"offsetTable":{1:3}}')
+        promoted.message_store_config.brokerRole = BrokerRole.ASYNC_MASTER
+        promoted.handle_schedule_message_service(BrokerRole.ASYNC_MASTER)
+        wait_until(lambda: delivered(promoted))
+        assert [msg.body for msg in delivered(promoted)] == [b"3"]
+    finally:
+        promoted.shutdown()
+
+
+def test_message_that_does_not_say_where_it_goes_does_not_stop_the_level(store, caplog):
+    """In 4.9 no later message of the level is ever delivered."""
+    broken = message(1, b"broken", topic=RMQ_SYS_SCHEDULE_TOPIC)
+    broken.queue_id = 0
+    broken.properties_string = "DELAY\x011"
+    broken.properties = {}
+    with caplog.at_level(logging.ERROR, "RocketmqStore"):
+        put(store, broken)
+        put(store, message(1, b"good"))
+        wait_until(lambda: delivered(store))
+    assert "REAL_TOPIC" in caplog.text
+    assert [msg.body for msg in delivered(store)] == [b"good"]
+
+
+def test_half_message_is_discarded(store):
+    half = message(1, b"half", REAL_TOPIC=RMQ_SYS_TRANS_HALF_TOPIC, REAL_QID="0")
+    half.topic, half.queue_id = RMQ_SYS_SCHEDULE_TOPIC, 0
+    half.properties_string = message_properties2string(half.properties)
+    half.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
+    put(store, half)
+    put(store, message(1, b"good"))
+    wait_until(lambda: delivered(store))
+    assert store.get_max_offset_in_queue(RMQ_SYS_TRANS_HALF_TOPIC, 0) == 0
+
+
+class Refusing:
+    """A store in front of the real one that refuses the first puts."""
+
+    def __init__(self, store, status: PutMessageStatus, times: int) -> None:
+        self.store, self.status, self.times = store, status, times
+
+    def async_put_message(self, msg):
+        self.times -= 1
+        if self.times >= 0:
+            return Completable.completed(PutMessageResult(self.status))
+        return self.store.async_put_message(msg)
+
+
+def test_refused_put_is_tried_again(store):
+    store.schedule_message_service.write_message_store = Refusing(store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 3)
+    put(store, message(1))
+    put(store, message(1, b"second"))
+    wait_until(lambda: len(delivered(store)) == 2)
+    assert [msg.body for msg in delivered(store)] == [b"body", b"second"]
+
+
+def test_put_that_can_never_succeed_is_skipped(store):
+    store.schedule_message_service.write_message_store = Refusing(store, PutMessageStatus.MESSAGE_ILLEGAL, 1)
+    put(store, message(1))
+    put(store, message(1, b"second"))
+    wait_until(lambda: delivered(store))
+    assert [msg.body for msg in delivered(store)] == [b"second"]
+
+
+def test_clock_set_back_does_not_hold_messages_for_longer_than_their_level(store, monkeypatch):
+    service = store.schedule_message_service
+    task = schedule_message_service.DeliverDelayedMessageTimerTask(service, None, 1, 0)
+    now = current_time_millis()
+    assert task._correct_deliver_timestamp(now, now + 100) == now + 100
+    assert task._correct_deliver_timestamp(now, now + 101) == now
+
+
+def test_levels_are_parsed(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    store = make_store(tmp_path / "store", messageDelayLevel="1s 5m 2h 1d ")
+    service = store.schedule_message_service
+    assert service.parse_delay_level()
+    assert service.delay_level_table == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
+    assert service.max_delay_level == 4
+    assert service.compute_deliver_timestamp(1, 5000) == 6000
+    assert service.compute_deliver_timestamp(9, 5000) == 6000
+
+
+@pytest.mark.parametrize("levels", ["", "1s  5s", "1x", "s", "1.5s", " 1s"])
+def test_malformed_levels_are_refused(tmp_path, levels):
+    store = make_store(tmp_path / "store", messageDelayLevel=levels)
+    assert not store.schedule_message_service.parse_delay_level()
+
+
+def test_queue_of_a_level():
+    service = schedule_message_service.ScheduleMessageService
+    assert service.delay_level2queue_id(18) == 17 and service.queue_id2delay_level(17) == 18
+
+
+def test_level_above_the_last_is_the_last(store):
+    put(store, message(99))
+    wait_until(lambda: store.get_max_offset_in_queue(RMQ_SYS_SCHEDULE_TOPIC, 2) == 1)
+
+
+def test_start_and_shutdown_are_idempotent(store):
+    service = store.schedule_message_service
+    service.start()
+    service.shutdown()
+    service.shutdown()
+    service.start()
+    put(store, message(1))
+    wait_until(lambda: delivered(store))
