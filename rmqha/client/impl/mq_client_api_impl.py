@@ -116,7 +116,8 @@ class MQClientAPIImpl(MQClientAPIAdmin):
     # ---- sending
 
     def send_message(
-        self, addr: str, broker_name: str, msg: Message, header: SendMessageRequestHeaderV2, body: Any, timeout_ms: float
+        self, addr: str, broker_name: str, msg: Message, header: SendMessageRequestHeaderV2, body: Any,
+        timeout_ms: float,
     ) -> SendResult:
         """Send and wait for the answer. `body` is what goes over the wire: `msg`'s body, compressed or not."""
         request = self._send_request(header, body)

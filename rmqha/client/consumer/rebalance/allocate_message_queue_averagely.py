@@ -22,7 +22,8 @@ class AbstractAllocateMessageQueueStrategy(AllocateMessageQueueStrategy):
         if not cid_all:
             raise ValueError("cidAll is null or cidAll empty")
         if current_cid not in cid_all:
-            log.info("[BUG] ConsumerGroup: %s The consumerId: %s not in cidAll: %s", consumer_group, current_cid, cid_all)
+            log.info("[BUG] ConsumerGroup: %s The consumerId: %s not in cidAll: %s",
+                     consumer_group, current_cid, cid_all)
             return False
         return True
 

@@ -2,7 +2,7 @@
 
     pull callback --ConsumeRequest of 1 or more messages--> ConsumeMessageThread_<group>_<n> --> listener
         success: offset up to the lowest message still here --> offset store
-        later:   back to the broker (code 36); if that fails: once more here, 5 s later, by ConsumeMessageScheduledThread
+        later:   back to the broker (code 36); if that fails: here again 5 s later, by ConsumeMessageScheduledThread
     CleanExpireMsgScheduledThread: what a listener keeps for longer than 15 minutes goes back to the broker
 """
 import logging

@@ -1,6 +1,6 @@
 """The thread that pulls.
 
-    rebalance, pull callbacks --execute_pull_request_immediately--> queue --> PullMessageService --> consumer.pull_message
+    rebalance, pull callbacks --execute_pull_request_immediately--> queue --> PullMessageService --> pull_message
     failures, flow control    --execute_pull_request_later--> PullMessageServiceScheduledThread --> queue
 """
 import logging

@@ -7,7 +7,7 @@ from rmqha.common.message.message_queue import MessageQueue
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
-    """Which queue to pull next for which group, and from where. It goes round between the pull thread and the callbacks.
+    """Which queue to pull next for which group, and from where; it goes round between pull thread and callbacks.
 
     Java: org.apache.rocketmq.client.impl.consumer.PullRequest (4.9.8)
     """

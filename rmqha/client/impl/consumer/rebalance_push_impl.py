@@ -41,7 +41,8 @@ class RebalancePushImpl(RebalanceImpl):
             consumer.pull_threshold_for_queue = max(1, consumer.pull_threshold_for_topic // queues)
         if queues and consumer.pull_threshold_size_for_topic != -1:
             consumer.pull_threshold_size_for_queue = max(1, consumer.pull_threshold_size_for_topic // queues)
-        self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+        # Differs: 4.9.8 gives up when a heartbeat is under way; brokers then refuse the pulls that follow
+        self.mq_client_factory.send_heartbeat_to_all_broker_with_lock(wait=True)
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
         self._consumer_impl.offset_store.persist(mq)

@@ -95,7 +95,7 @@ class MQClientInstance:
         self.producer_table: dict[str, MQProducerInner] = {}  # by group
         self.consumer_table: dict[str, MQConsumerInner] = {}  # by group
         self.topic_route_table: dict[str, TopicRouteData] = {}  # by topic; written under _lock_namesrv
-        self.broker_addr_table: dict[str, dict[int, str]] = {}  # broker name -> id -> "ip:port"; inner dicts never change
+        self.broker_addr_table: dict[str, dict[int, str]] = {}  # broker name -> id -> address; inner dicts are constant
         self.broker_version_table: dict[str, dict[str, int]] = {}  # broker name -> address -> version
         self._lock_namesrv = threading.Lock()
         self._lock_heartbeat = threading.Lock()
@@ -270,9 +270,9 @@ class MQClientInstance:
                 f"Check client in broker error, maybe because you use {subscription.expressionType} to filter message, "
                 "but server has not been upgraded to support!") from error
 
-    def send_heartbeat_to_all_broker_with_lock(self) -> None:
-        """Send heartbeats unless another thread is at it."""
-        if not self._lock_heartbeat.acquire(blocking=False):
+    def send_heartbeat_to_all_broker_with_lock(self, wait: bool = False) -> None:
+        """Send heartbeats, unless another thread is at it: then after it with `wait`, else not at all."""
+        if not self._lock_heartbeat.acquire(blocking=wait):
             log.warning("lock heartBeat, but failed. [%s]", self.client_id)
             return
         try:

@@ -1,0 +1,313 @@
+"""The first thing to run: a cluster of two masters and two slaves on this host, a thousand messages, a crash.
+
+    name server, 2 masters, 2 slaves: one process each, in a folder that goes away at the end
+    send --> table of brokers --> SIGKILL a master --> consume everything, its share from its slave
+"""
+import contextlib
+import logging
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+import rmqha
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.topic import topic_validator
+from rmqha.remoting.exception import RemotingException
+from rmqha.tools import cluster_table
+from rmqha.tools.local_cluster import ClusterError, LocalCluster, Server
+
+log = logging.getLogger("RocketmqTools")
+
+CONF = Path("conf", "2m-2s-sync")
+TOPIC = "Quickstart"
+PROBE_TOPIC = "QuickstartProbe"
+GROUP = "quickstart_consumers"
+QUEUES_PER_BROKER = 4
+TIMEOUT_MS = 3_000
+WAIT_S = 60
+LATECOMERS_S = 0.5
+PORTS = (20_000, 32_000)  # below those that Linux gives to clients
+
+_CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)
+
+NEXT = """What to try next:
+  bin/quickstart --keep           the same; configs, stores and logs stay, for a look at them
+  bin/mqnamesrv                   a name server of your own, at port 9876
+  bin/mqbroker -c conf/2m-2s-sync/broker-a.properties     and a broker (then broker-a-s, broker-b, ...)
+  docs/design.md                  how it works inside
+Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
+
+
+class StepFailed(Exception):
+    """A step did not end as it should; the text is for people."""
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[list[str]]:
+    """Print a step's title, and behind it its time and the notes that it made."""
+    click.echo(f"{title} ... ", nl=False)
+    notes: list[str] = []
+    begin = time.monotonic()
+    try:
+        yield notes
+    except BaseException:
+        click.echo("FAILED")
+        raise
+    click.echo("; ".join([f"{time.monotonic() - begin:.1f} s", *notes]))
+
+
+class Quickstart:
+    """The steps, one after the other; a failure is raised as StepFailed, ClusterError or one of the client's errors.
+    """
+
+    def __init__(self, cluster: LocalCluster, messages: int) -> None:
+        self._cluster = cluster
+        self._messages = messages
+        self._victim = cluster.masters[0]
+        self._producer = DefaultMQProducer("quickstart_producers", cluster.name_server.address)
+        self._sent: dict[str, str] = {}  # key -> name of the broker that stored it
+
+    def run(self) -> None:
+        """All steps."""
+        try:
+            self._start()
+            with step(f"send {self._messages:,} messages, each acknowledged by a master and its slave") as notes:
+                notes.append(self._send())
+            with step("compare the commit logs"):
+                table = self._table()
+            click.echo(f"\n{table}\n")
+            with step(f"kill -9 {self._victim.name}"):
+                self._kill_a_master()
+            with step("consume everything") as notes:
+                notes.append(self._consume())
+        finally:
+            self._producer.shutdown()
+
+    # ---- starting
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        with step("start the name server"):
+            cluster.start(cluster.name_server)
+            cluster.wait_until(self._name_server_listens, WAIT_S, "the name server to listen")
+            self._producer.start()
+        with step(f"start {len(cluster.masters)} masters"):
+            self._start_brokers(cluster.masters)
+        with step(f"create the topic {TOPIC}"):
+            self._create_topic(TOPIC, QUEUES_PER_BROKER)
+            self._create_topic(PROBE_TOPIC, 1)
+        with step(f"start {len(cluster.slaves)} slaves, until each is a copy of its master"):
+            self._start_brokers(cluster.slaves)
+            self._wait_for_replication()
+
+    def _name_server_listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._cluster.name_server.port)) == 0
+
+    def _start_brokers(self, brokers: list[Server]) -> None:
+        for broker in brokers:
+            self._cluster.start(broker)
+        wanted = {broker.address for broker in brokers}
+        self._cluster.wait_until(lambda: wanted <= self._registered(), WAIT_S, "the name server to know the brokers")
+
+    def _registered(self) -> set[str]:
+        info = self._producer.api.get_broker_cluster_info(TIMEOUT_MS)
+        return {address for broker in info.brokerAddrTable.values() for address in broker.brokerAddrs.values()}
+
+    def _create_topic(self, topic: str, queues: int) -> None:
+        self._producer.admin.create_topic(topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, queues)
+        self._cluster.wait_until(
+            lambda: self._brokers_of(topic) == len(self._cluster.masters), WAIT_S, f"a route of {topic} to each master")
+
+    def _brokers_of(self, topic: str) -> int:
+        try:
+            return len({queue.brokerName for queue in self._producer.fetch_publish_message_queues(topic)})
+        except MQClientException as error:
+            log.info("no route of %s yet: %s", topic, error)
+            return 0
+
+    def _wait_for_replication(self) -> None:
+        queues = self._producer.fetch_publish_message_queues(PROBE_TOPIC)
+        self._cluster.wait_until(
+            lambda: all(self._reaches_slave(queue) for queue in queues), WAIT_S, "masters to reach their slaves")
+        self._cluster.wait_until(
+            lambda: all(self._knows_topic(slave) for slave in self._cluster.slaves), WAIT_S,
+            f"slaves to know the topic {TOPIC}")
+
+    def _reaches_slave(self, queue: MessageQueue) -> bool:
+        result = self._producer.send(Message(PROBE_TOPIC, b"is a slave there?"), TIMEOUT_MS, queue)
+        return result.send_status is SendStatus.SEND_OK
+
+    def _knows_topic(self, slave: Server) -> bool:
+        return TOPIC in self._producer.api.get_all_topic_config(slave.address, TIMEOUT_MS).topicConfigTable
+
+    # ---- sending
+
+    def _send(self) -> str:
+        begin = time.monotonic()
+        for number in range(self._messages):
+            key = f"order-{number}"
+            result = self._producer.send(Message(TOPIC, b"%d apples" % number, tags="fruit", keys=key), TIMEOUT_MS)
+            if result.send_status is not SendStatus.SEND_OK:
+                raise StepFailed(f"message {number} is {result.send_status.name}, not SEND_OK")
+            self._sent[key] = result.message_queue.brokerName
+        rate = self._messages / (time.monotonic() - begin)
+        return f"{rate:,.0f} per second, one after the other; {shares(self._sent.values())}"
+
+    # ---- comparing
+
+    def _table(self) -> str:
+        self._cluster.wait_until(
+            lambda: all(self._lag(*pair) == 0 for pair in self._cluster.pairs()), WAIT_S, "slaves to have everything")
+        rows = [row for pair in self._cluster.pairs() for row in self._rows(*pair)]
+        table = cluster_table.render(rows)
+        if any(row.identical is False for row in rows):
+            raise StepFailed(f"a slave's commit log differs from its master's\n{table}")
+        return table
+
+    def _lag(self, master: Server, slave: Server) -> int:
+        slave_max = self._max_offset(slave)
+        return max(0, self._max_offset(master) - slave_max)
+
+    def _rows(self, master: Server, slave: Server) -> list[cluster_table.BrokerRow]:
+        slave_max, master_max = self._max_offset(slave), self._max_offset(master)
+        end = min(master_max, slave_max)
+        identical = cluster_table.first_difference(master.commit_log, slave.commit_log, end) is None
+        return [
+            cluster_table.BrokerRow(master.name, master.role, master.address, master_max),
+            cluster_table.BrokerRow(slave.name, slave.role, slave.address, slave_max, master_max - end, identical),
+        ]
+
+    def _max_offset(self, broker: Server) -> int:
+        table = self._producer.api.get_broker_runtime_info(broker.address, TIMEOUT_MS).table
+        return int(table["commitLogMaxOffset"])
+
+    # ---- the crash, and what is left
+
+    def _kill_a_master(self) -> None:
+        address = self._victim.address
+        self._cluster.kill(self._victim)
+        self._cluster.wait_until(lambda: address not in self._registered(), WAIT_S, "the name server to notice")
+
+    def _consume(self) -> str:
+        received: Counter[str] = Counter()
+        brokers: dict[str, str] = {}
+        lock = threading.Lock()  # guards both
+
+        def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            with lock:
+                received.update(message.keys for message in messages)
+                brokers.update((message.keys, message.broker_name) for message in messages)
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        consumer = DefaultMQPushConsumer(GROUP, self._cluster.name_server.address, listener)
+        consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        consumer.subscribe(TOPIC)
+        with consumer:
+            try:
+                self._cluster.wait_until(lambda: len(received) >= len(self._sent), WAIT_S, "all messages to come")
+            except ClusterError as error:
+                raise StepFailed(f"{error}; {len(received)} of {len(self._sent)} came") from error
+            time.sleep(LATECOMERS_S)  # were something to come twice, it would come now
+        return self._judge(received, brokers)
+
+    def _judge(self, received: Counter[str], brokers: dict[str, str]) -> str:
+        twice = sum(times > 1 for times in received.values())
+        missing, foreign = len(self._sent.keys() - received), len(received.keys() - self._sent)
+        if twice or missing or foreign:
+            raise StepFailed(f"{twice} messages came twice, {missing} never, {foreign} were not sent here")
+        from_slave = sum(broker == self._victim.broker_name for broker in brokers.values())
+        return f"all {len(received):,}, none twice; {from_slave:,} of {self._victim.name}'s came from its slave"
+
+
+def shares(brokers: Iterable[str]) -> str:
+    """How many messages each broker got, for people."""
+    return ", ".join(f"{count:,} to {broker}" for broker, count in sorted(Counter(brokers).items()))
+
+
+def free_port_block(count: int) -> int:
+    """The first of `count` ports in a row that nobody listens at; ClusterError when 200 random tries find none."""
+    for _ in range(200):
+        first = random.randrange(PORTS[0], PORTS[1] - count)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise ClusterError(f"found no {count} free ports in a row between {PORTS[0]} and {PORTS[1]}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def find_conf() -> Path:
+    """The conf folder of this checkout; ClusterError when rmqha was installed without it."""
+    folder = Path(rmqha.__file__).resolve().parents[1] / CONF
+    if not folder.is_dir():
+        raise ClusterError(f"{folder} is missing: the quickstart runs from a checkout of rmqha")
+    return folder
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--messages", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
+              help="How many messages to send.")
+@click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
+def main(messages: int, keep: bool) -> None:
+    """Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    begin = time.monotonic()
+    home = Path(tempfile.mkdtemp(prefix="rmqha-quickstart-"))
+    try:
+        failure = _run(home, messages)
+    finally:
+        logging.shutdown()
+        if keep:
+            click.echo(f"kept: {home}")
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+    if failure is not None:
+        click.echo(f"\n{failure}" + ("" if keep else "\nRun again with --keep to read the servers' logs."), err=True)
+        sys.exit(1)
+    click.echo(f"done in {time.monotonic() - begin:.1f} s; nothing is left running\n\n{NEXT}")
+
+
+def _run(home: Path, messages: int) -> str | None:
+    """The steps, with the cluster ended behind them in any case; why they failed, None when they did not."""
+    logging.basicConfig(filename=home / "client.log", level=logging.INFO, force=True,
+                        format="%(asctime)s %(levelname)s %(threadName)s %(name)s - %(message)s")
+    try:
+        conf = find_conf()
+        with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
+            Quickstart(cluster, messages).run()
+            with step("stop all"):
+                cluster.stop()
+    except (StepFailed, ClusterError, OSError, *_CLIENT_ERRORS) as error:
+        log.exception("the quickstart failed")
+        return str(error)
+    return None
+
+
+if __name__ == "__main__":
+    main()
