@@ -29,6 +29,11 @@ MAX_BUFFERS = 64  # buffers for one sendmsg
 OnSent = Callable[[bool], None]
 
 
+def water_marks(high: int, low: int) -> tuple[int, int]:
+    """The configured marks when both are above 0, else the defaults."""
+    return (high, low) if min(high, low) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)
+
+
 class Channel:
     """A connected socket with a queue of what is to be sent. Equality is identity.
 

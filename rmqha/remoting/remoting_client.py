@@ -9,7 +9,7 @@ import threading
 import time
 
 from rmqha.common.thread_pool import NamedThreadPool
-from rmqha.remoting.channel import HIGH_WATER_MARK, LOW_WATER_MARK, Channel
+from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr, string2_socket_address
@@ -255,8 +255,7 @@ class RemotingClient(RemotingAbstract):
             if size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
-        return Channel(connected, connected.getpeername()[:2], self.io,
-                       *(marks if min(marks) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)))
+        return Channel(connected, connected.getpeername()[:2], self.io, *water_marks(*marks))
 
     def on_closed(self, channel: Channel) -> None:
         """A connection is gone: forget it, end its calls."""

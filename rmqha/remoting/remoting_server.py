@@ -6,7 +6,7 @@ import logging
 import socket
 
 from rmqha.common.thread_pool import NamedThreadPool
-from rmqha.remoting.channel import HIGH_WATER_MARK, LOW_WATER_MARK, Channel
+from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.io_thread import IoThread
@@ -97,7 +97,7 @@ class RemotingServer(RemotingAbstract):
         if config.serverSocketSndBufSize > 0:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.serverSocketSndBufSize)
         marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
-        channel = Channel(connected, address, self.io, *(marks if min(marks) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)))
+        channel = Channel(connected, address, self.io, *water_marks(*marks))
         log.info("NETTY SERVER PIPELINE: channelActive, the channel[%s]", parse_channel_remote_addr(channel))
         self.io.add(channel)
         self.event_executor.put_event("CONNECT", channel)

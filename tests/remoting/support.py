@@ -1,0 +1,119 @@
+"""A server and a client in this process, and raw sockets beside them."""
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+from rmqha.remoting.channel import Channel
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.server_config import ServerConfig
+
+ECHO = 100
+
+
+class Processor:
+    """Serves with a function; remembers the thread it ran on."""
+
+    def __init__(self, serve: Callable[[Channel, RemotingCommand], object], reject: bool = False) -> None:
+        self.serve = serve
+        self.reject = reject
+        self.threads: set[str] = set()
+
+    def process_request(self, channel: Channel, request: RemotingCommand) -> object:
+        self.threads.add(threading.current_thread().name)
+        return self.serve(channel, request)
+
+    def reject_request(self) -> bool:
+        return self.reject
+
+
+def echo(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    """The request's body and fields again."""
+    response = RemotingCommand.create_response_command(0, None)
+    response.body, response.ext_fields = request.body, request.ext_fields
+    return response
+
+
+def request(code: int = ECHO, body: bytes | None = None) -> RemotingCommand:
+    command = RemotingCommand.create_request_command(code)
+    command.body = body
+    return command
+
+
+@contextlib.contextmanager
+def running_server(listener: object = None, **config: int) -> Iterator[RemotingServer]:
+    """A started server on any port, that echoes code 100."""
+    server = RemotingServer(ServerConfig(**{"listenPort": 0, **config}), listener)
+    server.register_processor(ECHO, Processor(echo))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def running_client(listener: object = None, **config: int) -> Iterator[RemotingClient]:
+    """A started client."""
+    client = RemotingClient(ClientConfig(**config), listener)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.shutdown()
+
+
+def address(server: RemotingServer) -> str:
+    return f"127.0.0.1:{server.local_listen_port}"
+
+
+def frame(header: bytes, body: bytes = b"", kind: int = 0, header_length: int | None = None) -> bytes:
+    length = len(header) if header_length is None else header_length
+    return struct.pack(">iI", 4 + len(header) + len(body), kind << 24 | length & 0xFFFFFF) + header + body
+
+
+def json_frame(body: bytes = b"", **fields: object) -> bytes:
+    return frame(json.dumps({"code": ECHO, "flag": 0, "opaque": 1, **fields}).encode(), body)
+
+
+class Raw:
+    """A bare socket to a server."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", server.local_listen_port), 10)
+        self.socket.settimeout(10)
+
+    def __enter__(self) -> "Raw":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def read(self) -> RemotingCommand:
+        """The next command; EOFError when the server closes."""
+        length = int.from_bytes(self._read(4), "big")
+        return RemotingCommand.decode(self._read(length))
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self.socket.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise EOFError("closed by the server")
+            data += chunk
+        return bytes(data)
+
+    def is_closed(self) -> bool:
+        """Wait for the end; False when data comes instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True

@@ -1,0 +1,314 @@
+"""Calling: time-outs, lost and refused connections, name servers, limits."""
+import socket
+import threading
+import time
+
+import pytest
+
+from rmqha.remoting.exception import (
+    RemotingConnectException, RemotingSendRequestException, RemotingTimeoutException, RemotingTooMuchRequestException)
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.write_round import write_round
+from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
+from tests.support.wait import wait_until
+
+SILENT = 7
+
+
+@pytest.fixture
+def server():
+    with running_server() as started:
+        started.register_processor(SILENT, Processor(lambda *_: None))
+        yield started
+
+
+@pytest.fixture
+def client():
+    with running_client() as started:
+        yield started
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_calls_share_one_connection(server, client):
+    for _ in range(5):
+        client.invoke_sync(address(server), request(), 3000)
+    assert len(server.io.channels) == 1 and list(client.channel_tables) == [address(server)]
+
+
+def test_threads_that_call_at_once_share_one_connection(server, client):
+    answers = []
+
+    def call() -> None:
+        answers.append(client.invoke_sync(address(server), request(body=b"x"), 3000).body)
+
+    threads = [threading.Thread(target=call) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [b"x"] * 20 and len(server.io.channels) == 1
+
+
+def test_async_calls_are_called_back_in_the_pool(server, client):
+    done, names = [], set()
+
+    def called(future):
+        names.add(threading.current_thread().name)
+        done.append(future.response_command.body)
+
+    for index in range(100):
+        client.invoke_async(address(server), request(body=b"%d" % index), 3000, called)
+    wait_until(lambda: len(done) == 100, 3000, "all called back")
+    assert sorted(done, key=int) == [b"%d" % index for index in range(100)]
+    assert all(name.startswith("NettyClientPublicExecutor_") for name in names)
+    wait_until(lambda: client.semaphore_async._value == 65535, 1000, "permits are back")
+
+
+def test_callback_may_call_again(server, client):
+    done = []
+
+    def called(_future):
+        done.append(client.invoke_sync(address(server), request(body=b"inner"), 3000).body)
+
+    client.invoke_async(address(server), request(), 3000, called)
+    wait_until(lambda: done == [b"inner"], 3000, "the inner call")
+
+
+def test_failing_callback_harms_nobody(server, client):
+    client.invoke_async(address(server), request(), 3000, lambda _future: 1 / 0)
+    assert client.invoke_sync(address(server), request(), 3000).code == 0
+
+
+def test_silence_is_a_timeout_and_closes_the_connection(server, client):
+    begin = time.monotonic()
+    with pytest.raises(RemotingTimeoutException, match="timeout, 1"):
+        client.invoke_sync(address(server), request(SILENT), 150)
+    assert 0.1 < time.monotonic() - begin < 2 and client.channel_tables == {} and client.response_table == {}
+    assert client.invoke_sync(address(server), request(), 3000).code == 0
+
+
+def test_silence_keeps_the_connection_when_configured(server):
+    with running_client(clientCloseSocketIfTimeout=False) as client:
+        with pytest.raises(RemotingTimeoutException):
+            client.invoke_sync(address(server), request(SILENT), 50)
+        assert list(client.channel_tables) == [address(server)]
+
+
+def test_silence_ends_an_async_call(server, client):
+    done = []
+    client.invoke_async(address(server), request(SILENT), 100, done.append)
+    wait_until(lambda: done, 4000, "the scan ends it")
+    future = done[0]
+    assert future.response_command is None and future.send_request_ok and future.is_timeout
+    assert client.response_table == {}
+
+
+def test_one_way_is_served_and_not_answered(server, client):
+    seen = []
+    server.register_processor(8, Processor(lambda channel, asked: seen.append(asked.is_oneway_rpc) or echo(channel, asked)))
+    client.invoke_oneway(address(server), request(8), 3000)
+    wait_until(lambda: seen == [True], 3000, "served")
+    assert client.semaphore_oneway._value == 65535
+
+
+@pytest.mark.parametrize("addr", ["", "nonsense", "127.0.0.1:99999", "127.0.0.1:", ":-1", "no.such.host.invalid:1"])
+def test_wrong_address_is_a_connect_error(client, addr):
+    with pytest.raises(RemotingConnectException):
+        client.invoke_sync(addr, request(), 1000)
+
+
+def test_refused_connection_is_a_connect_error(client):
+    addr = f"127.0.0.1:{free_port()}"
+    for call in (lambda: client.invoke_sync(addr, request(), 1000), lambda: client.invoke_oneway(addr, request(), 1000),
+                 lambda: client.invoke_async(addr, request(), 1000, print)):
+        with pytest.raises(RemotingConnectException, match=addr):
+            call()
+
+
+def test_connection_to_itself_is_refused(client):
+    port = free_port()
+
+    def adopt() -> None:
+        with socket.socket() as both:
+            both.bind(("127.0.0.1", port))
+            both.connect(("127.0.0.1", port))
+            client._adopt(both)
+
+    with pytest.raises(ConnectionRefusedError):
+        adopt()
+
+
+def test_server_that_closes_ends_the_calls_at_once(client):
+    with running_server() as server:
+        server.register_processor(SILENT, Processor(lambda channel, _asked: channel.close()))
+        with pytest.raises(RemotingSendRequestException):
+            client.invoke_sync(address(server), request(SILENT), 60_000)
+        done = []
+        client.invoke_async(address(server), request(SILENT), 60_000, done.append)
+        wait_until(lambda: done, 3000, "called back")
+        assert not done[0].send_request_ok and done[0].response_command is None
+        wait_until(lambda: client.channel_tables == {}, 3000, "forgotten")
+
+
+def test_server_that_comes_back_is_connected_to_again(client):
+    with running_server() as server:
+        port = server.local_listen_port
+        client.invoke_sync(address(server), request(), 3000)
+    with pytest.raises((RemotingConnectException, RemotingSendRequestException)):
+        client.invoke_sync(f"127.0.0.1:{port}", request(), 3000)
+    with running_server(listenPort=port) as server:
+        assert client.invoke_sync(address(server), request(), 3000).code == 0
+
+
+def test_close_channel_closes(server, client):
+    client.invoke_sync(address(server), request(), 3000)
+    client.close_channel(address(server))
+    client.close_channel("10.0.0.1:1")
+    wait_until(lambda: not server.io.channels, 3000, "the server knows")
+    assert client.channel_tables == {}
+
+
+def test_idle_connection_is_closed_by_the_client(server):
+    with running_client(clientChannelMaxIdleTimeSeconds=1) as client:
+        client.invoke_sync(address(server), request(), 3000)
+        wait_until(lambda: not server.io.channels, 5000, "closed")
+
+
+def test_permits_bound_the_calls_under_way(server):
+    with running_client(clientAsyncSemaphoreValue=1, clientOnewaySemaphoreValue=0) as client:
+        done = []
+        client.invoke_async(address(server), request(SILENT), 500, done.append)
+        with pytest.raises(RemotingTimeoutException):
+            client.invoke_async(address(server), request(), 50, done.append)
+        with pytest.raises(RemotingTooMuchRequestException):
+            client.invoke_async(address(server), request(), 0, done.append)
+        with pytest.raises(RemotingTooMuchRequestException):
+            client.invoke_oneway(address(server), request(), 0)
+        wait_until(lambda: done, 4000, "the first call has ended")
+        client.invoke_async(address(server), request(), 3000, done.append)
+        wait_until(lambda: len(done) == 2, 3000, "its permit is back")
+
+
+def test_blocking_call_inside_a_write_round_is_sent(server, client):
+    with write_round():
+        assert client.invoke_sync(address(server), request(), 3000).code == 0
+
+
+def test_blocking_call_on_the_io_thread_is_refused(server, client):
+    client.callback_executor = None
+    errors = []
+
+    def called(_future):
+        try:
+            client.invoke_sync(address(server), request(), 1000)
+        except RuntimeError as error:
+            errors.append(error)
+
+    client.invoke_async(address(server), request(), 3000, called)
+    wait_until(lambda: errors, 3000, "refused")
+
+
+def test_no_name_server_is_a_connect_error(client):
+    with pytest.raises(RemotingConnectException):
+        client.invoke_sync(None, request(), 1000)
+
+
+def test_name_server_that_is_gone_is_replaced_by_the_next_one(client):
+    with running_server() as first, running_server() as second:
+        client.update_name_server_address_list([address(first), address(second), f"127.0.0.1:{free_port()}"])
+        assert client.invoke_sync(None, request(), 3000).code == 0
+        chosen = client._namesrv_addr_choosed
+        for _ in range(5):
+            client.invoke_sync(None, request(), 3000)
+        assert client._namesrv_addr_choosed == chosen
+        (first if chosen == address(first) else second).shutdown()
+        wait_until(lambda: chosen not in client.channel_tables, 3000, "the loss is seen")
+        assert client.invoke_sync(None, request(), 3000).code == 0
+        assert client._namesrv_addr_choosed != chosen
+
+
+def test_name_server_list_changes_only_for_other_servers(client):
+    client.update_name_server_address_list([])
+    assert client.get_name_server_address_list() is None
+    client.update_name_server_address_list(["a:1", "b:1"])
+    before = client.get_name_server_address_list()
+    client.update_name_server_address_list(["b:1", "a:1"])
+    assert client.get_name_server_address_list() is before
+    client.update_name_server_address_list(["b:1", "c:1"])
+    assert sorted(client.get_name_server_address_list()) == ["b:1", "c:1"]
+
+
+def test_hooks_are_called_around_a_call(server, client):
+    seen = []
+
+    class Hook:
+        def do_before_request(self, addr, asked):
+            asked.make_custom_header_to_net()
+            asked.add_ext_field("Signature", "s")
+            seen.append(addr)
+
+        def do_after_response(self, addr, _asked, response):
+            seen.append((addr, response.ext_fields))
+
+    client.register_rpc_hook(Hook())
+    client.invoke_sync(address(server), request(), 3000)
+    assert seen == [address(server), (address(server), {"Signature": "s"})]
+
+
+def test_large_bodies_go_both_ways(server, client):
+    body = bytes(range(256)) * (4 << 12)
+    assert client.invoke_sync(address(server), request(body=body), 10_000).body == body
+
+
+def test_is_channel_writable(server, client):
+    assert client.is_channel_writable("10.0.0.1:1")
+    client.invoke_sync(address(server), request(), 3000)
+    assert client.is_channel_writable(address(server))
+
+
+def test_call_after_shutdown_is_an_error_and_leaves_nothing(server):
+    client = RemotingClient(ClientConfig())
+    client.start()
+    client.shutdown()
+    client.shutdown()
+    with pytest.raises((RemotingConnectException, RemotingSendRequestException)):
+        client.invoke_sync(address(server), request(), 1000)
+    wait_until(lambda: not server.io.channels, 3000, "no connection is left")
+
+
+def test_shutdown_ends_the_calls_under_way(server):
+    with running_client() as client:
+        errors = []
+
+        def call() -> None:
+            try:
+                client.invoke_sync(address(server), request(SILENT), 60_000)
+            except RemotingSendRequestException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        wait_until(lambda: client.response_table, 3000, "the call is under way")
+        client.shutdown()
+        thread.join(5)
+        assert errors
+
+
+def test_late_response_is_dropped(server, client):
+    held = []
+    server.register_processor(9, Processor(lambda channel, asked: held.append((channel, asked))))
+    client.config.clientCloseSocketIfTimeout = False
+    with pytest.raises(RemotingTimeoutException):
+        client.invoke_sync(address(server), request(9), 50)
+    channel, asked = held[0]
+    late = RemotingCommand.create_response_command(0, "late")
+    late.opaque = asked.opaque
+    channel.write(late)
+    assert client.invoke_sync(address(server), request(ECHO), 3000).code == 0

@@ -1,0 +1,323 @@
+"""Serving: inline, in a pool, later; what is refused; calls to clients; idle and lost connections."""
+import threading
+import time
+
+import pytest
+
+from rmqha.common.completable import Completable
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.exception import RemotingSendRequestException, RemotingTimeoutException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.server_config import ServerConfig
+from tests.remoting.support import (
+    ECHO, Processor, Raw, address, echo, json_frame, request, running_client, running_server)
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def server():
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+def client():
+    with running_client() as started:
+        yield started
+
+
+def test_request_is_served_inline_and_answered_with_its_opaque(server, client):
+    processor = Processor(echo)
+    server.register_processor(7, processor)
+    asked = request(7, b"body")
+    asked.ext_fields = {"a": "\u00fc"}
+    answer = client.invoke_sync(address(server), asked, 3000)
+    assert (answer.code, answer.body, answer.ext_fields, answer.opaque) == (0, b"body", {"a": "\u00fc"}, asked.opaque)
+    assert answer.is_response_type and processor.threads == {"NettyServerNIOSelector_1_1"}
+
+
+def test_request_with_an_executor_is_served_there(server, client):
+    processor, pool = Processor(echo), NamedThreadPool("Pool_", 1, 10)
+    server.register_processor(7, processor, pool)
+    assert client.invoke_sync(address(server), request(7, b"x"), 3000).body == b"x"
+    assert processor.threads == {"Pool_1"} and server.get_processor_pair(7).executor is pool
+    pool.shutdown()
+
+
+def test_completed_later_is_answered_then(server, client):
+    answers: list[Completable] = []
+    server.register_processor(7, Processor(lambda _channel, _request: answers.append(Completable()) or answers[-1]))
+    done = []
+    client.invoke_async(address(server), request(7), 3000, done.append)
+    wait_until(lambda: answers, 3000, "the request is served")
+    assert not done
+    answers[0].complete(RemotingCommand.create_response_command(5, "late"))
+    wait_until(lambda: done, 3000, "the answer")
+    assert (done[0].response_command.code, done[0].response_command.remark) == (5, "late")
+
+
+def test_nothing_is_written_for_none_and_for_one_way_requests(server):
+    released = []
+
+    def with_region(_channel, _request):
+        response = RemotingCommand.create_response_command(0, None)
+        response.set_file_region([b"x"], lambda: released.append(1))
+        return response
+
+    server.register_processor(7, Processor(lambda *_: None))
+    server.register_processor(8, Processor(with_region))
+    server.register_processor(9, Processor(lambda *_: 1 / 0))
+    with Raw(server) as raw:
+        for code, flag in ((7, 0), (7, 2), (8, 2), (9, 2), (12345, 2)):
+            raw.send(json_frame(code=code, flag=flag, opaque=50))
+        raw.send(json_frame(opaque=51))
+        assert raw.read().opaque == 51
+    assert released == [1]
+
+
+def test_unknown_code_is_code_3(server, client):
+    answer = client.invoke_sync(address(server), request(12345), 3000)
+    assert (answer.code, answer.remark) == (3, " request type 12345 not supported")
+
+
+def test_default_processor_serves_what_nobody_else_does(server, client):
+    server.register_default_processor(Processor(echo))
+    assert client.invoke_sync(address(server), request(12345, b"d"), 3000).body == b"d"
+
+
+def test_processors_exception_is_code_1_and_tells_what_and_where(server, client):
+    def fail(_channel, _request):
+        raise ValueError("no such thing")
+
+    server.register_processor(7, Processor(fail))
+    answer = client.invoke_sync(address(server), request(7), 3000)
+    assert answer.code == 1
+    assert answer.remark.startswith("ValueError: no such thing, ") and "test_remoting_server.py:" in answer.remark
+    assert client.invoke_sync(address(server), request(), 3000).code == 0
+
+
+def test_rejecting_processor_is_busy(server, client):
+    server.register_processor(7, Processor(echo, reject=True))
+    answer = client.invoke_sync(address(server), request(7), 3000)
+    assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
+
+
+def test_failing_reject_is_code_1(server, client):
+    processor = Processor(echo)
+    processor.reject_request = lambda: 1 / 0
+    server.register_processor(7, processor)
+    assert client.invoke_sync(address(server), request(7), 3000).code == 1
+
+
+def test_full_executor_is_busy(server):
+    pool, gate = NamedThreadPool("Pool_", 1, 1), threading.Event()
+    processor = Processor(lambda channel, asked: gate.wait(10) and echo(channel, asked))
+    server.register_processor(7, processor, pool)
+    with Raw(server) as raw:
+        raw.send(json_frame(code=7, opaque=1))
+        wait_until(lambda: processor.threads, 3000, "the pool works")
+        raw.send(json_frame(code=7, opaque=2) + json_frame(code=7, opaque=3))
+        answer = raw.read()
+        assert (answer.opaque, answer.code) == (3, 2)
+        assert answer.remark == "[OVERLOAD]system busy, start flow control for a while"
+        gate.set()
+        assert {raw.read().opaque, raw.read().opaque} == {1, 2}
+    pool.shutdown()
+
+
+def test_answer_has_the_requests_serialize_type_and_a_refusal_the_servers_own(server):
+    with Raw(server) as raw:
+        for code, expected in ((ECHO, SerializeType.ROCKETMQ), (12345, SerializeType.JSON)):
+            asked = request(code)
+            asked.serialize_type = SerializeType.ROCKETMQ
+            raw.send(asked.encode())
+            assert raw.read().serialize_type == expected
+
+
+def test_response_that_does_not_encode_is_code_1(server, client):
+    def wrong(_channel, _request):
+        response = RemotingCommand.create_response_command(0, None)
+        response.ext_fields = {"a": 5}
+        return response
+
+    server.register_processor(7, Processor(wrong))
+    assert client.invoke_sync(address(server), request(7), 3000).code == 1
+
+
+class Hook:
+    """Remembers; refuses when told to."""
+
+    def __init__(self, fail_before: bool = False, fail_after: bool = False) -> None:
+        self.fail_before, self.fail_after, self.seen = fail_before, fail_after, []
+
+    def do_before_request(self, addr, asked):
+        self.seen.append(("before", addr, asked.code))
+        if self.fail_before:
+            raise PermissionError("denied")
+
+    def do_after_response(self, addr, asked, response):
+        self.seen.append(("after", addr, response and response.code))
+        if self.fail_after:
+            raise PermissionError("denied after")
+
+
+@pytest.mark.parametrize("hook, code", [(Hook(), 0), (Hook(fail_before=True), 1), (Hook(fail_after=True), 1)])
+def test_hooks_are_called_and_may_refuse(server, client, hook, code):
+    server.register_rpc_hook(hook)
+    server.register_rpc_hook(hook)
+    answer = client.invoke_sync(address(server), request(), 3000)
+    assert answer.code == code and (code == 0 or "denied" in answer.remark)
+    assert [what for what, *_ in hook.seen] == (["before"] if hook.fail_before else ["before", "after"])
+
+
+class Listener(ChannelEventListener):
+    """Remembers the events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def on_channel_connect(self, remote_addr, channel):
+        self.events.append(("connect", channel))
+
+    def on_channel_close(self, remote_addr, channel):
+        self.events.append(("close", channel))
+
+    def on_channel_idle(self, remote_addr, channel):
+        self.events.append(("idle", channel))
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.events]
+
+
+def test_listener_is_told_of_connections():
+    listener = Listener()
+    with running_server(listener) as server:
+        with Raw(server):
+            wait_until(lambda: listener.kinds() == ["connect"], 3000, "the connection is known")
+        wait_until(lambda: listener.kinds() == ["connect", "close"], 3000, "the end is known")
+    assert len({channel for _, channel in listener.events}) == 1
+
+
+def test_idle_connection_is_closed_and_a_used_one_not():
+    listener = Listener()
+    with running_server(listener, serverChannelMaxIdleTimeSeconds=2) as server, Raw(server) as idle, Raw(server) as used:
+        deadline = time.monotonic() + 4
+        idle.socket.settimeout(0.2)
+        while True:
+            used.send(json_frame(opaque=3))
+            assert used.read().opaque == 3
+            try:
+                assert idle.socket.recv(1) == b""
+                break
+            except TimeoutError:
+                assert time.monotonic() < deadline, "not closed"
+        wait_until(lambda: sorted(listener.kinds())[:1] == ["close"] and "idle" in listener.kinds(), 3000, "told")
+
+
+def test_server_calls_a_client():
+    listener = Listener()
+    with running_server(listener) as server, running_client() as client:
+        client.register_processor(40, Processor(lambda _channel, asked: echo(_channel, asked)))
+        client.invoke_sync(address(server), request(), 3000)
+        channel = listener.events[0][1]
+        assert server.invoke_sync(channel, request(40, b"hello"), 3000).body == b"hello"
+        done = []
+        server.invoke_async(channel, request(40, b"again"), 3000, done.append)
+        wait_until(lambda: done, 3000, "called back")
+        assert done[0].response_command.body == b"again"
+        seen = []
+        client.register_processor(41, Processor(lambda _channel, asked: seen.append(asked)))
+        server.invoke_oneway(channel, request(41), 3000)
+        wait_until(lambda: seen, 3000, "told")
+        with pytest.raises(RemotingTimeoutException):
+            server.invoke_sync(channel, request(41), 50)
+        assert server.response_table == {}
+
+
+def test_response_on_another_connection_than_the_calls_is_ignored():
+    listener = Listener()
+    with running_server(listener) as server, Raw(server) as asked, Raw(server) as liar:
+        wait_until(lambda: len(listener.events) == 2, 3000, "both are connected")
+        done = []
+        call = request(40)
+        channel = next(channel for _, channel in listener.events
+                       if channel.remote_address == asked.socket.getsockname())
+        server.invoke_async(channel, call, 3000, done.append)
+        liar.send(json_frame(code=99, flag=1, opaque=call.opaque) + json_frame(opaque=5))
+        assert liar.read().opaque == 5 and not done
+        asked.send(json_frame(code=0, flag=1, opaque=call.opaque))
+        wait_until(lambda: done, 3000, "the right answer")
+        assert done[0].response_command.code == 0
+
+
+def test_call_to_a_client_that_goes_away_fails_at_once():
+    listener = Listener()
+    with running_server(listener) as server:
+        raw = Raw(server)
+        wait_until(lambda: listener.events, 3000, "connected")
+        done = []
+        server.invoke_async(listener.events[0][1], request(40), 60_000, done.append)
+        raw.socket.close()
+        wait_until(lambda: done, 3000, "the call has ended")
+        assert done[0].response_command is None and not done[0].send_request_ok
+        with pytest.raises(RemotingSendRequestException):
+            server.invoke_sync(listener.events[0][1], request(40), 3000)
+
+
+def test_blocking_call_on_the_io_thread_is_refused(server, client):
+    def call(channel, _request):
+        return server.invoke_sync(channel, request(40), 1000)
+
+    server.register_processor(7, Processor(call))
+    answer = client.invoke_sync(address(server), request(7), 3000)
+    assert answer.code == 1 and "would read its response" in answer.remark
+
+
+def test_peer_that_does_not_read_is_not_read_from_until_it_does():
+    with running_server(writeBufferHighWaterMark=1 << 20, writeBufferLowWaterMark=1 << 19) as server, Raw(server) as raw:
+        body = bytes(200_000)
+        asked = json_frame(body)
+        raw.socket.settimeout(0.5)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 400:
+                raw.send(asked)
+                sent += 1
+        channel = next(iter(server.io.channels))
+        assert channel.reading_paused and channel.pending_bytes < 4 << 20
+        raw.socket.settimeout(10)
+        for _ in range(sent):
+            assert raw.read().body == body
+
+
+def test_shutdown_twice_and_without_a_start():
+    with running_server() as server:
+        server.shutdown()
+    RemotingServer(ServerConfig()).shutdown()
+
+
+def test_shutdown_closes_connections_and_ends_threads():
+    before = set(threading.enumerate())
+    with running_server(Listener()) as server, Raw(server) as raw:
+        raw.send(json_frame())
+        raw.read()
+        server.shutdown()
+        assert raw.is_closed()
+    assert set(threading.enumerate()) <= before
+
+
+def test_port_that_is_taken_is_an_error(server):
+    other = RemotingServer(ServerConfig(listenPort=server.local_listen_port))
+    with pytest.raises(OSError):
+        other.start()
+    other.shutdown()
+
+
+def test_a_round_of_requests_is_answered_in_one_write(server):
+    count = 200
+    with Raw(server) as raw:
+        raw.send(b"".join(json_frame(opaque=opaque) for opaque in range(count)))
+        assert [raw.read().opaque for _ in range(count)] == list(range(count))
