@@ -23,6 +23,12 @@ DLQ_NUMS_PER_GROUP = 1
 READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
 
 
+# Texts of the numbers that fields mostly hold: looking one up is cheaper than to check and convert it.
+_NUMBERS = {str(number): number for number in range(1024)}
+_MILLIS_LENGTH = 13  # digits of the time in ms, from 2001 to 2286
+_PLAIN_BOOLEANS = frozenset((None, "true", "false"))
+
+
 class AbstractSendMessageProcessor:
     """Header parsing and checks shared by sends and replies.
 
@@ -37,6 +43,9 @@ class AbstractSendMessageProcessor:
         """The header in its long form, whichever form came."""
         if request.code == request_code.SEND_MESSAGE:
             return request.decode_command_custom_header(SendMessageRequestHeader)
+        header = _parse_plain_v2(request.ext_fields or {})
+        if header is not None:
+            return header
         header = request.decode_command_custom_header(SendMessageRequestHeaderV2)
         return SendMessageRequestHeaderV2.create_send_message_request_header_v1(header)
 
@@ -103,6 +112,23 @@ class AbstractSendMessageProcessor:
         log.warning(error)
         response.code = response_code.SYSTEM_ERROR
         response.remark = error
+
+
+def _parse_plain_v2(fields: dict[str, str]) -> SendMessageRequestHeader | None:
+    """The header of a V2 request as clients send them; None for whatever is unusual: the header's plan decides then."""
+    get, number = fields.get, _NUMBERS.get
+    born = get("g", "")
+    header = SendMessageRequestHeader(
+        get("a"), get("b"), get("c"), number(get("d")), number(get("e")), number(get("f")), None, number(get("h")),
+        get("i"), number(get("j")), get("k") == "true", get("m") == "true", number(get("l")), bname=get("n"))
+    if (None in (header.producerGroup, header.topic, header.defaultTopic, header.defaultTopicQueueNums, header.queueId,
+                 header.sysFlag, header.flag)
+            or len(born) != _MILLIS_LENGTH or not (born.isascii() and born.isdigit())
+            or (header.reconsumeTimes is None and "j" in fields) or (header.maxReconsumeTimes is None and "l" in fields)
+            or not _PLAIN_BOOLEANS.issuperset((get("k"), get("m")))):
+        return None
+    header.bornTimestamp = int(born)
+    return header
 
 
 def random_queue_id(queue_nums: int) -> int:
