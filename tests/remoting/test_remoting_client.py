@@ -112,7 +112,7 @@ def test_silence_ends_an_async_call(server, client):
 
 def test_one_way_is_served_and_not_answered(server, client):
     seen = []
-    server.register_processor(8, Processor(lambda channel, asked: seen.append(asked.is_oneway_rpc) or echo(channel, asked)))
+    server.register_processor(8, Processor(lambda *args: seen.append(args[1].is_oneway_rpc) or echo(*args)))
     client.invoke_oneway(address(server), request(8), 3000)
     wait_until(lambda: seen == [True], 3000, "served")
     assert client.semaphore_oneway._value == 65535

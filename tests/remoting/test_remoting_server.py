@@ -203,7 +203,8 @@ def test_listener_is_told_of_connections():
 
 def test_idle_connection_is_closed_and_a_used_one_not():
     listener = Listener()
-    with running_server(listener, serverChannelMaxIdleTimeSeconds=2) as server, Raw(server) as idle, Raw(server) as used:
+    config = {"serverChannelMaxIdleTimeSeconds": 2}
+    with running_server(listener, **config) as server, Raw(server) as idle, Raw(server) as used:
         deadline = time.monotonic() + 4
         idle.socket.settimeout(0.2)
         while True:
@@ -277,7 +278,8 @@ def test_blocking_call_on_the_io_thread_is_refused(server, client):
 
 
 def test_peer_that_does_not_read_is_not_read_from_until_it_does():
-    with running_server(writeBufferHighWaterMark=1 << 20, writeBufferLowWaterMark=1 << 19) as server, Raw(server) as raw:
+    config = {"writeBufferHighWaterMark": 1 << 20, "writeBufferLowWaterMark": 1 << 19}
+    with running_server(**config) as server, Raw(server) as raw:
         body = bytes(200_000)
         asked = json_frame(body)
         raw.socket.settimeout(0.5)

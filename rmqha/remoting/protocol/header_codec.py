@@ -49,8 +49,9 @@ class HeaderPlan:
         self.defaults = {name: item.default for name, item in declared.items()}
         self.converters = [(name, _converter(hints[name], item.metadata.get("bits") or LONG))
                            for name, item in declared.items()]
-        self.required = [name for name, item in declared.items()
-                         if item.metadata.get("not_null") and item.default is None]
+        needed = {name for name, item in declared.items() if item.metadata.get("not_null") and item.default is None}
+        self._readers = [(name, None if convert is str else convert, name in needed)
+                         for name, convert in self.converters]
         names = self._put_order = _reflection_order(cls, list(declared))
         # By the number of values: HashMap's table has 16, 32, 64 ... places.
         self._orders = [self._prefixed(_table_order(names, 16 << step)) for step in range(4)]
@@ -74,16 +75,15 @@ class HeaderPlan:
         values = header.__dict__
         values.update(self.defaults)
         get = ext_fields.get
-        for name, convert in self.converters:
-            text = get(name)
-            if text is not None:
-                try:
-                    values[name] = convert(text)
-                except ValueError as error:
-                    raise RemotingCommandException(f"the custom field <{name}> is wrong: {error}") from None
-        for name in self.required:
-            if values[name] is None:
-                raise RemotingCommandException(f"the custom field <{name}> is null")
+        try:
+            for name, convert, needed in self._readers:
+                text = get(name)
+                if text is not None:
+                    values[name] = text if convert is None else convert(text)
+                elif needed:
+                    raise RemotingCommandException(f"the custom field <{name}> is null")
+        except ValueError as error:
+            raise RemotingCommandException(f"the custom field <{name}> is wrong: {error}") from None
         try:
             header.check_fields()
         except HeaderFieldError as error:
@@ -138,11 +138,11 @@ def _boolean(text: str) -> bool:
 
 
 def _integer(text: str) -> int:
-    return _number(text, _INT)
+    return int(text) if text.isdigit() and len(text) < 10 else _number(text, _INT)
 
 
 def _long(text: str) -> int:
-    return _number(text, _LONG)
+    return int(text) if text.isdigit() and len(text) < 19 else _number(text, _LONG)
 
 
 def _number(text: str, limits: tuple[int, int]) -> int:

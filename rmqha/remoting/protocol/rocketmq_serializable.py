@@ -70,24 +70,29 @@ def rocketmq_protocol_decode(header: bytes) -> tuple[Fixed, str | None, dict[str
     return fixed, remark, ext_fields
 
 
-def map_deserialize(data: bytes, position: int, end: int) -> dict[str, str]:
+def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict") -> dict[str, str]:
     """The pairs between two positions. An empty key or value is null in Java: such a pair is left out.
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapDeserialize (4.9.8)
     """
     result = {}
-    while position < end:
-        key_end = position + 2 + int.from_bytes(data[position:position + 2], "big")
-        value = key_end + 4
-        if value > end:
-            raise RemotingCommandException(f"string length exceed limit:{end}")
-        value_end = value + int.from_bytes(data[key_end:value], "big")
-        if value_end > end:
-            raise RemotingCommandException(f"string length exceed limit:{end}")
-        if value_end > value and key_end > position + 2:
-            key = data[position + 2:key_end].decode("utf-8", "replace")
-            result[key] = data[value:value_end].decode("utf-8", "replace")
-        position = value_end
+    try:
+        while position < end:
+            key = position + 2
+            key_end = key + (data[position] << 8 | data[position + 1])
+            value = key_end + 4
+            if value > end:
+                raise RemotingCommandException(f"string length exceed limit:{end}")
+            value_end = value + int.from_bytes(data[key_end:value], "big")
+            if value_end > end:
+                raise RemotingCommandException(f"string length exceed limit:{end}")
+            if value_end > value and key_end > key:
+                result[str(data[key:key_end], "utf-8", errors)] = str(data[value:value_end], "utf-8", errors)
+            position = value_end
+    except IndexError:
+        raise RemotingCommandException(f"string length exceed limit:{end}") from None
+    except UnicodeDecodeError:
+        return {**result, **map_deserialize(data, position, end, "replace")}
     return result
 
 

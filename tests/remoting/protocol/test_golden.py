@@ -150,8 +150,8 @@ def characters() -> str:
 
 def values() -> dict[str, object]:
     """What RemotingGolden.java writes, by name."""
-    route = TopicRouteData(brokerDatas=[BrokerData("c\u00fc", "b", {0: "127.0.0.1:10911", 2: "127.0.0.1:10931",
-                                                                    10: "127.0.0.1:10921"})], queueDatas=[], filterServerTable=None)
+    brokers = {0: "127.0.0.1:10911", 2: "127.0.0.1:10931", 10: "127.0.0.1:10921"}
+    route = TopicRouteData(brokerDatas=[BrokerData("c\u00fc", "b", brokers)], queueDatas=[], filterServerTable=None)
     beans = Beans()
     beans.s = dict.fromkeys("xy").keys()  # a set in order
     return {

@@ -211,3 +211,10 @@ def test_huge_count_of_fields_in_a_binary_header_is_bounded():
     command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pairs)) + pairs, 1))
     assert command.ext_fields == {}
     refused(frame(BINARY_START + struct.pack(">ii", 0, 2 * len(pairs)) + pairs * 2, 1))
+
+
+def test_wrong_utf8_in_a_binary_header_becomes_replacement_characters():
+    pairs = b"".join(struct.pack(">h", len(key)) + key + struct.pack(">i", len(value)) + value
+                     for key, value in ((b"a", b"1"), (b"b", b"\xff"), (b"\xc3", b"3")))
+    command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pairs)) + pairs, 1))
+    assert command.ext_fields == {"a": "1", "b": "\ufffd", "\ufffd": "3"}
