@@ -70,6 +70,7 @@ class IoThread(ServiceThread):
         self.name = name
         self.handler = handler
         self.max_idle_ns = max_idle_seconds * 1_000_000_000  # 0: never idle
+        self.tick_ms = TICK_MS
         self.channels: set[Channel] = set()  # IO thread
         self.now_ns = 0  # IO thread: monotonic time of this round
         self._selector: selectors.BaseSelector | None = None  # IO thread; made by start
@@ -144,12 +145,12 @@ class IoThread(ServiceThread):
         next_tick = 0
         try:
             while not self.stopped:
-                events = self._selector.select(TICK_MS / 1000)
+                events = self._selector.select(self.tick_ms / 1000)
                 self.now_ns = time.monotonic_ns()
                 with write_round():
                     self._round(events)
                 if self.now_ns >= next_tick:
-                    next_tick = self.now_ns + TICK_MS * 1_000_000
+                    next_tick = self.now_ns + self.tick_ms * 1_000_000
                     self._tick()
         finally:
             self._close_all()
@@ -178,7 +179,7 @@ class IoThread(ServiceThread):
                 return
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("accept failed: %s; not accepting for %d ms", error, TICK_MS)
+                    log.error("accept failed: %s; not accepting for %d ms", error, self.tick_ms)
                     self._selector.unregister(self._listener)
                     self._accepting = False
                     return

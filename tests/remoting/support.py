@@ -14,6 +14,7 @@ from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 
 ECHO = 100
+TICK_MS = 50  # a server's or client's look for idle channels and old calls
 
 
 class Processor:
@@ -50,6 +51,7 @@ def running_server(listener: object = None, **config: int) -> Iterator[RemotingS
     """A started server on any port, that echoes code 100."""
     server = RemotingServer(ServerConfig(**{"listenPort": 0, **config}), listener)
     server.register_processor(ECHO, Processor(echo))
+    server.io.tick_ms = TICK_MS
     server.start()
     try:
         yield server
@@ -61,6 +63,7 @@ def running_server(listener: object = None, **config: int) -> Iterator[RemotingS
 def running_client(listener: object = None, **config: int) -> Iterator[RemotingClient]:
     """A started client."""
     client = RemotingClient(ClientConfig(**config), listener)
+    client.io.tick_ms = TICK_MS
     client.start()
     try:
         yield client

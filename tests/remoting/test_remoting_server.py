@@ -203,10 +203,10 @@ def test_listener_is_told_of_connections():
 
 def test_idle_connection_is_closed_and_a_used_one_not():
     listener = Listener()
-    config = {"serverChannelMaxIdleTimeSeconds": 2}
+    config = {"serverChannelMaxIdleTimeSeconds": 1}
     with running_server(listener, **config) as server, Raw(server) as idle, Raw(server) as used:
         deadline = time.monotonic() + 4
-        idle.socket.settimeout(0.2)
+        idle.socket.settimeout(0.1)
         while True:
             used.send(json_frame(opaque=3))
             assert used.read().opaque == 3
