@@ -1,0 +1,458 @@
+"""Producer, consumers and admin calls against rmqha's own servers in this process."""
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener_concurrently import MessageListenerConcurrently
+from rmqha.client.consumer.pull_callback import PullCallback
+from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.selector.select_message_queue_by_hash import select_message_queue_by_hash
+from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message import Message
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.cm_result import CMResult
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from tests.support.wait import wait_until
+
+OK, LATER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeConcurrentlyStatus.RECONSUME_LATER
+TIMEOUT_MS = 3000
+FOREVER = 2**62
+
+
+@pytest.fixture(scope="module")
+def producer(servers):
+    with DefaultMQProducer("client_tests", servers.namesrv) as running:
+        yield running
+
+
+@pytest.fixture
+def make_topic(servers, producer):
+    """make_topic("Name", 4) -> a new topic with four queues on each broker."""
+    def make(prefix, queues=4):
+        topic = servers.unique(prefix)
+        producer.admin.create_topic("TBW102", topic, queues)
+        wait_until(lambda: _queues(producer, topic) == 2 * queues, 5_000, "the queues on each broker")
+        return topic
+
+    return make
+
+
+def _queues(producer, topic):
+    try:
+        return len(producer.fetch_publish_message_queues(topic))
+    except MQClientException:
+        return 0
+
+
+class Seen(MessageListenerConcurrently):
+    """A listener that keeps messages, and says LATER the first time to those whose body is in `fail_once`."""
+
+    def __init__(self, fail_once=()):
+        self.messages = []
+        self._fail_once = set(fail_once)
+        self._lock = threading.Lock()
+
+    def consume_message(self, msgs, context):
+        with self._lock:
+            for msg in msgs:
+                if msg.body in self._fail_once:
+                    self._fail_once.remove(msg.body)
+                    return LATER
+            self.messages.extend(msgs)
+        return OK
+
+    @property
+    def bodies(self):
+        """How often each body came."""
+        with self._lock:
+            return Counter(msg.body for msg in self.messages)
+
+
+@contextmanager
+def consuming(servers, group, topic, listener, expression="*", kind=None, **settings):
+    consumer = DefaultMQPushConsumer(group, servers.namesrv, listener)
+    consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    for name, value in settings.items():
+        setattr(consumer, name, value)
+    consumer.subscribe(topic, expression, kind)
+    with consumer:
+        yield consumer
+
+
+def send_many(producer, topic, count, **message):
+    return [producer.send(Message(topic, b"%d" % number, **message), TIMEOUT_MS) for number in range(count)]
+
+
+def once(count):
+    return Counter(b"%d" % number for number in range(count))
+
+
+def test_everything_sent_is_consumed_once_and_the_group_goes_on_where_it_was(servers, producer, make_topic):
+    topic, group = make_topic("Once"), servers.unique("g")
+    results = send_many(producer, topic, 100)
+    assert {result.send_status for result in results} == {SendStatus.SEND_OK}
+    assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
+    first, second = Seen(), Seen()
+    with consuming(servers, group, topic, first):
+        wait_until(lambda: len(first.messages) >= 100, 10_000, "100 messages")
+    assert first.bodies == once(100)
+    producer.send(Message(topic, b"after"))
+    with consuming(servers, group, topic, second):
+        wait_until(lambda: second.messages, 10_000, "the message that came later")
+    assert second.bodies == Counter([b"after"])
+
+
+def test_topic_comes_into_being_with_its_first_message(servers, producer):
+    topic, seen = servers.unique("New"), Seen()
+    assert producer.send(Message(topic, b"0")).send_status is SendStatus.SEND_OK
+    with consuming(servers, servers.unique("g"), topic, seen):
+        wait_until(lambda: seen.messages, 10_000)
+    wait_until(lambda: _queues(producer, topic) >= 4, 5_000, "the client's four queues, not the default topic's eight")
+
+
+def test_consumed_message_is_what_was_sent(servers, producer, make_topic):
+    topic, seen = make_topic("Same"), Seen()
+    message = Message(topic, b"body" * 3000, tags="red", keys=["k1", "k2"], flag=5)
+    message.put_user_property("colour", "grün")
+    result = producer.send(message)
+    with consuming(servers, servers.unique("g"), topic, seen):
+        wait_until(lambda: seen.messages, 10_000)
+    got = seen.messages[0]
+    assert (got.topic, got.body, got.tags, got.keys, got.flag) == (topic, b"body" * 3000, "red", "k1 k2", 5)
+    assert got.get_user_property("colour") == "grün" and got.msg_id == result.msg_id
+    assert got.broker_name == result.message_queue.brokerName and got.queue_offset == result.queue_offset
+    assert got.offset_msg_id == result.offset_msg_id
+
+
+@pytest.mark.parametrize("expression, expected", [("red", 10), ("red || blue", 20), ("*", 30), ("green", 0)])
+def test_tags_choose_messages(servers, producer, expression, expected, make_topic):
+    topic, seen = make_topic("Tags"), Seen()
+    for number in range(30):
+        producer.send(Message(topic, b"%d" % number, tags=("red", "blue", "pink")[number % 3]))
+    producer.send(Message(topic, b"last", tags=expression.split(" ")[0].replace("*", "red")))
+    with consuming(servers, servers.unique("g"), topic, seen, expression):
+        wait_until(lambda: len(seen.messages) > expected, 10_000, "the tagged messages, and the last one")
+    assert len(seen.messages) == expected + 1 and seen.bodies[b"last"] == 1
+
+
+def test_message_that_is_to_come_later_comes_again_with_its_topic(servers, producer, make_topic):
+    topic, seen = make_topic("Later"), Seen(fail_once=[b"3", b"7"])
+    send_many(producer, topic, 10, tags="t")
+    with consuming(servers, servers.unique("g"), topic, seen, "t") as consumer:
+        wait_until(lambda: len(seen.messages) >= 8, 10_000, "the first eight")
+        factory = consumer.default_mq_push_consumer_impl.mq_client_factory
+        factory.update_topic_route_info_of_all()  # so that the test need not wait for the next poll
+        factory.rebalance_immediately()
+        wait_until(lambda: len(seen.messages) >= 10, 15_000, "the two again")
+    assert seen.bodies == once(10)
+    again = {msg.body: msg for msg in seen.messages if msg.reconsume_times}
+    assert set(again) == {b"3", b"7"} and {msg.topic for msg in again.values()} == {topic}
+
+
+def test_listener_that_raises_counts_as_later(servers, producer, make_topic):
+    topic, calls, done = make_topic("Raise"), [], threading.Event()
+
+    def listener(messages):
+        calls.append(messages)
+        done.set()
+        raise RuntimeError("not today")
+
+    producer.send(Message(topic, b"x"))
+    with consuming(servers, servers.unique("g"), topic, listener) as consumer:
+        assert done.wait(10)
+        store = consumer.default_mq_push_consumer_impl.offset_store
+        wait_until(lambda: 1 in store.clone_offset_table(topic).values(), 5_000, "sent back counts as done here")
+
+
+def test_ack_index_sends_the_rest_of_a_batch_back(servers, producer, make_topic):
+    topic, sizes = make_topic("Ack"), []
+
+    class HalfDone(Seen):
+        def consume_message(self, msgs, context):
+            super().consume_message(msgs, context)
+            sizes.append(len(msgs))
+            context.ack_index = 0
+            return OK
+
+    seen = HalfDone()
+    producer.send_batch([Message(topic, b"%d" % number) for number in range(4)])
+    with consuming(servers, servers.unique("g"), topic, seen, consume_message_batch_max_size=4) as consumer:
+        wait_until(lambda: seen.messages, 10_000)
+        impl = consumer.default_mq_push_consumer_impl
+        wait_until(lambda: 4 in impl.offset_store.clone_offset_table(topic).values(), 5_000, "the batch to be done")
+        factory = impl.mq_client_factory
+        factory.update_topic_route_info_of_all()
+        factory.rebalance_immediately()
+        wait_until(lambda: len(seen.messages) >= 7, 15_000, "the other three again")
+    assert sizes[0] == 4
+
+
+def test_two_consumers_of_a_group_share_the_queues(servers, producer, make_topic):
+    topic, group, seen = make_topic("Share"), servers.unique("g"), [Seen(), Seen()]
+    send_many(producer, topic, 1)
+    with consuming(servers, group, topic, seen[0]) as first, consuming(servers, group, topic, seen[1]) as second:
+        def share(consumer):
+            table = consumer.default_mq_push_consumer_impl.rebalance_impl.process_queue_table
+            return {queue for queue in list(table) if queue.topic == topic}
+
+        wait_until(lambda: len(share(first)) == len(share(second)) == 4 and not share(first) & share(second), 10_000,
+                   "four queues each")
+        send_many(producer, topic, 40)
+        wait_until(lambda: sum(len(listener.messages) for listener in seen) >= 41, 10_000, "all messages")
+    assert all(len(listener.messages) >= 10 for listener in seen)
+
+
+def test_new_group_that_begins_at_the_end_gets_only_what_comes_later(servers, producer, make_topic):
+    topic, group, seen = make_topic("End"), servers.unique("g"), Seen()
+    send_many(producer, topic, 3)
+    with DefaultMQPullConsumer(group, servers.namesrv) as pulling:  # the group's offsets stand at the end
+        for queue in pulling.fetch_subscribe_message_queues(topic):
+            pulling.update_consume_offset(queue, pulling.admin.max_offset(queue))
+        wait_until(lambda: sum(pulling.fetch_consume_offset(queue, True)
+                               for queue in pulling.fetch_subscribe_message_queues(topic)) == 3, 5_000)
+    with consuming(servers, group, topic, seen, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET):
+        producer.send(Message(topic, b"new"))
+        wait_until(lambda: seen.messages, 10_000)
+    assert seen.bodies == Counter([b"new"])
+
+
+def test_broadcasting_consumers_get_everything_each(servers, producer, monkeypatch, tmp_path, make_topic):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    topic, group, seen = make_topic("All"), servers.unique("g"), [Seen(), Seen()]
+    send_many(producer, topic, 20)
+    settings = {"message_model": MessageModel.BROADCASTING}
+    with consuming(servers, group, topic, seen[0], instance_name="one", **settings), \
+            consuming(servers, group, topic, seen[1], instance_name="two", **settings):
+        wait_until(lambda: all(len(listener.messages) >= 20 for listener in seen), 10_000, "20 messages each")
+    assert [listener.bodies for listener in seen] == [once(20)] * 2
+    assert len(list(tmp_path.rglob("offsets.json"))) == 2
+
+
+def test_full_cache_holds_the_pull_loop_and_nothing_is_lost(servers, producer, make_topic):
+    topic, go, seen = make_topic("Full"), threading.Event(), []
+
+    def listener(messages):
+        go.wait(10)
+        seen.extend(messages)
+        return OK
+
+    for _ in range(5):
+        producer.send_batch([Message(topic, b"x") for _ in range(40)])
+    settings = {"pull_threshold_for_queue": 10, "consume_thread_max": 2, "consume_thread_min": 2}
+    with consuming(servers, servers.unique("g"), topic, listener, **settings) as consumer:
+        impl = consumer.default_mq_push_consumer_impl
+        wait_until(lambda: impl._flow_control_times > 3, 10_000, "flow control")
+        cached = [queue.msg_count for queue in impl.rebalance_impl.process_queue_table.values()]
+        assert max(cached) <= 10 + consumer.pull_batch_size
+        go.set()
+        wait_until(lambda: len(seen) >= 200, 15_000, "all 200")
+
+
+def test_subscription_after_start_and_suspend_and_resume(servers, producer, make_topic):
+    first, second, seen = make_topic("Sub"), make_topic("Sub"), Seen()
+    send_many(producer, first, 1)
+    producer.send(Message(second, b"second"))
+    with consuming(servers, servers.unique("g"), first, seen) as consumer:
+        consumer.subscribe(second)
+        wait_until(lambda: len(seen.messages) >= 2, 10_000, "one of each topic")
+        consumer.suspend()
+        assert consumer.default_mq_push_consumer_impl.pause
+        producer.send(Message(second, b"third"))
+        consumer.resume()
+        wait_until(lambda: seen.bodies[b"third"], 10_000)
+
+
+def test_unknown_expression_is_refused_at_start(servers):
+    consumer = DefaultMQPushConsumer(servers.unique("g"), servers.namesrv, lambda messages: OK)
+    with pytest.raises(MQClientException):
+        consumer.subscribe("T", "||")
+    consumer.shutdown()
+
+
+def test_group_can_live_once_per_instance_and_instances_are_shared_by_manager(servers):
+    manager, group = MQClientManager(), servers.unique("g")
+    first = DefaultMQProducer(group, servers.namesrv, client_manager=manager)
+    second = DefaultMQProducer(group, servers.namesrv, client_manager=manager)
+    other = DefaultMQProducer(group + "x", servers.namesrv, client_manager=manager)
+    for each in (first, second, other):
+        each.instance_name = "shared"
+    with first:
+        with pytest.raises(MQClientException, match="has been created before"):
+            second.start()
+        with other:
+            assert other.api is first.api
+        assert first.api.get_broker_cluster_info(TIMEOUT_MS).brokerAddrTable, "still connected"
+    with pytest.raises(MQClientException, match="maybe started once"):
+        first.start()
+
+
+# ---- the other ways to send
+
+
+def test_asynchronous_oneway_batch_and_selected_sends_arrive(servers, producer, make_topic):
+    topic, results, errors, seen = make_topic("Ways"), [], [], Seen()
+    for number in range(20):
+        producer.send_async(Message(topic, b"async%d" % number), SendCallback(results.append, errors.append))
+    producer.send_oneway(Message(topic, b"oneway"))
+    batch = producer.send_batch([Message(topic, b"batch%d" % number) for number in range(5)])
+    chosen = {producer.send(Message(topic, b"chosen"), selector=select_message_queue_by_hash, arg="k").message_queue
+              for _ in range(3)}
+    with consuming(servers, servers.unique("g"), topic, seen):
+        wait_until(lambda: len(seen.messages) >= 29 and len(results) == 20, 10_000, "29 messages")
+    assert not errors and batch.msg_id.count(",") == 4 and len(chosen) == 1
+    assert {result.send_status for result in results} == {SendStatus.SEND_OK}
+
+
+def test_send_goes_on_when_a_broker_is_gone(servers, producer, make_topic):
+    topic = make_topic("Gone")
+    producer.send(Message(topic, b"0"))
+    table = producer.default_mq_producer_impl.mq_client_factory.broker_addr_table
+    real = dict(table)
+    try:
+        table["broker-a"] = {0: "127.0.0.1:1"}
+        results = [producer.send(Message(topic, b"x")) for _ in range(8)]
+        done = []
+        for _ in range(8):
+            producer.send_async(Message(topic, b"x"), SendCallback(done.append, done.append))
+        wait_until(lambda: len(done) == 8, 5_000)
+    finally:
+        table.update(real)
+    assert {result.message_queue.brokerName for result in results} == {"broker-b"}
+    assert {result.message_queue.brokerName for result in done} == {"broker-b"}
+
+
+# ---- pulling and admin calls
+
+
+def test_pull_consumer_walks_a_queue_and_stores_its_offset(servers, producer, make_topic):
+    topic, group = make_topic("Pull"), servers.unique("g")
+    results = [producer.send(Message(topic, b"%d" % number, tags="ab"[number % 2])) for number in range(80)]
+    with DefaultMQPullConsumer(group, servers.namesrv) as consumer:
+        consumer.broker_suspend_max_time_millis = 100
+        found = []
+        for queue in consumer.fetch_subscribe_message_queues(topic):
+            result = consumer.pull(queue, "a", 0, 32)
+            found += result.msg_found_list
+            assert result.max_offset == sum(each.message_queue == queue for each in results)
+            consumer.update_consume_offset(queue, result.next_begin_offset)
+            wait_until(lambda queue=queue, result=result: consumer.fetch_consume_offset(queue, True)
+                       == result.next_begin_offset, 5_000)
+            assert consumer.pull(queue, "*", result.max_offset, 32).pull_status is PullStatus.NO_NEW_MSG
+            assert consumer.pull(queue, "*", 10**6, 32).pull_status is PullStatus.OFFSET_ILLEGAL
+        assert len(found) == 40 and {msg.tags for msg in found} == {"a"}
+        done = []
+        consumer.pull_async(queue, "*", 0, 1, PullCallback(done.append, done.append))
+        wait_until(lambda: done, 5_000)
+        assert len(done[0].msg_found_list) == 1
+        for offset, count in ((-1, 1), (0, 0)):
+            with pytest.raises(MQClientException):
+                consumer.pull(queue, "*", offset, count)
+
+
+def test_blocking_pull_is_answered_by_the_message_that_comes(servers, producer, make_topic):
+    topic = make_topic("Block")
+    queue = producer.send(Message(topic, b"first")).message_queue
+    with DefaultMQPullConsumer(servers.unique("g"), servers.namesrv) as consumer:
+        answers = []
+        thread = threading.Thread(
+            target=lambda: answers.append(consumer.pull_block_if_not_found(queue, "*", 1, 32)))
+        thread.start()
+        wait_until(lambda: servers.brokers[queue.brokerName].pull_request_hold_service.pull_request_table, 5_000)
+        producer.send(Message(topic, b"second"), queue=queue)
+        thread.join(10)
+    assert [msg.body for msg in answers[0].msg_found_list] == [b"second"]
+
+
+def test_messages_are_found_by_key_and_by_both_ids(servers, producer, make_topic):
+    topic = make_topic("Find")
+    results = [producer.send(Message(topic, b"%d" % number, keys=f"key-{number % 5}")) for number in range(20)]
+    found = wait_until(lambda: _query(producer, topic, "key-3", 4), 5_000, "the index")
+    assert sorted(int(msg.body) for msg in found) == [3, 8, 13, 18]
+    by_id = producer.admin.query_message_by_uniq_key(topic, results[7].msg_id).message_list
+    assert [msg.body for msg in by_id] == [b"7"]
+    assert producer.admin.view_message(results[7].offset_msg_id).body == b"7"
+    for call in (lambda: producer.admin.query_message(topic, "nothing", 10, 0, FOREVER),
+                 lambda: producer.admin.view_message("no id")):
+        with pytest.raises(MQClientException) as failure:
+            call()
+        assert failure.value.response_code == response_code.NO_MESSAGE
+
+
+def _query(producer, topic, key, expected):
+    try:
+        found = producer.admin.query_message(topic, key, 10, 0, FOREVER).message_list
+    except MQClientException:
+        return None
+    return found if len(found) == expected else None
+
+
+def test_topics_offsets_and_broker_information_are_told(servers, producer):
+    topic = servers.unique("Made")
+    producer.admin.create_topic("TBW102", topic, 3)
+    wait_until(lambda: _queues(producer, topic) == 6, 5_000, "three queues on each broker")
+    queue = producer.send(Message(topic, b"x")).message_queue
+    assert (producer.admin.min_offset(queue), producer.admin.max_offset(queue)) == (0, 1)
+    stored_at = producer.admin.earliest_msg_store_time(queue)
+    assert producer.admin.search_offset(queue, stored_at) == 0
+    info = producer.api.get_broker_cluster_info(TIMEOUT_MS)
+    assert set(info.brokerAddrTable) == {"broker-a", "broker-b"}
+    addr = info.brokerAddrTable[queue.brokerName].brokerAddrs[0]
+    assert int(producer.api.get_broker_runtime_info(addr, TIMEOUT_MS).table["commitLogMaxOffset"]) > 0
+    assert producer.api.get_topic_stats_info(addr, topic, TIMEOUT_MS).offsetTable[queue].maxOffset == 1
+    assert producer.api.get_broker_config(addr, TIMEOUT_MS)["brokerName"] == queue.brokerName
+    assert topic in producer.api.get_topic_list_from_name_server(TIMEOUT_MS).topicList
+    assert topic in producer.api.get_all_topic_config(addr, TIMEOUT_MS).topicConfigTable
+    with pytest.raises(MQBrokerException):
+        producer.api.get_topic_stats_info(addr, "nowhere", TIMEOUT_MS)
+    with pytest.raises(MQClientException, match="conflict with system topic"):
+        producer.admin.create_topic("TBW102", "TBW102", 1)
+
+
+# ---- what brokers ask of clients
+
+
+def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(servers, producer, make_topic):
+    topic, group, seen = make_topic("Ask", 1), servers.unique("g"), Seen()
+    queue = producer.send(Message(topic, b"0")).message_queue
+    for number in range(1, 10):
+        producer.send(Message(topic, b"%d" % number), queue=queue)
+    addr = servers.brokers[queue.brokerName].broker_addr
+    with consuming(servers, group, topic, seen) as consumer:
+        wait_until(lambda: len(seen.messages) >= 10, 10_000)
+        client_id = consumer.default_mq_push_consumer_impl.mq_client_factory.client_id
+        info = producer.api.get_consumer_running_info(addr, group, client_id, True, TIMEOUT_MS)
+        assert queue in info.mqTable and info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert "ConsumeMessageThread_" in info.jstack and info.properties["consumerGroup"] == group
+        result = producer.api.consume_message_directly(
+            addr, group, client_id, seen.messages[0].offset_msg_id, TIMEOUT_MS)
+        assert result.consumeResult is CMResult.CR_SUCCESS and len(seen.messages) == 11
+        wait_until(lambda: producer.api.invoke_broker_to_get_consumer_status(
+            addr, topic, group, None, TIMEOUT_MS).get(client_id, {}).get(queue) == 10, 5_000)
+        consumer.default_mq_push_consumer_impl.persist_consumer_offset()
+        offsets = producer.api.invoke_broker_to_reset_offset(addr, topic, group, 0, True, TIMEOUT_MS)
+        assert offsets[queue] == 0
+        wait_until(lambda: len(seen.messages) >= 21, 10_000, "all ten once more")
+    with pytest.raises(MQBrokerException):
+        producer.api.get_consumer_running_info(addr, group, client_id, False, TIMEOUT_MS)
+
+
+def test_clients_leave_no_thread_behind(servers, make_topic):
+    before = set(threading.enumerate())
+    topic = make_topic("Thread")
+    with DefaultMQProducer(servers.unique("p"), servers.namesrv) as running:
+        running.send(Message(topic, b"x"))
+        with consuming(servers, servers.unique("g"), topic, Seen()):
+            pass
+    wait_until(lambda: not [thread for thread in set(threading.enumerate()) - before
+                            if not thread.name.startswith(("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty"))],
+               5_000, "the client's threads to end")

@@ -1,0 +1,210 @@
+"""Tries, compression and headers of a producer, without a broker."""
+import zlib
+from types import SimpleNamespace
+
+import pytest
+
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.communication_mode import CommunicationMode
+from rmqha.client.common.service_state import ServiceState
+from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common.message import message_client_id_setter, message_decoder
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.remoting.exception import (
+    RemotingConnectException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+)
+
+QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
+
+
+class FakeApi:
+    """Gives the prepared answers one after the other, and keeps what was sent."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.sent = []
+
+    def send_message(self, addr, broker_name, msg, header, body, timeout_ms):
+        self.sent.append(SimpleNamespace(addr=addr, broker=broker_name, header=header, body=body, timeout=timeout_ms))
+        answer = self.answers.pop(0) if self.answers else SendStatus.SEND_OK
+        if isinstance(answer, Exception):
+            raise answer
+        return SendResult(answer, "id", MessageQueue("T", broker_name, header.e), 0)
+
+    def get_name_server_address_list(self):
+        return ["1:1"]
+
+
+@pytest.fixture
+def make_producer():
+    def make(*answers, **settings):
+        producer = DefaultMQProducer("g", "127.0.0.1:1")
+        for name, value in settings.items():
+            setattr(producer, name, value)
+        impl, api = producer.default_mq_producer_impl, FakeApi(*answers)
+        impl.service_state = ServiceState.RUNNING
+        impl.mq_client_factory = SimpleNamespace(
+            mq_client_api_impl=api, find_broker_address_in_publish={"a": "1:1", "b": "1:2"}.get,
+            update_topic_route_info_from_name_server=lambda *args: False)
+        impl.topic_publish_info_table["T"] = TopicPublishInfo(message_queue_list=list(QUEUES))
+        return producer, api
+
+    return make
+
+
+def brokers(api):
+    return [sent.broker for sent in api.sent]
+
+
+@pytest.mark.parametrize("error", [
+    RemotingConnectException("1:1"), RemotingTimeoutException("1:1", 10), MQClientException("not exist"),
+    MQBrokerException(response_code.SYSTEM_ERROR, "x"), MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "x"),
+    MQBrokerException(response_code.TOPIC_NOT_EXIST, "x"), MQBrokerException(response_code.NO_PERMISSION, "x")])
+def test_next_try_goes_to_another_broker(make_producer, error):
+    producer, api = make_producer(error)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    first, second = brokers(api)
+    assert first != second
+
+
+def test_refusal_that_is_final_is_raised_at_once(make_producer):
+    producer, api = make_producer(MQBrokerException(response_code.MESSAGE_ILLEGAL, "too long"))
+    with pytest.raises(MQBrokerException, match="too long"):
+        producer.send(Message("T", b"x"))
+    assert len(api.sent) == 1
+
+
+@pytest.mark.parametrize("error, code", [
+    (RemotingConnectException("1:1"), 10001), (RemotingTimeoutException("1:1", 10), 10002),
+    (MQClientException("x"), 10003), (MQBrokerException(1, "x"), 1)])
+def test_three_failed_tries_are_told_with_their_code(make_producer, error, code):
+    producer, api = make_producer(error, error, error)
+    with pytest.raises(MQClientException, match=r"Send \[3\] times, still failed") as failure:
+        producer.send(Message("T", b"x"))
+    assert failure.value.response_code == code and len(api.sent) == 3 and failure.value.__cause__ is error
+
+
+def test_no_time_left_ends_the_tries(make_producer):
+    producer, api = make_producer()
+    with pytest.raises(RemotingTooMuchRequestException):
+        producer.send(Message("T", b"x"), timeout_ms=-1)
+    assert api.sent == []
+
+
+def test_stored_without_slave_is_a_result_unless_another_broker_is_wanted(make_producer):
+    producer, api = make_producer(SendStatus.SLAVE_NOT_AVAILABLE)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SLAVE_NOT_AVAILABLE and len(api.sent) == 1
+    producer, api = make_producer(SendStatus.SLAVE_NOT_AVAILABLE, retry_another_broker_when_not_store_ok=True)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK and len(api.sent) == 2
+    producer, api = make_producer(*[SendStatus.FLUSH_DISK_TIMEOUT] * 3, retry_another_broker_when_not_store_ok=True)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.FLUSH_DISK_TIMEOUT, "the last one's"
+
+
+def test_long_bodies_are_compressed_and_the_message_stays_as_it_was(make_producer):
+    producer, api = make_producer()
+    message = Message("T", b"x" * 4096)
+    producer.send(message)
+    producer.send(Message("T", b"x" * 4095))
+    assert zlib.decompress(api.sent[0].body) == message.body == b"x" * 4096
+    assert [sent.header.f for sent in api.sent] == [0x1 | 0x3 << 8, 0]
+
+
+def test_header_carries_group_default_topic_queue_and_properties(make_producer):
+    producer, api = make_producer()
+    message = Message("T", b"x", tags="red", keys="k1 k2", flag=7)
+    producer.send(message, queue=QUEUES[3])
+    header = api.sent[0].header
+    assert (header.a, header.b, header.c, header.d, header.e, header.h, header.m, header.n) == (
+        "g", "T", "TBW102", 4, 1, 7, False, "b")
+    properties = message_decoder.string2message_properties(header.i)
+    assert properties["TAGS"] == "red" and properties["KEYS"] == "k1 k2" and properties["WAIT"] == "true"
+    assert properties["UNIQ_KEY"] == message_client_id_setter.get_uniq_id(message)
+
+
+def test_batch_is_encoded_once_with_an_id_for_each_message_and_not_compressed(make_producer):
+    producer, api = make_producer()
+    messages = [Message("T", b"y" * 3000) for _ in range(3)]
+    producer.send_batch(messages)
+    sent = api.sent[0]
+    assert sent.header.m and sent.header.f == 0
+    assert [item.body for item in message_decoder.decode_messages(sent.body)] == [item.body for item in messages]
+    assert len({message_client_id_setter.get_uniq_id(item) for item in messages}) == 3
+
+
+@pytest.mark.parametrize("messages, says", [
+    ([], "MessageBatch"), ([Message("T", b"x"), Message("U", b"x")], "MessageBatch")])
+def test_batch_of_several_topics_or_of_nothing_is_refused(make_producer, messages, says):
+    with pytest.raises(MQClientException, match=says):
+        make_producer()[0].send_batch(messages)
+
+
+def test_vip_channel_sends_to_the_fast_port(make_producer):
+    producer, api = make_producer(vip_channel_enabled=True)
+    producer.default_mq_producer_impl.mq_client_factory.find_broker_address_in_publish = lambda name: "1:10911"
+    producer.send(Message("T", b"x"))
+    assert api.sent[0].addr == "1:10909"
+
+
+def test_queue_of_another_topic_and_topic_without_route_are_refused(make_producer):
+    producer, _api = make_producer()
+    with pytest.raises(MQClientException, match="topic not equal"):
+        producer.send(Message("T", b"x"), queue=MessageQueue("U", "a", 0))
+    with pytest.raises(MQClientException, match="No route info") as failure:
+        producer.send(Message("U", b"x"))
+    assert failure.value.response_code == 10005
+
+
+def test_selector_chooses_the_queue_and_its_faults_are_told(make_producer):
+    producer, api = make_producer()
+    producer.send(Message("T", b"x"), selector=lambda queues, msg, arg: queues[arg], arg=2)
+    assert (api.sent[0].broker, api.sent[0].header.e) == ("b", 0)
+    with pytest.raises(MQClientException, match="threw exception"):
+        producer.send(Message("T", b"x"), selector=lambda queues, msg, arg: queues[99])
+    with pytest.raises(MQClientException, match="return null"):
+        producer.send(Message("T", b"x"), selector=lambda queues, msg, arg: None)
+
+
+def test_asynchronous_send_tells_its_callback_what_forbids_it(make_producer):
+    producer, _api = make_producer()
+    errors = []
+    producer.send_async(Message("T", b""), SendCallback(on_exception=errors.append))
+    producer.send_async(Message("U", b"x"), SendCallback(on_exception=errors.append))
+    assert [type(error) for error in errors] == [MQClientException] * 2
+
+
+def test_retry_topic_turns_properties_into_header_fields(make_producer):
+    producer, api = make_producer()
+    topic = "%RETRY%g"
+    producer.default_mq_producer_impl.topic_publish_info_table[topic] = TopicPublishInfo(
+        message_queue_list=[MessageQueue(topic, "a", 0)])
+    message = Message(topic, b"x")
+    message.properties |= {"RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "5"}
+    producer.send(message)
+    header = api.sent[0].header
+    assert (header.j, header.l) == (3, 5) and "RECONSUME_TIME" not in header.i
+    assert message.properties["RECONSUME_TIME"] == "3"
+
+
+def test_producer_that_does_not_run_refuses():
+    producer = DefaultMQProducer("g", "127.0.0.1:1")
+    with pytest.raises(MQClientException, match="service state not OK"):
+        producer.send(Message("T", b"x"))
+    producer.shutdown()
+
+
+def test_bad_groups_cannot_start():
+    for group in ("DEFAULT_PRODUCER", "a b", ""):
+        with pytest.raises(MQClientException):
+            DefaultMQProducer(group, "127.0.0.1:1").start()
+
+
+def test_kernel_knows_three_modes():
+    assert {mode.name for mode in CommunicationMode} == {"SYNC", "ASYNC", "ONEWAY"}

@@ -1,0 +1,113 @@
+"""Validators, exceptions, settings, counters."""
+import threading
+
+import pytest
+
+from rmqha.client import validators
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.common.thread_local_index import ThreadLocalIndex
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.check_push_config import check_push_config
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.producer.selector.select_message_queue_by_hash import select_message_queue_by_hash
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+
+
+@pytest.mark.parametrize("group, says", [
+    (None, "blank"), ("  ", "blank"), ("g" * 256, "longer"), ("a/b", "illegal characters"), ("../g", "illegal")])
+def test_bad_group_is_refused(group, says):
+    with pytest.raises(MQClientException, match=says):
+        validators.check_group(group)
+
+
+@pytest.mark.parametrize("topic, says", [
+    (None, "blank"), ("", "blank"), ("t" * 128, "longer"), ("../etc", "illegal characters"),
+    ("SCHEDULE_TOPIC_XXXX", "forbidden")])
+def test_message_of_a_bad_topic_is_refused(topic, says):
+    with pytest.raises(MQClientException, match=says):
+        validators.check_message(Message(topic or "T", b"x") if topic else _without_topic(topic), 100)
+
+
+def _without_topic(topic):
+    message = Message("T", b"x")
+    message.topic = topic
+    return message
+
+
+@pytest.mark.parametrize("body, says", [(None, "body is null"), (b"", "length is zero"), (b"x" * 101, "MAX: 100")])
+def test_message_of_a_bad_body_is_illegal(body, says):
+    with pytest.raises(MQClientException, match=says) as failure:
+        validators.check_message(Message("T", body), 100)
+    assert failure.value.response_code == response_code.MESSAGE_ILLEGAL
+
+
+def test_good_names_pass():
+    validators.check_group("%RETRY%a-b_C9")
+    validators.check_message(Message("t" * 127, b"x" * 100), 100)
+    with pytest.raises(MQClientException, match="system topic"):
+        validators.is_system_topic("TBW102")
+
+
+def test_exceptions_say_code_text_and_broker():
+    assert "CODE: 17  DESC: no route" in str(MQClientException("no route", 17))
+    assert str(MQClientException("plain")).startswith("plain")
+    error = MQBrokerException(2, "busy", "127.0.0.1:10911")
+    assert "CODE: 2  DESC: busy BROKER: 127.0.0.1:10911" in str(error)
+    assert (error.response_code, error.error_message, error.broker_addr) == (2, "busy", "127.0.0.1:10911")
+
+
+def test_client_id_names_host_and_instance():
+    config = ClientConfig(client_ip="10.0.0.1")
+    assert config.build_mq_client_id() == "10.0.0.1@DEFAULT"
+    config.unit_name = "u1"
+    config.change_instance_name_to_pid()
+    ip, instance, unit = config.build_mq_client_id().split("@")
+    assert ip == "10.0.0.1" and "#" in instance and unit == "u1"
+    config.instance_name = "mine"
+    config.change_instance_name_to_pid()
+    assert config.instance_name == "mine", "a name of the user's own stays"
+    assert config.clone_client_config() == config
+
+
+def test_name_server_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.9:9876")
+    assert ClientConfig().namesrv_addr == "10.0.0.9:9876"
+    assert DefaultMQPushConsumer("g", "1.2.3.4:1").namesrv_addr == "1.2.3.4:1"
+
+
+def test_index_counts_per_thread_and_never_below_zero():
+    index, first = ThreadLocalIndex(), []
+    begin = index.increment_and_get()
+    thread = threading.Thread(target=lambda: first.append(index.increment_and_get()))
+    thread.start()
+    thread.join()
+    assert index.increment_and_get() == (begin + 1) & 0x7FFFFFFF and first[0] >= 0
+    index._local.index = 0x7FFFFFFF
+    assert index.increment_and_get() == 0
+
+
+@pytest.mark.parametrize("arg, queue", [("a", 97 % 4), ("polygenelubricants", 0), (-3, 3), (6, 2)])
+def test_hash_selector_chooses_as_java(arg, queue):
+    queues = [MessageQueue("T", "b", number) for number in range(4)]
+    assert select_message_queue_by_hash(queues, Message("T", b"x"), arg).queueId == queue
+
+
+@pytest.mark.parametrize("setting, value, says", [
+    ("consumer_group", "DEFAULT_CONSUMER", "can not equal"), ("message_listener", None, "messageListener is null"),
+    ("consume_timestamp", "yesterday", "consumeTimestamp is invalid"), ("pull_batch_size", 0, "pullBatchSize Out of"),
+    ("pull_threshold_for_topic", 0, "pullThresholdForTopic Out of"), ("consume_thread_max", 5, "is larger than"),
+    ("consume_message_batch_max_size", 1025, "consumeMessageBatchMaxSize Out of range")])
+def test_bad_consumer_setting_is_refused(setting, value, says):
+    consumer = DefaultMQPushConsumer("g", "127.0.0.1:1", lambda messages: None)
+    check_push_config(consumer)
+    setattr(consumer, setting, value)
+    with pytest.raises(MQClientException, match=says):
+        check_push_config(consumer)
+
+
+def test_consumer_may_use_any_number_of_queues_as_threshold_off():
+    consumer = DefaultMQPushConsumer("g", "127.0.0.1:1", lambda messages: None)
+    consumer.pull_threshold_for_topic = consumer.pull_threshold_size_for_topic = -1
+    check_push_config(consumer)
