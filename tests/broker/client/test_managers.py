@@ -1,0 +1,185 @@
+"""Who is connected, and who holds which queue."""
+import pytest
+
+from rmqha.broker.client import client_channel_info
+from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.broker.client.consumer_group_event import ConsumerGroupEvent
+from rmqha.broker.client.consumer_manager import ConsumerManager
+from rmqha.broker.client.producer_manager import ProducerManager
+from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
+from rmqha.common.filter import filter_api
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.remoting.protocol.language_code import LanguageCode
+
+
+class FakeChannel:
+    """A channel that knows whether it was closed."""
+
+    def __init__(self, port=1):
+        self.remote_address = ("127.0.0.1", port)
+        self.is_active = True
+
+    def close(self):
+        self.is_active = False
+
+
+class Listener:
+    """Notes the events."""
+
+    def __init__(self):
+        self.events = []
+
+    def handle(self, event, group, *args):
+        self.events.append((event, group, *args))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves."""
+    now = [1_000_000]
+    for module in ("client_channel_info", "rebalance.rebalance_lock_manager"):
+        monkeypatch.setattr(f"rmqha.broker.client.{module}.now_ms", lambda: now[0])
+    return now
+
+
+def client(channel, client_id="c1"):
+    return ClientChannelInfo(channel, client_id, LanguageCode.JAVA, 409)
+
+
+def register(manager, channel, *topics, client_id="c1", version=1):
+    subscriptions = [filter_api.build_subscription_data(topic, "*") for topic in topics]
+    for subscription in subscriptions:
+        subscription.subVersion = version
+    return manager.register_consumer("group", client(channel, client_id), ConsumeType.CONSUME_PASSIVELY,
+                                     MessageModel.CLUSTERING, None, subscriptions, True)
+
+
+def test_new_consumer_is_told_to_all_of_its_group():
+    listener = Listener()
+    manager = ConsumerManager(listener)
+    first, second = FakeChannel(1), FakeChannel(2)
+    assert register(manager, first, "T")
+    assert not register(manager, first, "T")
+    assert register(manager, second, "T", client_id="c2")
+    changes = [event[2] for event in listener.events if event[0] is ConsumerGroupEvent.CHANGE]
+    assert changes == [[first], [first, second]]
+    assert manager.get_consumer_group_info("group").get_all_client_id() == ["c1", "c2"]
+
+
+def test_topics_that_are_gone_from_a_heartbeat_are_gone():
+    manager = ConsumerManager(Listener())
+    channel = FakeChannel()
+    register(manager, channel, "T", "U")
+    assert register(manager, channel, "U")
+    assert manager.find_subscription_data("group", "T") is None
+    assert manager.find_subscription_data_count("group") == 1
+    assert manager.query_topic_consume_by_who("U") == {"group"} and not manager.query_topic_consume_by_who("T")
+
+
+def test_newer_subscription_replaces_the_older_one_and_not_the_reverse():
+    manager = ConsumerManager(Listener())
+    channel = FakeChannel()
+    register(manager, channel, "T", version=5)
+    register(manager, channel, "T", version=4)
+    assert manager.find_subscription_data("group", "T").subVersion == 5
+    register(manager, channel, "T", version=6)
+    assert manager.find_subscription_data("group", "T").subVersion == 6
+
+
+def test_last_consumer_that_leaves_takes_the_group_with_it():
+    listener = Listener()
+    manager = ConsumerManager(listener)
+    channel = FakeChannel()
+    register(manager, channel, "T")
+    manager.unregister_consumer("group", client(channel), True)
+    assert manager.get_consumer_group_info("group") is None
+    assert [event[0] for event in listener.events][-2:] == [ConsumerGroupEvent.UNREGISTER, ConsumerGroupEvent.CHANGE]
+
+
+def test_closed_channel_leaves_the_group():
+    listener = Listener()
+    manager = ConsumerManager(listener)
+    first, second = FakeChannel(1), FakeChannel(2)
+    register(manager, first, "T")
+    register(manager, second, "T", client_id="c2")
+    manager.do_channel_close_event("addr", first)
+    assert manager.find_channel("group", "c1") is None and manager.find_channel("group", "c2").channel is second
+    assert listener.events[-1] == (ConsumerGroupEvent.CHANGE, "group", [second])
+
+
+def test_silent_clients_are_dropped_after_two_minutes(clock):
+    consumers, producers = ConsumerManager(Listener()), ProducerManager()
+    silent, alive = FakeChannel(1), FakeChannel(2)
+    for channel in (silent, alive):
+        register(consumers, channel, "T", client_id=f"c{channel.remote_address[1]}")
+        producers.register_producer("pg", client(channel))
+    clock[0] += 110_000
+    register(consumers, alive, "T", client_id="c2")
+    producers.register_producer("pg", client(alive))
+    clock[0] += 11_000
+    consumers.scan_not_active_channel()
+    producers.scan_not_active_channel()
+    assert consumers.get_consumer_group_info("group").get_all_channel() == [alive]
+    assert list(producers.group_channel_table["pg"]) == [alive]
+    assert not silent.is_active and alive.is_active
+
+
+def test_producers_register_and_leave():
+    manager = ProducerManager()
+    channel = FakeChannel(7)
+    manager.register_producer("pg", client(channel))
+    assert manager.find_channel("c1") is channel
+    info = manager.get_producer_table().data["pg"][0]
+    assert (info.clientId, info.remoteIP, info.language, info.version) == ("c1", "/127.0.0.1:7", "JAVA", 409)
+    manager.unregister_producer("pg", client(channel))
+    assert manager.group_channel_table == {} and manager.find_channel("c1") is None
+
+
+def test_available_channels_take_turns_and_skip_closed_ones():
+    manager = ProducerManager()
+    channels = [FakeChannel(port) for port in range(3)]
+    for channel in channels:
+        manager.register_producer("pg", client(channel))
+    assert {manager.get_available_channel("pg") for _ in range(6)} == set(channels)
+    channels[0].close()
+    channels[1].close()
+    assert {manager.get_available_channel("pg") for _ in range(6)} == {channels[2]}
+    assert manager.get_available_channel("nobody") is None and manager.get_available_channel(None) is None
+
+
+QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)]
+
+
+def test_queue_is_locked_for_one_client_only():
+    locks = RebalanceLockManager()
+    assert locks.try_lock_batch("group", QUEUES, "c1") == set(QUEUES)
+    assert locks.try_lock_batch("group", QUEUES, "c2") == set()
+    assert locks.try_lock_batch("group", QUEUES, "c1") == set(QUEUES)
+    assert locks.try_lock("other-group", QUEUES[0], "c2")
+
+
+def test_only_the_holder_unlocks():
+    locks = RebalanceLockManager()
+    locks.try_lock_batch("group", QUEUES, "c1")
+    locks.unlock_batch("group", QUEUES, "c2")
+    assert not locks.try_lock("group", QUEUES[0], "c2")
+    locks.unlock_batch("group", QUEUES[:1], "c1")
+    assert locks.try_lock_batch("group", QUEUES, "c2") == {QUEUES[0]}
+
+
+def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
+    locks = RebalanceLockManager()
+    locks.try_lock("group", QUEUES[0], "c1")
+    clock[0] += 60_000
+    assert not locks.try_lock("group", QUEUES[0], "c2")
+    clock[0] += 1
+    assert locks.try_lock("group", QUEUES[0], "c2")
+    assert not locks.try_lock("group", QUEUES[0], "c1")
+
+
+def test_age_does_not_follow_the_wall_clock(monkeypatch):
+    info = client(FakeChannel())
+    monkeypatch.setattr(client_channel_info.time, "time_ns", lambda: 0)
+    assert info.age_ms() < 10_000

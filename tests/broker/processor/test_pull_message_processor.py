@@ -1,0 +1,287 @@
+"""Pulling: what is found, what is refused, what is held."""
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import Message
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.pull_headers import PullMessageResponseHeader
+from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
+from rmqha.common.sysflag import pull_sys_flag
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from tests.broker.support import bodies, running_broker
+from tests.support.wait import wait_until
+
+
+def offsets_of(response):
+    header = response.decode_command_custom_header(PullMessageResponseHeader)
+    return header.nextBeginOffset, header.minOffset, header.maxOffset
+
+
+@pytest.fixture(scope="module")
+def stocked(shared_broker):
+    """A queue of five messages: tags a b a b a."""
+    for index in range(5):
+        shared_broker.send("Stock", f"m{index}".encode(), properties={"TAGS": "ab"[index % 2]})
+    assert shared_broker.next_offset("Stock") == 5
+    return shared_broker
+
+
+def test_pull_gives_the_records_as_they_are_stored(stocked):
+    response = stocked.pull("Stock", 1)
+    assert (response.code, response.remark) == (response_code.SUCCESS, "FOUND")
+    assert offsets_of(response) == (5, 0, 5) and response.ext_fields["suggestWhichBrokerId"] == "0"
+    message = message_decoder.decodes(response.body)[0]
+    with stocked.store.select_one_message_by_offset(message.commit_log_offset) as record:
+        assert bytes(response.body[:message.store_size]) == bytes(record.buffer)
+    assert bodies(response) == [b"m1", b"m2", b"m3", b"m4"]
+
+
+def test_pull_takes_no_more_than_asked_for(stocked):
+    assert bodies(stocked.pull("Stock", 0, maxMsgNums=2)) == [b"m0", b"m1"]
+
+
+def test_tags_filter_on_the_broker(stocked):
+    assert bodies(stocked.pull("Stock", 0, expression="b")) == [b"m1", b"m3"]
+    assert bodies(stocked.pull("Stock", 0, expression="x || a")) == [b"m0", b"m2", b"m4"]
+
+
+def test_nothing_that_matches_asks_to_go_on(stocked):
+    response = stocked.pull("Stock", 0, expression="nobody")
+    assert (response.code, response.remark) == (response_code.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert offsets_of(response)[0] == 5
+
+
+OFFSETS = {
+    "at the end": (5, response_code.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5),
+    "one beyond": (6, response_code.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5),
+    "far beyond": (2**63 - 1, response_code.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5),
+    "negative": (-1, response_code.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+    "very negative": (-(2**63), response_code.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+}
+
+
+@pytest.mark.parametrize("case", OFFSETS, ids=str)
+def test_offset_outside_the_queue_has_its_code(stocked, case):
+    offset, code, remark, next_offset = OFFSETS[case]
+    response = stocked.pull("Stock", offset)
+    assert (response.code, response.remark, offsets_of(response)[0]) == (code, remark, next_offset)
+    assert not response.body
+
+
+@pytest.mark.parametrize("offset, code", [(0, response_code.PULL_NOT_FOUND), (3, response_code.PULL_OFFSET_MOVED)])
+def test_empty_queue(stocked, offset, code):
+    response = stocked.pull("Stock", offset, queue_id=3)
+    assert response.code == code and offsets_of(response)[0] == 0
+
+
+def test_moved_offset_is_reported_in_its_topic(broker):
+    broker.send("Moved")
+    broker.next_offset("Moved")
+    broker.pull("Moved", 77)
+    wait_until(lambda: broker.next_offset("OFFSET_MOVED_EVENT"), 3000, "the event")
+    message = message_decoder.decodes(broker.pull("OFFSET_MOVED_EVENT", 0).body)[0]
+    event = remoting_serializable.from_json(OffsetMovedEvent, message.body)
+    assert (event.consumerGroup, event.offsetRequest, event.offsetNew) == ("consumer", 77, 1)
+    assert (event.messageQueue.topic, event.messageQueue.brokerName) == ("Moved", "broker-a")
+    assert message.tags == message.keys == "consumer"
+
+
+def test_slave_does_not_move_offsets(tmp_path):
+    with running_broker(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1) as broker:
+        response = broker.pull("BenchmarkTest", 77)
+        assert response.code == response_code.PULL_RETRY_IMMEDIATELY
+
+
+REFUSED = {
+    "unknown topic": ({"topic": "Nowhere"}, response_code.TOPIC_NOT_EXIST, "topic[Nowhere] not exist"),
+    "queue too high": ({"queueId": 4}, response_code.SYSTEM_ERROR, "queueId[4] is illegal"),
+    "queue negative": ({"queueId": -1}, response_code.SYSTEM_ERROR, "queueId[-1] is illegal"),
+    "sql": ({"expressionType": "SQL92", "subscription": "a > 1"}, response_code.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by SQL92"),
+    "only separators": ({"subscription": "||"}, response_code.SUBSCRIPTION_PARSE_FAILED,
+                        "parse the consumer's subscription failed"),
+    "unknown group": ({"sysFlag": 0, "consumerGroup": "offline"}, response_code.SUBSCRIPTION_NOT_EXIST,
+                      "the consumer's group info not exist"),
+    "no topic": ({"topic": None}, response_code.SYSTEM_ERROR, "<topic> is null"),
+    "too many messages": ({"maxMsgNums": 2**31}, response_code.SYSTEM_ERROR, "<maxMsgNums>"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_bad_pull_gets_a_typed_answer(stocked, case):
+    fields, code, remark = REFUSED[case]
+    response = stocked.call(request_code.PULL_MESSAGE, stocked.pull_header("Stock", 0, **fields))
+    assert response.code == code and remark in response.remark and not response.body
+
+
+@pytest.mark.parametrize("number", [-1, 0, -(2**31), 2**31 - 1])
+def test_any_number_of_messages_gives_bounded_bytes(stocked, number):
+    response = stocked.pull("Stock", 0, maxMsgNums=number)
+    assert response.code in (response_code.SUCCESS, response_code.PULL_RETRY_IMMEDIATELY)
+    assert len(response.body or b"") < 1 << 20
+
+
+def test_subscription_of_the_heartbeat_is_used(stocked):
+    stocked.heartbeat("beating", "Stock", expression="b", sub_version=10)
+    assert bodies(stocked.pull("Stock", 0, group="beating", sysFlag=0, subVersion=10)) == [b"m1", b"m3"]
+    response = stocked.pull("Stock", 0, group="beating", sysFlag=0, subVersion=11)
+    assert response.code == response_code.SUBSCRIPTION_NOT_LATEST
+    response = stocked.pull("BenchmarkTest", 0, group="beating", sysFlag=0)
+    assert response.code == response_code.SUBSCRIPTION_NOT_EXIST
+
+
+def test_group_that_may_not_read_is_refused(broker):
+    broker.send("Stock")
+    config = broker.controller.subscription_group_manager.find_subscription_group_config("stopped")
+    config.consumeEnable = False
+    response = broker.pull("Stock", 0, group="stopped")
+    assert (response.code, response.remark) == (response_code.NO_PERMISSION, "subscription group no permission, stopped")
+
+
+def test_unknown_group_is_refused_when_groups_are_not_made(tmp_path):
+    with running_broker(tmp_path, autoCreateSubscriptionGroup=False) as broker:
+        response = broker.pull("BenchmarkTest", 0)
+        assert response.code == response_code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_new_group_is_made_and_saved(broker):
+    broker.send("Stock")
+    broker.next_offset("Stock")
+    assert broker.pull("Stock", 0, group="brand-new").code == response_code.SUCCESS
+    with open(broker.controller.subscription_group_manager.config_file_path(), encoding="utf-8") as file:
+        assert '"brand-new":{' in file.read()
+
+
+def test_unreadable_broker_and_topic_refuse(broker):
+    broker.send("Stock")
+    broker.controller.topic_config_manager.select_topic_config("Stock").perm = 2
+    assert broker.pull("Stock", 0).remark == "the topic[Stock] pulling message is forbidden"
+    broker.controller.broker_config.brokerPermission = 2
+    assert broker.pull("Stock", 0).remark == "the broker[127.0.0.1] pulling message is forbidden"
+
+
+def test_offset_in_the_request_is_committed(stocked):
+    flag = pull_sys_flag.build_sys_flag(True, False, True, False)
+    stocked.pull("Stock", 3, group="committer", sysFlag=flag, commitOffset=3)
+    assert stocked.controller.consumer_offset_manager.query_offset("committer", "Stock", 0) == 3
+
+
+def test_pull_counts_for_the_statistics(stocked):
+    stocked.pull("Stock", 0, group="counted")
+    stats = stocked.controller.broker_stats_manager
+    assert stats.get_stats_item("GROUP_GET_NUMS", "Stock@counted").value == 5
+    assert "0@Stock@counted" in stats.moment_stats_item_set_fall_time.stats_item_table
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(0, 31),
+       st.text(max_size=6))
+def test_any_numbers_get_an_answer(stocked, offset, number, flags, expression):
+    flags &= ~pull_sys_flag.FLAG_SUSPEND
+    response = stocked.pull("Stock", offset, maxMsgNums=number, sysFlag=flags, expression=expression)
+    assert response.code in (0, 1, 19, 20, 21, 23, 24)
+
+
+class Waiting:
+    """A pull on its way."""
+
+    def __init__(self, broker, topic, offset, serialize_type=SerializeType.JSON, **fields):
+        self.response = None
+        self.done = threading.Event()
+        self._broker = broker
+        before = self.held()
+        request = RemotingCommand.create_request_command(request_code.PULL_MESSAGE,
+                                                         broker.pull_header(topic, offset, suspend_ms=15_000, **fields))
+        request.serialize_type = serialize_type
+        broker.client.invoke_async(broker.address, request, 20_000, self._answered)
+        wait_until(lambda: self.held() > before or self.done.is_set(), 3000, "held or answered")
+
+    def held(self):
+        table = self._broker.controller.pull_request_hold_service.pull_request_table
+        return sum(len(many._pull_request_list) for many in table.values())
+
+    def _answered(self, future):
+        self.response = future.response_command
+        self.done.set()
+
+    def get(self):
+        assert self.done.wait(5)
+        return self.response
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+def test_held_pull_is_answered_when_a_message_comes(broker, serialize_type):
+    broker.send("Held")
+    broker.next_offset("Held")
+    waiting = Waiting(broker, "Held", 1, serialize_type)
+    assert not waiting.done.is_set()
+    broker.send("Held", b"fresh")
+    assert bodies(waiting.get()) == [b"fresh"]
+    assert waiting.response.serialize_type == serialize_type
+    assert waiting.held() == 0
+
+
+def test_messages_of_one_batch_wake_a_held_pull_once_with_all_of_them(broker):
+    broker.send("Held")
+    broker.next_offset("Held")
+    waiting = Waiting(broker, "Held", 1)
+    body = message_decoder.encode_messages([Message(None, b"%d" % index) for index in range(9)])
+    broker.call(request_code.SEND_BATCH_MESSAGE, broker.send_header("Held", m=True), body)
+    assert len(bodies(waiting.get())) == 9
+
+
+def test_message_with_another_tag_leaves_the_pull_held(broker):
+    broker.send("Held")
+    broker.next_offset("Held")
+    waiting = Waiting(broker, "Held", 1, expression="wanted")
+    broker.send("Held", b"no", properties={"TAGS": "other"})
+    broker.next_offset("Held")
+    assert waiting.held() == 1 and not waiting.done.is_set()
+    broker.send("Held", b"yes", properties={"TAGS": "wanted"})
+    assert bodies(waiting.get()) == [b"yes"]
+
+
+def test_message_that_comes_between_the_look_and_the_hold_is_not_missed(broker, monkeypatch):
+    broker.send("Race")
+    broker.next_offset("Race")
+    service = broker.controller.pull_request_hold_service
+    hold = service.suspend_pull_request
+
+    def send_then_hold(topic, queue_id, pull_request):
+        broker.controller.message_store.put_message(copy_of_race_message(broker))
+        broker.next_offset("Race")
+        hold(topic, queue_id, pull_request)
+
+    monkeypatch.setattr(service, "suspend_pull_request", send_then_hold)
+    assert bodies(Waiting(broker, "Race", 1).get()) == [b"race"]
+
+
+def copy_of_race_message(broker):
+    message = MessageExtBrokerInner("Race", b"race")
+    message.born_host = message.store_host = broker.controller.store_host
+    message.properties_string = ""
+    return message
+
+
+def test_held_pull_is_answered_when_its_time_is_over(tmp_path):
+    with running_broker(tmp_path, longPollingEnable=False, shortPollingTimeMills=50) as broker:
+        broker.send("Short")
+        broker.next_offset("Short")
+        response = Waiting(broker, "Short", 1).get()
+        assert (response.code, response.remark) == (response_code.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+
+
+def test_held_pulls_of_one_queue_are_all_woken(broker):
+    broker.send("Many")
+    broker.next_offset("Many")
+    waiting = [Waiting(broker, "Many", 1, group=f"group{index}") for index in range(5)]
+    broker.send("Many", b"all")
+    assert [bodies(one.get()) for one in waiting] == [[b"all"]] * 5
