@@ -196,6 +196,7 @@ class IoThread(ServiceThread):
         if self._ended or not channel.is_active:
             channel.close()
             channel.release_socket()
+            self.handler.on_closed(channel)
             return
         channel.active_ns = self.now_ns
         self.channels.add(channel)

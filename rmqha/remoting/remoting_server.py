@@ -31,6 +31,8 @@ class RemotingServer(RemotingAbstract):
         self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
                                                 config.serverCallbackExecutorThreads or 4)
         self.callback_executor = self._public_executor
+        # Differs: one IO thread; serverSelectorThreads, useEpollNativeSelector and
+        # serverPooledByteBufAllocatorEnable are not read.
         self.io = IoThread("NettyServerNIOSelector_1_1", self, config.serverChannelMaxIdleTimeSeconds)
 
     def start(self) -> None:
@@ -44,6 +46,7 @@ class RemotingServer(RemotingAbstract):
 
     def _bind(self) -> socket.socket:
         config = self.config
+        # Differs: IPv4 only; Java listens on IPv6 as well where the host has it.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -312,3 +312,18 @@ def test_late_response_is_dropped(server, client):
     late.opaque = asked.opaque
     channel.write(late)
     assert client.invoke_sync(address(server), request(ECHO), 3000).code == 0
+
+
+def test_connection_that_is_lost_before_it_is_watched_ends_its_calls(server, client, monkeypatch):
+    add, lost = client.io.add, []
+
+    def add_lost(channel):
+        channel.close()
+        lost.append(channel)
+        add(channel)
+
+    monkeypatch.setattr(client.io, "add", add_lost)
+    with pytest.raises(RemotingSendRequestException):
+        client.invoke_sync(address(server), request(), 60_000)
+    assert lost and client.channel_tables == {}
+    wait_until(lambda: not server.io.channels, 3000, "nothing is left open")
