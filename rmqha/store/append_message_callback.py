@@ -92,7 +92,8 @@ class DefaultAppendMessageCallback:
         if tran_type not in _WITHOUT_QUEUE_OFFSET:
             commit_log.topic_queue_table[key] = queue_offset + 1
             commit_log.multi_dispatch.update_multi_queue_offset(msg)
-        return AppendMessageResult(AppendMessageStatus.PUT_OK, wrote_offset, size, msg_id, store_timestamp, queue_offset)
+        return AppendMessageResult(AppendMessageStatus.PUT_OK, wrote_offset, size, msg_id, store_timestamp,
+                                   queue_offset)
 
     def _append_batch(self, mapped_file: MappedFile, position: int, max_blank: int, batch: MessageExtBatch,
                       context: PutMessageContext) -> AppendMessageResult:

@@ -73,7 +73,8 @@ class CommitLog:
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(config)
         self.flush_commit_log_service: FlushCommitLogService = (
-            GroupCommitService(self) if config.flushDiskType is FlushDiskType.SYNC_FLUSH else FlushRealTimeService(self))
+            GroupCommitService(self) if config.flushDiskType is FlushDiskType.SYNC_FLUSH
+            else FlushRealTimeService(self))
         self.commit_log_service = CommitRealTimeService(self)
         self.append_message_callback = DefaultAppendMessageCallback(self)
         self.message_ext_encoder = MessageExtEncoder(config.maxMessageSize)

@@ -307,7 +307,8 @@ class ConsumeQueue:
         self.mapped_file_queue.committed_where = expect_logic_offset
         blank = expect_logic_offset % self.mapped_file_size // CQ_STORE_UNIT_SIZE
         mapped_file.append_bytes(PRE_BLANK_UNIT * blank)
-        log.info("fill pre blank space %s %s %s", mapped_file.file_name, expect_logic_offset, mapped_file.wrote_position)
+        log.info("fill pre blank space %s %s %s", mapped_file.file_name, expect_logic_offset,
+                 mapped_file.wrote_position)
 
     def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
         """Units are missing in front of an index: build them from the log, and what is not there as blanks.
@@ -317,7 +318,8 @@ class ConsumeQueue:
         log_error.warning("[BUG]logic queue order maybe wrong, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
                           "QID: %s Diff: %s", expect_logic_offset, current_logic_offset, self.topic, self.queue_id,
                           expect_logic_offset - current_logic_offset)
-        missing = dict.fromkeys(range(current_logic_offset // CQ_STORE_UNIT_SIZE, expect_logic_offset // CQ_STORE_UNIT_SIZE))
+        missing = dict.fromkeys(range(current_logic_offset // CQ_STORE_UNIT_SIZE,
+                                      expect_logic_offset // CQ_STORE_UNIT_SIZE))
         for request in self.default_message_store.commit_log.walk_records(max(self.max_physic_offset, 0), phy_offset):
             if request.topic == self.topic and request.queue_id == self.queue_id \
                     and request.consume_queue_offset in missing:

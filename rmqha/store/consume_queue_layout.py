@@ -6,8 +6,8 @@
     12      8      tags code: hash of TAGS sign-extended; a delivery time (ms) in SCHEDULE_TOPIC_XXXX; an address of the
                    extension file when it is below any 32-bit hash
 
-Unit n of a queue lies at byte 20 n of the queue's address space. A unit is valid when offset >= 0 and size > 0. The units
-in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
+Unit n of a queue lies at byte 20 n of the queue's address space. A unit is valid when offset >= 0 and size > 0. The
+units in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
 """
 import struct
 

@@ -68,6 +68,7 @@ _MAX_TOPIC_LENGTH = 127
 _MAX_PROPERTIES_LENGTH = 32767
 _ENDLESS_BUSY_MS = 10_000_000
 _INT_MAX = 0x7FFF_FFFF
+_KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
 
 class DefaultMessageStore:
@@ -133,6 +134,9 @@ class DefaultMessageStore:
             if self.commit_log.load() and self._load_consume_queue():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
                 self.index_service.load(last_exit_ok)
+                # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
+                # that it dispatches again after a crash no delivery time, so that they are delivered at once.
+                self.schedule_message_service.parse_delay_level()
                 self._recover(last_exit_ok)
                 log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())
                 result = self.schedule_message_service.load()
@@ -168,8 +172,8 @@ class DefaultMessageStore:
         """Wait until everything is dispatched: the next queue offsets come from the consume queues."""
         service, before = self.reput_message_service, -1
         while not service.wait_caught_up(_CATCH_UP_STEP_MS) and not self._stopping.is_set():
-            log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s maxOffset=%s"
-                     " behind=%s", service.reput_from_offset, self.get_max_phy_offset(), self.dispatch_behind_bytes())
+            log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s "
+                     "maxOffset=%s behind=%s", service.reput_from_offset, self.get_max_phy_offset(), self.dispatch_behind_bytes())
             if service.reput_from_offset == before and self.message_store_config.brokerRole is BrokerRole.SLAVE:
                 break  # the rest of a record is still to come from the master
             before = service.reput_from_offset
@@ -264,8 +268,8 @@ class DefaultMessageStore:
             self._log_refused("broke role is slave, so putMessage is forbidden")
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if not self.running_flags.is_writeable:
-            self._log_refused("the message store is not writable. It may be caused by one of the following reasons: the "
-                              "broker's disk is full, write to logic queue error, write to index file error, etc")
+            self._log_refused("the message store is not writable. It may be caused by one of the following reasons: "
+                              "the broker's disk is full, write to logic queue error, write to index file error, etc")
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if self._refused_puts.get():
             self._refused_puts.set(0)
@@ -276,7 +280,7 @@ class DefaultMessageStore:
             log.warning(reason)
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message; done once it is as safe as the configuration and its WAIT ask. Never raises for bad input."""
+        """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises nothing."""
         status = self._check_store_status()
         if status is PutMessageStatus.PUT_OK:
             status = self._check_message(msg)
@@ -299,7 +303,8 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self._with_stats(self.commit_log.async_put_messages(message_ext_batch), begin, len(message_ext_batch.body))
+        result = self.commit_log.async_put_messages(message_ext_batch)
+        return self._with_stats(result, begin, len(message_ext_batch.body))
 
     def _with_stats(self, result: Completable[PutMessageResult], begin: int, body_length: int,
                     ) -> Completable[PutMessageResult]:
@@ -327,7 +332,8 @@ class DefaultMessageStore:
         try:
             return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)
         except TimeoutError:
-            log.error("usually it will never timeout, putMessageTimeout is much bigger than slaveTimeout and flushTimeout")
+            log.error("usually it will never timeout, putMessageTimeout is much bigger than slaveTimeout and "
+                      "flushTimeout")
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
 
     def on_appended(self) -> None:
@@ -484,7 +490,7 @@ class DefaultMessageStore:
     def clean_unused_topic(self, topics: set[str]) -> int:
         """Delete the consume queues of all topics but `topics` and the system's."""
         for topic in list(self.consume_queue_table):
-            if topic in topics or topic in (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC) or mix_all.is_lmq(topic):
+            if topic in topics or topic in _KEPT_TOPICS or mix_all.is_lmq(topic):
                 continue
             self._drop_topic(topic)
             log.info("cleanUnusedTopic: %s,topic destroyed", topic)
@@ -522,7 +528,8 @@ class DefaultMessageStore:
                             queue.min_logic_offset)
             elif last_offset < min_commit_log_offset:
                 log.info("cleanExpiredConsumerQueue: %s %s consumer queue destroyed, minCommitLogOffset: %s "
-                         "maxCLOffsetInConsumeQueue: %s", queue.topic, queue.queue_id, min_commit_log_offset, last_offset)
+                         "maxCLOffsetInConsumeQueue: %s", queue.topic, queue.queue_id, min_commit_log_offset,
+                         last_offset)
                 self.commit_log.remove_queue_from_topic_queue_table(queue.topic, queue.queue_id)
                 queue.destroy()
                 self._remove_queue(queue)
@@ -542,7 +549,8 @@ class DefaultMessageStore:
     def check_in_disk_by_consume_offset(self, topic: str, queue_id: int, consume_offset: int) -> bool:
         """True when message `consume_offset` is so old that it is probably not in memory."""
         unit = self._unit(topic, queue_id, consume_offset)
-        return unit is not None and self._reader.check_in_disk_by_commit_offset(unit[0], self.commit_log.get_max_offset())
+        max_offset_py = self.commit_log.get_max_offset()
+        return unit is not None and self._reader.check_in_disk_by_commit_offset(unit[0], max_offset_py)
 
     def _unit(self, topic: str, queue_id: int, index: int) -> tuple[int, int, int] | None:
         queue = self.find_consume_queue(topic, queue_id)

@@ -20,8 +20,8 @@ _LOOK_MS = 100
 class FlushDiskWatcher(ServiceThread):
     """Completes overdue flush requests with FLUSH_DISK_TIMEOUT.
 
-    Differs: looks at the queue each 100 ms instead of each 10 ms while any request is open, and at all requests that are
-    overdue together, so that it does not compete with the flush for the GIL.
+    Differs: looks at the queue each 100 ms instead of each 10 ms while any request is open, and at all requests that
+    are overdue together, so that it does not compete with the flush for the GIL.
 
     Java: org.apache.rocketmq.store.FlushDiskWatcher (4.9.8)
     """

@@ -76,7 +76,8 @@ class MappedFile(ReferenceResource):
         """Let `callback` write one message (or batch) at the write position. OSError when the disk is full."""
         current_pos = self.wrote_position
         if current_pos >= self.file_size:
-            log.error("MappedFile.appendMessage return null, wrotePosition: %s fileSize: %s", current_pos, self.file_size)
+            log.error("MappedFile.appendMessage return null, wrotePosition: %s fileSize: %s", current_pos,
+                      self.file_size)
             return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
         result = callback.do_append(self, current_pos, self.file_size - current_pos, msg, context)
         self.wrote_position = current_pos + result.wrote_bytes
@@ -111,7 +112,7 @@ class MappedFile(ReferenceResource):
             position = end
 
     def allocate(self, start: int, end: int) -> None:
-        """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit. OSError when the disk is full.
+        """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit. OSError: the disk is full.
 
         Differs: the original leaves its files sparse, and a full disk kills it with SIGBUS in the middle of a write.
         """
@@ -135,7 +136,7 @@ class MappedFile(ReferenceResource):
     # Flushing: one thread.
 
     def flush(self, flush_least_pages: int) -> int:
-        """Force what was written to the disk when it is at least so many pages (0: anything); return the flushed position.
+        """Force what was written to the disk when it is at least so many pages (0: anything); the flushed position.
 
         OSError when the disk says no: the position stays, and the caller must not try again, because Linux forgets
         the dirty pages of a failed write-back.
@@ -196,7 +197,7 @@ class MappedFile(ReferenceResource):
     # Reading: any thread.
 
     def select_mapped_buffer(self, pos: int, size: int | None = None) -> SelectMappedBufferResult | None:
-        """The `size` bytes at `pos`, or all written from `pos` on; None when they are not there or the file is going."""
+        """The `size` bytes at `pos`, or all written from `pos` on; None when they are not there, or the file goes."""
         read_position = self.wrote_position
         if size is None:
             if not 0 <= pos < read_position or not self.hold():
@@ -221,8 +222,8 @@ class MappedFile(ReferenceResource):
     def cleanup(self, current_ref: int) -> bool:
         """Unmap.
 
-        Differs: the original unmaps under its last readers' feet once the forcible interval is over. A Python view keeps
-        its memory: the file is closed and deleted, the memory goes with the last view.
+        Differs: the original unmaps under its last readers' feet once the forcible interval is over. A Python view
+        keeps its memory: the file is closed and deleted, the memory goes with the last view.
         """
         if self.available:
             log.error("this file[REF:%s] %s have not shutdown, stop unmapping.", current_ref, self.file_name)

@@ -187,8 +187,8 @@ class MappedFileQueue:
             self.delete_expired_file([last])
             log.info("on recover, destroy a logic mapped file %s", last.file_name)
 
-    def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int, interval_forcibly_ms: int,
-                                    clean_immediately: bool, pause=None) -> int:
+    def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int,
+                                    interval_forcibly_ms: int, clean_immediately: bool, pause=None) -> int:
         """Delete files older than `expired_time_ms` (or any) from the front, never the last; return how many.
 
         `pause(ms)` waits between two deletions, so that the disk stays responsive; it returns True to stop.
@@ -236,6 +236,12 @@ class MappedFileQueue:
 
     def flush(self, flush_least_pages: int) -> bool:
         """Flush the file at the flushed position; True when there was nothing to do. OSError when the disk says no."""
+        last = self.get_last_mapped_file()
+        timestamp = last.store_timestamp if last is not None else 0
+        if self.flushed_where == self.get_max_offset():
+            if flush_least_pages == 0:
+                self.store_timestamp = timestamp
+            return True
         mapped_file = self.find_mapped_file_by_offset(self.flushed_where, self.flushed_where == 0)
         if mapped_file is None:
             return True
@@ -330,7 +336,7 @@ class MappedFileQueue:
 def destroy_all(files: list[MappedFile]) -> None:
     """Delete `files`.
 
-    Differs: also those that somebody still reads; the original leaves them in the folder, where the next start finds them.
+    Differs: also those that somebody still reads; the original leaves them in the folder for the next start to find.
     """
     for mapped_file in files:
         if not mapped_file.destroy(1000 * 3):

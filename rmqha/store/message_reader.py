@@ -85,8 +85,8 @@ class MessageReader:
                     self._collect(queue, group, offset, units, max_msg_nums, message_filter, result)
                 return
             status, next_offset = GetMessageStatus.OFFSET_FOUND_NULL, queue.roll_next_file(offset)
-            log.warning("consumer request topic: %s offset: %s minOffset: %s maxOffset: %s, but access logic queue failed.",
-                        queue.topic, offset, min_offset, max_offset)
+            log.warning("consumer request topic: %s offset: %s minOffset: %s maxOffset: %s, but access logic queue "
+                        "failed.", queue.topic, offset, min_offset, max_offset)
         result.status = status
         result.next_begin_offset = self._next_offset_correction(offset, next_offset)
 
@@ -130,7 +130,8 @@ class MessageReader:
             next_phy_file_start_offset = _LONG_MIN
         stats = self.store.broker_stats_manager
         if self.config.diskFallRecorded and stats is not None:
-            stats.record_disk_fall_behind_size(group, queue.topic, queue.queue_id, max_offset_py - max_phy_offset_pulling)
+            stats.record_disk_fall_behind_size(group, queue.topic, queue.queue_id,
+                                               max_offset_py - max_phy_offset_pulling)
         result.next_begin_offset = offset + scanned
         result.suggest_pulling_from_slave = max_offset_py - max_phy_offset_pulling > memory
 

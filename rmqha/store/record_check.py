@@ -32,8 +32,9 @@ _BLANK_RECORD = (0, True)
 _NO_RECORD = (-1, False)
 
 
-def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False, read_body: bool = True,
-                                  schedule: ScheduleMessageService | None = None) -> DispatchRequest:
+def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
+                                  read_body: bool = True, schedule: ScheduleMessageService | None = None,
+                                  ) -> DispatchRequest:
     """Summary of the record at `position`; see DispatchRequest for what its size and success say.
 
     `schedule` turns delay levels of the schedule topic into delivery times. The CRC is only checked when both flags
@@ -46,7 +47,8 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
     if magic_code != MESSAGE_MAGIC_CODE:
         if magic_code == BLANK_MAGIC_CODE:
             return DispatchRequest(*_BLANK_RECORD)
-        log.warning("found a illegal magic code 0x%x", magic_code & 0xFFFF_FFFF)
+        if magic_code != 0:  # 0: nothing was written here yet
+            log.warning("found a illegal magic code 0x%x", magic_code & 0xFFFF_FFFF)
         return DispatchRequest(*_NO_RECORD)
     if room < HEAD_LENGTH:
         return DispatchRequest(*_NO_RECORD)
@@ -89,8 +91,8 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
 
 
 def _length_mismatch(total_size: int, fields: tuple, topic_length: int, properties_length: int) -> DispatchRequest:
-    log.error("[BUG]read total count not equals msg total size. totalSize=%s, readTotalCount=%s, bodyLen=%s, topicLen=%s,"
-              " propertiesLength=%s", total_size, cal_msg_length(fields[6], fields[9], topic_length, properties_length),
+    log.error("[BUG]read total count not equals msg total size. totalSize=%s, readTotalCount=%s, bodyLen=%s, "
+              "topicLen=%s, propertiesLength=%s", total_size, cal_msg_length(fields[6], fields[9], topic_length, properties_length),
               fields[9], topic_length, properties_length)
     return DispatchRequest(total_size if total_size > 0 else -1, False)
 

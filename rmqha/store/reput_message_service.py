@@ -87,8 +87,8 @@ class ReputMessageService(ServiceThread):
         store = self.default_message_store
         min_offset = store.commit_log.get_min_offset()
         if self.reput_from_offset < min_offset:
-            log.warning("The reputFromOffset=%s is smaller than minPyOffset=%s, this usually indicate that the dispatch "
-                        "behind too much and the commitlog has expired.", self.reput_from_offset, min_offset)
+            log.warning("The reputFromOffset=%s is smaller than minPyOffset=%s, this usually indicate that the "
+                        "dispatch behind too much and the commitlog has expired.", self.reput_from_offset, min_offset)
             self.reput_from_offset = min_offset
         do_next = True
         while do_next and not self.stopped and self._is_commit_log_available():

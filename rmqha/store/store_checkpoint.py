@@ -36,8 +36,8 @@ class StoreCheckpoint:
             os.close(fd)
             raise
         self._fd = fd
-        # Differs: what was dispatched is kept apart from what was flushed, so that a flush of the file never claims more
-        # than is on disk; the original writes the dispatched time. Not stored.
+        # Differs: what was dispatched is kept apart from what was flushed, so that a flush of the file never claims
+        # more than is on disk; the original writes the dispatched time. Not stored.
         self.dispatched_timestamp = 0
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0

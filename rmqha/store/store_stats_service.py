@@ -44,7 +44,8 @@ class StoreStatsService(ServiceThread):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put_message_topic_times_total: dict[str, int] = {}  # guarded by the put lock; on a slave the reput thread's
+        # guarded by the put lock; on a slave the dispatching thread's own
+        self.put_message_topic_times_total: dict[str, int] = {}
         self.put_message_topic_size_total: dict[str, int] = {}  # the same; bytes
         self._lock = threading.Lock()  # guards all that follows
         self.put_message_failed_times = 0
@@ -187,7 +188,9 @@ class StoreStatsService(ServiceThread):
                 return "0.0" if len(columns) > 1 else ""
             last, before = samples[-1], samples[-(seconds + 1)]
         elapsed_ms = last[0] - before[0]
-        return str(sum((last[column] - before[column]) / elapsed_ms * 1000 if elapsed_ms else 0.0 for column in columns))
+        if not elapsed_ms:
+            return "0.0"
+        return str(sum((last[column] - before[column]) / elapsed_ms * 1000 for column in columns))
 
     @staticmethod
     def _distribution_text(distribution: list[int] | None) -> str:
