@@ -171,7 +171,8 @@ class RemotingAbstract:
 
     @staticmethod
     def _refuse(channel: Channel, command: RemotingCommand, code: int, remark: str) -> None:
-        """Answer in the server's own serialize type. Differs: one-way requests are not answered here either."""
+        """Answer in the server's own serialize type."""
+        # Differs: 4.9 answers unknown codes and rejected requests even when they are one-way.
         if not command.is_oneway_rpc:
             response = RemotingCommand.create_response_command(code, remark)
             response.opaque = command.opaque

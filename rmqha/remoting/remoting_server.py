@@ -69,7 +69,8 @@ class RemotingServer(RemotingAbstract):
 
     def register_processor(self, request_code: int, processor: RequestProcessor,
                            executor: NamedThreadPool | None = None) -> None:
-        """Serve a code with `processor`. Differs: no executor means inline, in the IO thread, not the public pool."""
+        """Serve a code with `processor`, in the IO thread itself when there is no executor."""
+        # Differs: without an executor Java takes the public pool.
         self.processor_table[request_code] = ProcessorPair(processor, executor)
 
     def register_default_processor(self, processor: RequestProcessor, executor: NamedThreadPool | None = None) -> None:

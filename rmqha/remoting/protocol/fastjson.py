@@ -15,6 +15,8 @@ __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenObject", "dumps", "loads"]
 _REF_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
+# Differs: fastjson reads NaN and undefined as null, any depth, and an empty text as null; and it writes an object that
+# occurs twice as a reference, which is read here but never written.
 def refuse_constant(name: str) -> object:
     """For json decoders: NaN and infinities are refused."""
     raise FastjsonError(f"{name} is no value", 0)
