@@ -32,7 +32,7 @@ class DamagedCommitLogError(Exception):
 class CommitLogRecovery:
     """Walks the tail of a commit log, and cuts off what lies behind the last good record.
 
-    Java: org.apache.rocketmq.store.CommitLog#recoverNormally, #recoverAbnormally (4.9.8)
+    Java: org.apache.rocketmq.store.CommitLog#recoverNormally (4.9.8)
     """
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -100,7 +100,7 @@ class CommitLogRecovery:
     def _behind_blank(self, buffer: memoryview, position: int) -> int:
         """End of a last file that is closed by a blank.
 
-        Differs: a master keeps the blank. The original cuts it off, and may put a message where its slaves have a blank.
+        Differs: a master keeps the blank. The original cuts it off, and may put a message where slaves have a blank.
         A slave cuts it off too: the master sends it again, and it may not be there whole.
         """
         size = self.commit_log.mapped_file_size

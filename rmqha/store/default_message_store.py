@@ -173,7 +173,8 @@ class DefaultMessageStore:
         service, before = self.reput_message_service, -1
         while not service.wait_caught_up(_CATCH_UP_STEP_MS) and not self._stopping.is_set():
             log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s "
-                     "maxOffset=%s behind=%s", service.reput_from_offset, self.get_max_phy_offset(), self.dispatch_behind_bytes())
+                     "maxOffset=%s behind=%s", service.reput_from_offset, self.get_max_phy_offset(),
+                     self.dispatch_behind_bytes())
             if service.reput_from_offset == before and self.message_store_config.brokerRole is BrokerRole.SLAVE:
                 break  # the rest of a record is still to come from the master
             before = service.reput_from_offset
@@ -280,7 +281,7 @@ class DefaultMessageStore:
             log.warning(reason)
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises nothing."""
+        """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises none."""
         status = self._check_store_status()
         if status is PutMessageStatus.PUT_OK:
             status = self._check_message(msg)

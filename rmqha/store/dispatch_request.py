@@ -6,8 +6,8 @@ class DispatchRequest:
     """Summary of a record of the commit log, or why there is none.
 
     success and msg_size > 0: a record; success and 0: the blank rest of a file; not success and -1: no record (bad
-    magic, bad checksum, cut off); not success and > 0: a record whose length does not add up. `properties_map` is parsed
-    when first read. `tags_code` may be a delivery time, see the layout of the consume queue.
+    magic, bad checksum, cut off); not success and > 0: a record whose length does not add up. `properties_map` is
+    parsed when first read. `tags_code` may be a delivery time, see the layout of the consume queue.
 
     Java: org.apache.rocketmq.store.DispatchRequest (4.9.8)
     """

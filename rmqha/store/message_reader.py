@@ -34,7 +34,7 @@ _STORE_TIME_END = HEAD_LENGTH
 class MessageReader:
     """The reading half of DefaultMessageStore.
 
-    Java: org.apache.rocketmq.store.DefaultMessageStore#getMessage and its neighbours (4.9.8)
+    Java: org.apache.rocketmq.store.DefaultMessageStore#getMessage (4.9.8)
     """
 
     def __init__(self, store: DefaultMessageStore) -> None:

@@ -92,7 +92,8 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
 
 def _length_mismatch(total_size: int, fields: tuple, topic_length: int, properties_length: int) -> DispatchRequest:
     log.error("[BUG]read total count not equals msg total size. totalSize=%s, readTotalCount=%s, bodyLen=%s, "
-              "topicLen=%s, propertiesLength=%s", total_size, cal_msg_length(fields[6], fields[9], topic_length, properties_length),
+              "topicLen=%s, propertiesLength=%s", total_size,
+              cal_msg_length(fields[6], fields[9], topic_length, properties_length),
               fields[9], topic_length, properties_length)
     return DispatchRequest(total_size if total_size > 0 else -1, False)
 
