@@ -51,14 +51,25 @@ def assert_nothing_is_acknowledged(master: BrokerNode) -> None:
     master.good.check()
 
 
+def assert_a_slave_that_stays_behind_acknowledges_nothing(master: BrokerNode) -> None:
+    """It reports the end of the log once: a later message is beyond that, whatever others have claimed before."""
+    with RawClient(master.ha_address) as peer:
+        peer.send(report(store_compare.log_end(master.commit_log)))
+        wait_until(lambda: status_of_a_send(master) == FLUSH_SLAVE_TIMEOUT, 5000, "it counts as a slave")
+        assert status_of_a_send(master) == FLUSH_SLAVE_TIMEOUT
+
+
 @pytest.mark.parametrize("what", FIRST_REPORTS)
 def test_slave_report_outside_the_log_closes_and_acknowledges_nothing(master, what):
     end = store_compare.log_end(master.commit_log)
     with RawClient(master.ha_address) as peer:
         peer.send(report(FIRST_REPORTS[what](end)))
+        for _ in range(5):
+            assert_nothing_is_acknowledged(master)
         assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5)
     assert_nothing_is_acknowledged(master)
     wait_until(lambda: master.slaves_connected() == 0, 5000, "the connection is gone")
+    assert_a_slave_that_stays_behind_acknowledges_nothing(master)
 
 
 def test_later_report_outside_the_log_closes_and_acknowledges_nothing(master):
@@ -66,8 +77,13 @@ def test_later_report_outside_the_log_closes_and_acknowledges_nothing(master):
         with RawClient(master.ha_address) as peer:
             peer.send(report(store_compare.log_end(master.commit_log)))
             peer.send(report(bad))
+            assert_nothing_is_acknowledged(master)
             assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5), bad
     assert_nothing_is_acknowledged(master)
+
+
+def test_slave_that_stays_behind_acknowledges_nothing(master):
+    assert_a_slave_that_stays_behind_acknowledges_nothing(master)
 
 
 def test_half_reports_and_silence_acknowledge_nothing_and_end(master):

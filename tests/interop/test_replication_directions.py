@@ -57,7 +57,7 @@ def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, sla
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
-@pytest.mark.parametrize("master_kind, slave_kind", pairs(("java", "rmqha"), ("rmqha", "java")))
+@pytest.mark.parametrize("master_kind, slave_kind", pairs(("java", "rmqha"), ("rmqha", "java"), ("rmqha", "rmqha")))
 def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(master_kind).address
     master = make_broker(master_kind, namesrv, "master", brokerRole=role, slaveTimeout=5000)

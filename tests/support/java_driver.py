@@ -143,7 +143,7 @@ class JavaDriver:
         return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
 
     def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
-                      deadline_ms: int = 90_000, linger_ms: int = 1000) -> Job:
+                      deadline_ms: int = 60_000, linger_ms: int = 1000) -> Job:
         """Begin to consume with a push consumer until `until` distinct messages of `load` came."""
         until = load.count if until is None else until
         return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
