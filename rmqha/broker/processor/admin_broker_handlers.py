@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import mix_all, mq_version
+from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
@@ -89,7 +90,7 @@ class AdminBrokerHandlers(AdminHandlers):
         # keys that nobody knows change nothing, as in the original
         controller = self.broker_controller
         black = {*_BLACK_LIST, *controller.broker_config.configBlackList.split(";")}
-        known = controller.configuration.get_all_configs()
+        known = {key for config in controller.configs for key in config_keys(type(config))}
         allowed = allowed_keys(controller.configs)
         return [key for key in properties if key in black or (key in known and key not in allowed)]
 

@@ -1,0 +1,428 @@
+"""Admin requests: each code has its answer."""
+import json
+import threading
+
+import pytest
+
+from rmqha.common.admin.consume_stats import ConsumeStats
+from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import request_code as codes
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
+from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
+from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
+from rmqha.common.protocol.body.group_list import GroupList
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
+from rmqha.common.protocol.body.producer_connection import ProducerConnection
+from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
+from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
+from rmqha.common.protocol.body.query_correction_offset_body import QueryCorrectionOffsetBody
+from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.header.admin_headers import (
+    CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader, GetProducerConnectionListRequestHeader, GetTopicStatsInfoRequestHeader,
+    ViewBrokerStatsDataRequestHeader)
+from rmqha.common.protocol.header.consumer_admin_headers import (
+    CloneGroupOffsetRequestHeader, ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader, QueryCorrectionOffsetHeader, QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader)
+from rmqha.common.protocol.header.offset_headers import (
+    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader)
+from rmqha.common.protocol.header.query_headers import (
+    QueryConsumeQueueRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader)
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.config.broker_role import BrokerRole
+from tests.broker.support import running_broker
+from tests.support.wait import wait_until
+
+MQ0 = MessageQueue("Stock", "broker-a", 0)
+
+
+@pytest.fixture(scope="module")
+def stocked(shared_broker):
+    """Three messages in queue 0 of topic Stock, of which group `reader` has read two."""
+    for index in range(3):
+        shared_broker.send("Stock", b"m%d" % index, properties={"KEYS": f"key{index}", "TAGS": "a"})
+    shared_broker.next_offset("Stock")
+    shared_broker.controller.consumer_offset_manager.commit_offset("addr", "reader", "Stock", 0, 2)
+    return shared_broker
+
+
+def ask(broker, code, header=None, body=None, cls=None):
+    """The answer's body as `cls`, else the answer; the answer must be SUCCESS."""
+    response = broker.call(code, header, body)
+    assert response.code == response_code.SUCCESS, response
+    return remoting_serializable.from_json(cls, response.body) if cls else response
+
+
+def test_unknown_code_is_not_supported(stocked):
+    for code in (codes.RESUME_CHECK_HALF_MESSAGE, codes.END_TRANSACTION, codes.SEND_REPLY_MESSAGE, 999, -1):
+        response = stocked.call(code)
+        assert (response.code, response.remark) == (3, f" request type {code} not supported")
+
+
+def topic_header(name="Made", **fields):
+    header = CreateTopicRequestHeader(topic=name, defaultTopic="TBW102", readQueueNums=3, writeQueueNums=2, perm=6,
+                                      topicFilterType="SINGLE_TAG", topicSysFlag=0)
+    for key, value in fields.items():
+        setattr(header, key, value)
+    return header
+
+
+def test_topic_is_made_changed_and_deleted(broker):
+    ask(broker, codes.UPDATE_AND_CREATE_TOPIC, topic_header())
+    broker.send("Made")
+    broker.next_offset("Made")
+    ask(broker, codes.UPDATE_AND_CREATE_TOPIC, topic_header(readQueueNums=7))
+    table = ask(broker, codes.GET_ALL_TOPIC_CONFIG, cls=TopicConfigSerializeWrapper)
+    assert table.topicConfigTable["Made"].readQueueNums == 7 and table.dataVersion.counter == 2
+    ask(broker, codes.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader("Made"))
+    assert "Made" not in ask(broker, codes.GET_ALL_TOPIC_CONFIG, cls=TopicConfigSerializeWrapper).topicConfigTable
+    assert "Made" not in broker.store.consume_queue_table
+
+
+@pytest.mark.parametrize("fields, remark", [
+    ({"topic": "../x"}, "illegal characters"), ({"topic": "t" * 128}, "longer than"), ({"topic": " "}, "blank"),
+    ({"topic": "TBW102"}, "conflict with system topic"), ({"topic": "broker-a"}, "conflict with system topic"),
+    ({"topic": "rmq_sys_x"}, "conflict with system topic"), ({"writeQueueNums": -1}, "are illegal"),
+    ({"topicFilterType": "NO_TAG"}, "value invalid"), ({"perm": None}, "<perm> is null"),
+])
+def test_bad_topic_is_refused(stocked, fields, remark):
+    response = stocked.call(codes.UPDATE_AND_CREATE_TOPIC, topic_header(**fields))
+    assert response.code == response_code.SYSTEM_ERROR and remark in response.remark
+
+
+def test_system_topics_are_not_deleted(stocked):
+    response = stocked.call(codes.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader("SCHEDULE_TOPIC_XXXX"))
+    assert response.code == response_code.SYSTEM_ERROR and "conflict with system topic" in response.remark
+
+
+def test_slave_refuses_changes(tmp_path):
+    with running_broker(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1) as broker:
+        for code, header, body in (
+                (codes.UPDATE_AND_CREATE_TOPIC, topic_header(), None),
+                (codes.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader("T"), None),
+                (codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, SubscriptionGroupConfig("g")),
+                (codes.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader("g"), None)):
+            response = broker.call(code, header, body)
+            assert response.code == response_code.SYSTEM_ERROR and "from slave broker" in response.remark
+
+
+def test_offsets_and_times_of_a_queue(stocked):
+    assert ask(stocked, codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader("Stock", 0)).ext_fields == {"offset": "3"}
+    assert ask(stocked, codes.GET_MIN_OFFSET, GetMinOffsetRequestHeader("Stock", 0)).ext_fields == {"offset": "0"}
+    earliest = ask(stocked, codes.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequestHeader("Stock", 0))
+    first = int(earliest.ext_fields["timestamp"])
+    assert first == stocked.store.get_message_store_timestamp("Stock", 0, 0)
+    found = ask(stocked, codes.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader("Stock", 0, first - 1))
+    assert found.ext_fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize("topic, queue_id", [("Nowhere", 0), ("../../etc", 0), ("Stock", -1), ("Stock", 2**31 - 1)])
+def test_offsets_of_no_queue_leave_no_trace(stocked, topic, queue_id):
+    for code, header in ((codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, queue_id)),
+                         (codes.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic, queue_id)),
+                         (codes.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequestHeader(topic, queue_id)),
+                         (codes.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader(topic, queue_id, 5))):
+        assert stocked.call(code, header).code in (response_code.SUCCESS, response_code.SYSTEM_ERROR)
+
+
+def test_topic_statistics(stocked):
+    table = ask(stocked, codes.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader("Stock"), cls=TopicStatsTable)
+    assert len(table.offsetTable) == 4
+    place = table.offsetTable[MQ0]
+    assert (place.minOffset, place.maxOffset) == (0, 3) and place.lastUpdateTimestamp > 1_600_000_000_000
+    response = stocked.call(codes.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader("Nowhere"))
+    assert (response.code, response.remark) == (response_code.TOPIC_NOT_EXIST, "topic[Nowhere] not exist")
+
+
+def test_system_topics_are_listed(stocked):
+    topics = ask(stocked, codes.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, cls=TopicList).topicList
+    assert {"TBW102", "broker-a", "DefaultCluster", "RMQ_SYS_TRANS_HALF_TOPIC"} <= topics
+
+
+def test_cleaning_succeeds(stocked):
+    for code in (codes.CLEAN_EXPIRED_CONSUMEQUEUE, codes.CLEAN_UNUSED_TOPIC, codes.DELETE_EXPIRED_COMMITLOG):
+        ask(stocked, code)
+    assert stocked.store.get_max_offset_in_queue("Stock", 0) == 3
+
+
+def test_units_of_a_queue(stocked):
+    header = QueryConsumeQueueRequestHeader("Stock", 0, 1, 5, "reader")
+    body = ask(stocked, codes.QUERY_CONSUME_QUEUE, header, cls=QueryConsumeQueueResponseBody)
+    assert (body.minQueueIndex, body.maxQueueIndex, len(body.queueData)) == (0, 3, 2)
+    assert body.queueData[0].tagsCode == ord("a") and body.filterData == "reader@Stock is not online!"
+    for index in (99, -5):
+        response = ask(stocked, codes.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader("Stock", 0, index, 5))
+        assert response.remark == f"Index {index} of 0@Stock is not exist!"
+    response = stocked.call(codes.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader("Nowhere", 0, 0, 5))
+    assert (response.code, response.remark) == (response_code.SYSTEM_ERROR, "0@Nowhere is not exist!")
+
+
+def test_group_is_made_and_deleted_with_its_offsets(broker):
+    ask(broker, codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=SubscriptionGroupConfig("g", retryMaxTimes=5))
+    broker.controller.consumer_offset_manager.commit_offset("addr", "g", "T", 0, 3)
+    groups = ask(broker, codes.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, cls=SubscriptionGroupWrapper)
+    assert groups.subscriptionGroupTable["g"].retryMaxTimes == 5
+    assert ask(broker, codes.GET_ALL_CONSUMER_OFFSET).body == b'{"offsetTable":{"T@g":{0:3}}}'
+    ask(broker, codes.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader("g", True))
+    assert ask(broker, codes.GET_ALL_CONSUMER_OFFSET).body == b'{"offsetTable":{}}'
+    assert broker.call(codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b"{}").code == response_code.SYSTEM_ERROR
+    assert broker.call(codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b"[1").code == response_code.SYSTEM_ERROR
+
+
+def test_connections(stocked):
+    stocked.heartbeat("online", "Stock", client_id="me", producers=("makers",))
+    consumers = ask(stocked, codes.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader("online"),
+                    cls=ConsumerConnection)
+    assert [(one.clientId, one.language, one.version) for one in consumers.connectionSet] == [("me", "JAVA", 409)]
+    assert set(consumers.subscriptionTable) == {"Stock"} and consumers.consumeType.name == "CONSUME_PASSIVELY"
+    producers = ask(stocked, codes.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequestHeader("makers"),
+                    cls=ProducerConnection)
+    assert [one.clientId for one in producers.connectionSet] == ["me"]
+    table = ask(stocked, codes.GET_ALL_PRODUCER_INFO, cls=ProducerTableInfo)
+    assert table.data["makers"][0].clientId == "me"
+    response = stocked.call(codes.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader("off"))
+    assert (response.code, response.remark) == (response_code.CONSUMER_NOT_ONLINE, "the consumer group[off] not online")
+    response = stocked.call(codes.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequestHeader("off"))
+    assert (response.code, response.remark) == (response_code.SYSTEM_ERROR, "the producer group[off] not exist")
+
+
+def test_consume_statistics(stocked):
+    for topic in (None, "Stock"):
+        stats = ask(stocked, codes.GET_CONSUME_STATS, GetConsumeStatsRequestHeader("reader", topic), cls=ConsumeStats)
+        place = stats.offsetTable[MQ0]
+        assert (place.brokerOffset, place.consumerOffset, stats.compute_total_diff()) == (3, 2, 1)
+        assert place.lastTimestamp == stocked.store.get_message_store_timestamp("Stock", 0, 1)
+    assert ask(stocked, codes.GET_CONSUME_STATS, GetConsumeStatsRequestHeader("nobody"), cls=ConsumeStats) == (
+        ConsumeStats())
+
+
+def test_consume_statistics_of_all_groups(stocked):
+    stocked.controller.subscription_group_manager.find_subscription_group_config("reader")
+    everything = ask(stocked, codes.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(False),
+                     cls=ConsumeStatsList)
+    stats = next(group["reader"] for group in everything.consumeStatsList if "reader" in group)
+    assert stats[0].offsetTable[MQ0].consumerOffset == 2
+    assert everything.totalDiff == 1 and everything.brokerAddr == stocked.address
+    ordered = ask(stocked, codes.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(True), cls=ConsumeStatsList)
+    assert ordered.totalDiff == 0
+
+
+def test_who_consumes_a_topic(stocked):
+    stocked.heartbeat("subscriber", "Stock")
+    groups = ask(stocked, codes.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequestHeader("Stock"), cls=GroupList)
+    assert {"reader", "subscriber"} <= groups.groupList
+
+
+def test_time_span(stocked):
+    spans = ask(stocked, codes.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader("Stock", "reader"),
+                cls=QueryConsumeTimeSpanBody).consumeTimeSpanSet
+    span = next(span for span in spans if span.messageQueue == MQ0)
+    assert 0 < span.minTimeStamp <= span.consumeTimeStamp <= span.maxTimeStamp and span.delayTime >= 0
+    response = stocked.call(codes.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader("Nowhere", "reader"))
+    assert response.code == response_code.TOPIC_NOT_EXIST
+
+
+def test_least_offsets_of_other_groups(stocked):
+    offsets = stocked.controller.consumer_offset_manager
+    offsets.commit_offset("addr", "slow", "Stock", 0, 1)
+    header = QueryCorrectionOffsetHeader(None, "reader", "Stock")
+    assert ask(stocked, codes.QUERY_CORRECTION_OFFSET, header, cls=QueryCorrectionOffsetBody).correctionOffsets[0] == 1
+    header.filterGroups = "slow,other"
+    assert ask(stocked, codes.QUERY_CORRECTION_OFFSET, header, cls=QueryCorrectionOffsetBody).correctionOffsets[0] == 2
+    assert offsets.query_offset("slow", "Stock", 0) == 1
+
+
+def test_offsets_are_cloned(stocked):
+    for topic, group in (("Stock", "clone1"), (None, "clone2")):
+        ask(stocked, codes.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader("reader", group, topic, True))
+        assert stocked.controller.consumer_offset_manager.query_offset(group, "Stock", 0) == 2
+
+
+def test_delay_offsets_are_json(stocked):
+    assert isinstance(json.loads(ask(stocked, codes.GET_ALL_DELAY_OFFSET).body)["offsetTable"], dict)
+
+
+def test_runtime_information(stocked):
+    table = ask(stocked, codes.GET_BROKER_RUNTIME_INFO, cls=KVTable).table
+    assert table["brokerVersionDesc"] == "V4_9_8" and table["brokerVersion"] == "409"
+    assert int(table["msgPutTotalTodayNow"]) >= 3 and table["dispatchBehindBytes"] == "0"
+    assert {"putTps", "getTransferedTps", "runtime", "bootTimestamp", "commitLogMaxOffset", "commitLogDirCapacity",
+            "earliestMessageTimeStamp", "sendThreadPoolQueueSize", "remainHowManyDataToFlush"} <= set(table)
+
+
+def test_statistics_of_a_topic(stocked):
+    stocked.controller.broker_stats_manager.get_stats_item("TOPIC_PUT_NUMS", "Stock").sampling_in_seconds()
+    header = ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "Stock")
+    assert ask(stocked, codes.VIEW_BROKER_STATS_DATA, header, cls=BrokerStatsData).statsMinute.sum == 3
+    for name in ("NO_STATS", "TOPIC_PUT_NUMS"):
+        response = stocked.call(codes.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader(name, "x"))
+        assert response.remark == f"The stats <{name}> <x> not exist"
+
+
+def test_queues_are_locked_and_unlocked(stocked):
+    body = LockBatchRequestBody("ordered", "c1", {MQ0})
+    assert ask(stocked, codes.LOCK_BATCH_MQ, body=body, cls=LockBatchResponseBody).lockOKMQSet == {MQ0}
+    body.clientId = "c2"
+    assert ask(stocked, codes.LOCK_BATCH_MQ, body=body, cls=LockBatchResponseBody).lockOKMQSet == set()
+    body.clientId = "c1"
+    ask(stocked, codes.UNLOCK_BATCH_MQ, body=body)
+    body.clientId = "c2"
+    assert ask(stocked, codes.LOCK_BATCH_MQ, body=body, cls=LockBatchResponseBody).lockOKMQSet == {MQ0}
+
+
+def test_configuration_is_shown_and_changed(broker):
+    response = ask(broker, codes.GET_BROKER_CONFIG)
+    assert json.loads(response.ext_fields["version"])["counter"] == 0
+    assert b"traceOn=true\n" in response.body and b"fileReservedTime=72\n" in response.body
+    ask(broker, codes.UPDATE_BROKER_CONFIG, body=b"traceOn=false\nfileReservedTime=48\nnobodyKnows=1\n")
+    assert not broker.controller.broker_config.traceOn
+    assert broker.controller.message_store_config.fileReservedTime == 48
+    with open(broker.controller.configuration.store_path, encoding="utf-8") as file:
+        assert "traceOn=false\n" in file.read()
+    assert broker.send("Traced").ext_fields["TRACE_ON"] == "false"
+
+
+@pytest.mark.parametrize("text", [
+    "brokerConfigPath=/x", "rocketmqHome=/x", "configBlackList=", "storePathRootDir=/x", "storePathCommitLog=/x",
+    "brokerId=3", "brokerRole=SLAVE", "listenPort=1", "messageStorePlugIn=evil", "brokerName=other", "haMasterAddress=1.2.3.4:5",
+])
+def test_keys_that_are_not_for_change_are_refused(stocked, text):
+    response = stocked.call(codes.UPDATE_BROKER_CONFIG, body=text.encode() + b"\ntraceOn=true\n")
+    assert (response.code, response.remark) == (response_code.NO_PERMISSION, "Can not update config in black list.")
+
+
+def test_bad_config_value_changes_nothing(stocked):
+    before = stocked.controller.message_store_config.fileReservedTime
+    response = stocked.call(codes.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=soon\n")
+    assert response.code == response_code.SYSTEM_ERROR and "fileReservedTime" in response.remark
+    assert stocked.controller.message_store_config.fileReservedTime == before
+
+
+class Consumer:
+    """A consumer that answers the broker's calls."""
+
+    def __init__(self, broker, group):
+        self.broker = broker
+        self.requests = []
+        self.got = threading.Event()
+        for code in (codes.RESET_CONSUMER_CLIENT_OFFSET, codes.GET_CONSUMER_STATUS_FROM_CLIENT,
+                     codes.GET_CONSUMER_RUNNING_INFO, codes.CONSUME_MESSAGE_DIRECTLY,
+                     codes.NOTIFY_CONSUMER_IDS_CHANGED):
+            broker.client.register_processor(code, self)
+        broker.heartbeat(group, "Stock", client_id="answering")
+
+    def reject_request(self):
+        return False
+
+    def process_request(self, channel, request):
+        self.requests.append(request)
+        self.got.set()
+        response = RemotingCommand.create_response_command(0, None)
+        if request.code == codes.GET_CONSUMER_STATUS_FROM_CLIENT:
+            response.body = remoting_serializable.encode(GetConsumerStatusBody(messageQueueTable={MQ0: 2}))
+        elif request.code != codes.NOTIFY_CONSUMER_IDS_CHANGED:
+            response.body = b"told"
+        return response
+
+
+@pytest.fixture(scope="module")
+def consumer(stocked):
+    """An online consumer of group `reader`."""
+    return Consumer(stocked, "reader")
+
+
+def of_code(consumer, code):
+    return [request for request in consumer.requests if request.code == code]
+
+
+def test_members_are_told_when_their_group_changes(consumer):
+    wait_until(lambda: of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED), 3000, "the notice")
+    assert of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED)[0].ext_fields == {"consumerGroup": "reader"}
+
+
+def test_offsets_are_reset_through_the_consumers(stocked, consumer):
+    for queue_id in (1, 2, 3):
+        stocked.controller.consumer_offset_manager.commit_offset("addr", "reader", "Stock", queue_id, 0)
+    header = ResetOffsetRequestHeader(topic="Stock", group="reader", timestamp=0, isForce=False)
+    table = ask(stocked, codes.INVOKE_BROKER_TO_RESET_OFFSET, header, cls=ResetOffsetBody).offsetTable
+    assert table[MQ0] == 0
+    wait_until(lambda: of_code(consumer, codes.RESET_CONSUMER_CLIENT_OFFSET), 3000, "the push")
+    pushed = of_code(consumer, codes.RESET_CONSUMER_CLIENT_OFFSET)[0]
+    assert remoting_serializable.from_json(ResetOffsetBody, pushed.body).offsetTable == table
+    header = ResetOffsetRequestHeader(topic="Stock", group="reader", timestamp=-1, isForce=False)
+    assert ask(stocked, codes.INVOKE_BROKER_TO_RESET_OFFSET, header, cls=ResetOffsetBody).offsetTable[MQ0] == 2
+    header.isForce = True
+    assert ask(stocked, codes.INVOKE_BROKER_TO_RESET_OFFSET, header, cls=ResetOffsetBody).offsetTable[MQ0] == 3
+
+
+@pytest.mark.parametrize("topic, group, code, remark", [
+    ("Nowhere", "reader", response_code.SYSTEM_ERROR, "[reset-offset] reset offset failed, no topic"),
+    ("Stock", "unknown", response_code.SYSTEM_ERROR, "THe consumer group <unknown> not exist"),
+    ("Stock", "sleeping", response_code.CONSUMER_NOT_ONLINE, "Consumer not online, so can not reset offset"),
+])
+def test_reset_that_cannot_be_says_why(stocked, topic, group, code, remark):
+    for queue_id in range(4):
+        stocked.controller.consumer_offset_manager.commit_offset("addr", "sleeping", "Stock", queue_id, 0)
+    header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=-1, isForce=True)
+    response = stocked.call(codes.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    assert response.code == code and response.remark.startswith(remark)
+
+
+def test_consumer_status_is_asked_of_the_clients(stocked, consumer):
+    header = GetConsumerStatusRequestHeader("Stock", "reader")
+    body = ask(stocked, codes.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header, cls=GetConsumerStatusBody)
+    assert body.consumerTable == {"answering": {MQ0: 2}}
+    header.group = "unknown"
+    assert stocked.call(codes.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header).code == response_code.SYSTEM_ERROR
+
+
+def test_running_information_is_the_clients_own_answer(stocked, consumer):
+    header = GetConsumerRunningInfoRequestHeader("reader", "answering", False)
+    assert ask(stocked, codes.GET_CONSUMER_RUNNING_INFO, header).body == b"told"
+    header.clientId = "gone"
+    response = stocked.call(codes.GET_CONSUMER_RUNNING_INFO, header)
+    assert response.remark == "The Consumer <reader> <gone> not online"
+
+
+def test_message_is_handed_to_a_consumer(stocked, consumer):
+    msg_id = message_decoder.create_message_id(stocked.controller.store_host, stocked.store.get_min_phy_offset())
+    header = ConsumeMessageDirectlyResultRequestHeader("reader", "answering", msg_id)
+    assert ask(stocked, codes.CONSUME_MESSAGE_DIRECTLY, header).body == b"told"
+    request = of_code(consumer, codes.CONSUME_MESSAGE_DIRECTLY)[0]
+    assert message_decoder.decode(request.body).body == b"m0" and request.ext_fields["brokerName"] == "broker-a"
+    for bad in ("zz", None, message_decoder.create_message_id(("1.2.3.4", 5), 2**40)):
+        header.msgId = bad
+        assert stocked.call(codes.CONSUME_MESSAGE_DIRECTLY, header).code == response_code.SYSTEM_ERROR
+
+
+def test_messages_are_found_by_key(stocked):
+    header = QueryMessageRequestHeader("Stock", "key1", 5, 0, 2**62)
+    response = ask(stocked, codes.QUERY_MESSAGE, header)
+    assert [message.body for message in message_decoder.decodes(response.body)] == [b"m1"]
+    header.key = "nothing"
+    response = stocked.call(codes.QUERY_MESSAGE, header)
+    assert (response.code, response.remark) == (response_code.QUERY_NOT_FOUND,
+                                                "can not find message, maybe time range not correct")
+
+
+def test_message_is_viewed_by_its_offset(stocked):
+    response = ask(stocked, codes.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(stocked.store.get_min_phy_offset()))
+    assert message_decoder.decode(response.body).body == b"m0"
+    for offset in (-1, 2**62, 5):
+        response = stocked.call(codes.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset))
+        assert response.remark == f"can not find message by the offset, {offset}"

@@ -1,0 +1,120 @@
+"""mqbroker: options, messages, exit codes."""
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmqha.broker import broker_startup
+from rmqha.common.config_file import ConfigError
+from rmqha.common.config_field import config_keys
+from rmqha.common.broker_config import BrokerConfig
+from tests.support.ports import free_broker_port
+from tests.support.processes import ServerProcess
+
+
+def controller_of(tmp_path, text, *options):
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\n{text}")
+    line = broker_startup.parse_command_line(["-c", str(file), *options])
+    return broker_startup.create_broker_controller(line)
+
+
+@pytest.fixture(autouse=True)
+def no_log_files(tmp_path, monkeypatch):
+    """Keep the log set-up of the test run."""
+    monkeypatch.setattr(broker_startup, "_set_up_logging", lambda config: None)
+
+
+def test_file_and_option_reach_the_config(tmp_path):
+    controller = controller_of(tmp_path, "listenPort=25200\nhaListenPort=1\nbrokerId=7\nfileReservedTime=48\n", "-n",
+                               "127.0.0.1:9876;127.0.0.1:9877")
+    assert controller.message_store_config.haListenPort == 25201
+    assert controller.broker_config.brokerId == 0 and controller.message_store_config.fileReservedTime == 48
+    assert controller.broker_config.namesrvAddr == "127.0.0.1:9876;127.0.0.1:9877"
+    assert controller.configuration.store_path == str(tmp_path / "broker.conf")
+    controller.shutdown()
+
+
+def test_slave_keeps_its_id(tmp_path):
+    controller = controller_of(tmp_path, "brokerRole=SLAVE\nbrokerId=3\n")
+    assert controller.broker_config.brokerId == 3
+    controller.shutdown()
+
+
+@pytest.mark.parametrize("text, message", [
+    ("brokerRole=SLAVE\n", "brokerId: Slave's brokerId must be > 0"),
+    ("brokerRole=SLAVE\nbrokerId=-1\n", "brokerId: Slave's brokerId must be > 0"),
+    ("brokerRole=BOSS\n", "broker.conf:3: brokerRole: expected one of"),
+    ("listenPort=many\n", "broker.conf:3: listenPort: expected a whole number"),
+    ("namesrvAddr=nonsense\n", "namesrvAddr: The Name Server Address[nonsense] illegal"),
+    ("enableDLegerCommitLog=true\n", "DLedger is not supported"),
+])
+def test_config_that_cannot_be_is_named(tmp_path, text, message):
+    with pytest.raises(ConfigError) as failure:
+        controller_of(tmp_path, text)
+    assert message in str(failure.value)
+
+
+def test_address_server_comes_from_the_file(tmp_path):
+    controller = controller_of(tmp_path, "rmqAddressServerDomain=ns.example:99\nrmqAddressServerSubGroup=sub\n")
+    assert controller.broker_outer_api.ws_addr == "http://ns.example:99/rocketmq/sub"
+    controller.shutdown()
+
+
+def run_mqbroker(*options, **env):
+    return subprocess.run([sys.executable, "-m", "rmqha.broker.broker_startup", *options], capture_output=True,
+                          text=True, timeout=30, env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", **env})
+
+
+def test_all_and_important_items_are_printed(tmp_path):
+    everything = run_mqbroker("-p", ROCKETMQ_HOME=str(tmp_path))
+    important = run_mqbroker("-m", ROCKETMQ_HOME=str(tmp_path))
+    assert everything.returncode == important.returncode == 0
+    for key in config_keys(BrokerConfig):
+        assert f" {key}=" in everything.stdout
+    assert " brokerName=" in important.stdout and " regionId=" not in important.stdout
+
+
+@pytest.mark.parametrize("options, code, text", [
+    (["-h"], 0, "usage: mqbroker"), (["-x"], 1, "usage: mqbroker"), (["-c", "/no/such/file"], 2, "/no/such/file"),
+])
+def test_other_options_and_their_exit_codes(options, code, text):
+    ended = run_mqbroker(*options)
+    assert ended.returncode == code and text in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
+    port = free_broker_port()
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbrokerName=b\nlistenPort={port}\n"
+                    "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n")
+    command = [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(file)]
+    broker = ServerProcess("broker", command, tmp_path, "boot success", {"HOME": str(tmp_path)}).start()
+    try:
+        assert broker.output() == f"The broker[b, 127.0.0.1:{port}] boot success. serializeType=JSON\n"
+        assert (tmp_path / "store" / "abort").exists()
+        broker.process.send_signal(number)
+        assert broker.process.wait(20) == 0
+        assert not (tmp_path / "store" / "abort").exists()
+    finally:
+        broker.kill()
+
+
+def test_second_broker_on_the_same_store_does_not_start(tmp_path):
+    first = controller_of(tmp_path, "listenPort=0\nmappedFileSizeCommitLog=1048576\n")
+    assert first.initialize()
+    second = run_mqbroker("-c", str(tmp_path / "broker.conf"))
+    assert second.returncode in (253, 255) and "broker cannot" in second.stderr
+    first.shutdown()
+
+
+def test_broken_table_ends_with_its_own_code(tmp_path):
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text("{broken")
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort=0\n")
+    ended = run_mqbroker("-c", str(file), HOME=str(tmp_path))
+    assert ended.returncode == 253 and "cannot be initialized" in ended.stderr
