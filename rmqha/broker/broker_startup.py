@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         controller = create_broker_controller(command_line)
     except ConfigError as failure:
-        # Differs: the original exits with -3 or -1, or goes on without the bad value
+        # Differs: a bad configuration ends with exit code 2; the original exits with -3 or -1, or goes on without the
+        # bad value
         click.echo(str(failure), err=True)
         return server_util.EXIT_BAD_CONFIG
     if controller is None:

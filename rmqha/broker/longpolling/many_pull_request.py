@@ -24,7 +24,8 @@ class ManyPullRequest:
 
     def take(self, wants_to_go: Callable[[PullRequest], bool]) -> list[PullRequest]:
         """Remove and return those that want to go; the others stay."""
-        # Differs: the original empties the list while it decides, and a message that comes meanwhile wakes nobody
+        # Differs: the list is sifted under its lock; the original empties it while it decides which held pulls go,
+        # and a message that comes meanwhile wakes nobody
         with self._lock:
             going: list[PullRequest] = []
             staying: list[PullRequest] = []

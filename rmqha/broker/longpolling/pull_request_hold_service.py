@@ -42,7 +42,8 @@ class PullRequestHoldService(ServiceThread):
         if many is None:
             many = self.pull_request_table.setdefault(key, ManyPullRequest())
         many.add_pull_request(pull_request)
-        # Differs: the original does not look again, and such a pull waits for the next message or the next scan
+        # Differs: the queue is looked at again once the pull is held; in the original a message that came between
+        # wakes nobody, and the pull waits for the next message or the next scan
         max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
             self.notify_message_arriving(topic, queue_id, max_offset)
@@ -81,6 +82,8 @@ class PullRequestHoldService(ServiceThread):
         store = self._broker_controller.message_store
 
         def wants_to_go(request: PullRequest) -> bool:
+            if not request.client_channel.is_active:
+                return True
             newest = max_offset
             if newest <= request.pull_from_this_offset:
                 newest = store.get_max_offset_in_queue(topic, queue_id)
@@ -107,7 +110,9 @@ class PullRequestHoldService(ServiceThread):
                     request = self._woken.popleft()
                 except IndexError:  # another thread took the last one
                     return
-                processor.execute_request_when_wakeup(request.client_channel, request.request_command)
+                # Differs: a held pull whose connection is gone is dropped, not served
+                if request.client_channel.is_active:
+                    processor.execute_request_when_wakeup(request.client_channel, request.request_command)
 
     def _check_hold_request(self) -> None:
         store = self._broker_controller.message_store

@@ -81,7 +81,8 @@ class ConsumerOffsetManager(ConfigManager):
 
         Offsets that the store has deleted already do not count.
         """
-        # Differs: the original removes the entries of `filter_groups` from the live table while it looks
+        # Differs: the original removes the offsets of the groups that a QUERY_CORRECTION_OFFSET leaves out from its
+        # live table
         ignored = set() if util_all.is_blank(filter_groups) else set((filter_groups or "").split(","))
         store = self._broker_controller.message_store
         result: dict[int, int] = {}

@@ -73,7 +73,8 @@ class AbstractSendMessageProcessor:
         if header.queueId >= config.writeQueueNums and header.queueId >= config.readQueueNums:
             return self._refuse_queue_id(channel, header, config, response)
         if header.queueId < 0 and config.writeQueueNums <= 0:
-            # Differs: the original divides by zero, which its server answers with the same code
+            # Differs: a topic without write queues refuses sends to "any queue" by name; the original divides by zero,
+            # which its server answers with the same code
             return self._refuse_queue_id(channel, header, config, response)
         return config
 

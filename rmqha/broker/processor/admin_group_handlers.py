@@ -172,7 +172,8 @@ class AdminGroupHandlers(AdminHandlers):
             if self.broker_controller.topic_config_manager.select_topic_config(topic) is None:
                 log.warning("[cloneGroupOffset], topic config not exist, %s", topic)
             elif header.offline or self._is_subscribed("[cloneGroupOffset]", header.srcGroup, topic):
-                # Differs: the original copies the request's topic each time, so without one it copies nothing
+                # Differs: CLONE_GROUP_OFFSET without a topic clones all topics; the original clones the request's topic
+                # each time, and so nothing
                 offsets.clone_offset(header.srcGroup, header.destGroup, topic)
         return success()
 

@@ -67,7 +67,7 @@ class AdminTopicHandlers(AdminHandlers):
         if not self._may_change(header.topic, response):
             return response
         if header.readQueueNums < 0 or header.writeQueueNums < 0:
-            # Differs: the original stores them, and each send to the topic then fails
+            # Differs: negative numbers of queues are refused; the original stores them, and each send then fails
             return system_error(f"the numbers of queues are illegal, read: {header.readQueueNums} write: "
                                 f"{header.writeQueueNums}")
         config = TopicConfig(header.topic, header.readQueueNums, header.writeQueueNums, header.perm,

@@ -103,7 +103,7 @@ class ClientManageProcessor:
         if header.producerGroup is not None:
             controller.producer_manager.unregister_producer(header.producerGroup, info)
         if header.consumerGroup is not None:
-            # Differs: a group that is not known is not made now
+            # Differs: a group that is not known is not made when one of its consumers leaves
             config = controller.subscription_group_manager.subscription_group_table.get(header.consumerGroup)
             notify = config is None or config.notifyConsumerIdsChangedEnable
             controller.consumer_manager.unregister_consumer(header.consumerGroup, info, notify)
@@ -120,7 +120,8 @@ class ClientManageProcessor:
 
 
 def _check(heartbeat: HeartbeatData) -> None:
-    # Differs: the original meets a missing name with a NullPointerException, in the midst of the registration
+    # Differs: a heartbeat with a missing name registers nobody; the original meets it with a NullPointerException
+    # in the midst of the registration
     if heartbeat.clientID is None:
         raise RemotingCommandException("the heartbeat has no clientID")
     groups = [*heartbeat.consumerDataSet, *heartbeat.producerDataSet]

@@ -284,7 +284,7 @@ class PullMessageProcessor:
         message.tags_code = MessageExtBrokerInner.tags_string2tags_code(TopicFilterType.SINGLE_TAG, message.tags)
         message.born_timestamp = util_all.current_time_millis()
         message.born_host = message.store_host = self.broker_controller.store_host
-        # Differs: nobody waits for the event to be stored
+        # Differs: the answer to a pull does not wait until the event of its moved offset is stored
         self.broker_controller.message_store.async_put_message(message)
 
     def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:

@@ -48,11 +48,10 @@ class StatsType(Enum):
 class BrokerStatsManager:
     """Counters by name and key; keys are `topic`, `topic@queueId`, `topic@group`, `queueId@topic@group`, the cluster.
 
-    # Differs: one timer thread serves both the ordinary and the commercial counters.
-
     Java: org.apache.rocketmq.store.stats.BrokerStatsManager (4.9.8)
     """
 
+    # Differs: one timer thread serves both the ordinary and the commercial counters.
     def __init__(self, cluster_name: str, enable_queue_stat: bool) -> None:
         self.cluster_name = cluster_name
         self.enable_queue_stat = enable_queue_stat
@@ -89,7 +88,8 @@ class BrokerStatsManager:
         self._topic_put_nums.del_value(topic)
         self._topic_put_size.del_value(topic)
         for name in _QUEUE_STATS + (stats.GROUP_GET_NUMS, stats.GROUP_GET_SIZE, stats.SNDBCK_PUT_NUMS):
-            item_set = self.stats_table.get(name)  # Differs: without queue stats the original fails here
+            # Differs: without enableDetailStat the original fails to forget a topic
+            item_set = self.stats_table.get(name)
             if item_set is not None:
                 item_set.del_value_by_prefix_key(topic, "@")
         self.stats_table[stats.GROUP_GET_LATENCY].del_value_by_infix_key(topic, "@")

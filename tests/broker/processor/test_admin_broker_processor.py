@@ -299,7 +299,8 @@ def test_configuration_is_shown_and_changed(broker):
 
 @pytest.mark.parametrize("text", [
     "brokerConfigPath=/x", "rocketmqHome=/x", "configBlackList=", "storePathRootDir=/x", "storePathCommitLog=/x",
-    "brokerId=3", "brokerRole=SLAVE", "listenPort=1", "messageStorePlugIn=evil", "brokerName=other", "haMasterAddress=1.2.3.4:5",
+    "brokerId=3", "brokerRole=SLAVE", "listenPort=1", "messageStorePlugIn=evil", "brokerName=other",
+    "haMasterAddress=1.2.3.4:5",
 ])
 def test_keys_that_are_not_for_change_are_refused(stocked, text):
     response = stocked.call(codes.UPDATE_BROKER_CONFIG, body=text.encode() + b"\ntraceOn=true\n")

@@ -143,7 +143,8 @@ def test_group_that_may_not_read_is_refused(broker):
     config = broker.controller.subscription_group_manager.find_subscription_group_config("stopped")
     config.consumeEnable = False
     response = broker.pull("Stock", 0, group="stopped")
-    assert (response.code, response.remark) == (response_code.NO_PERMISSION, "subscription group no permission, stopped")
+    assert response.code == response_code.NO_PERMISSION
+    assert response.remark == "subscription group no permission, stopped"
 
 
 def test_unknown_group_is_refused_when_groups_are_not_made(tmp_path):

@@ -80,7 +80,8 @@ class Broker2Client:
     def get_consume_status(self, topic: str, group: str, origin_client_id: str | None) -> RemotingCommand:
         """The group's offsets as its consumers (or one of them) see them. Waits up to 5 s for each."""
         info = self._broker_controller.consumer_manager.get_consumer_group_info(group)
-        # Differs: for a group that is not known the original ends in a NullPointerException, the same code
+        # Differs: a group that is not known gets the remark of one without consumers; the original ends in a
+        # NullPointerException, the same code
         if info is None or not info.channel_info_table:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
