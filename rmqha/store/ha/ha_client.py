@@ -30,7 +30,7 @@ _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RETRY_MS = 5000
 _STORE_WAIT_MS = 20
-_RECEIVE_SIZE = 512 * 1024  # bytes of one read: large enough to amortise, small enough for the caches
+_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
 _WRITE_ATTEMPTS = 3
 _ERROR_INTERVAL_MS = 60_000
 

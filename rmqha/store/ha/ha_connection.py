@@ -108,7 +108,11 @@ class HAConnection:
         self.close()
 
     def transfer_begins(self) -> None:
-        """The first report is a good one; from now on the peer counts as a slave."""
+        """The first report is a good one; from now on the peer counts as a slave.
+
+        Its start is fixed before: a put that relies on this slave lies behind it, whatever file it goes to.
+        """
+        self.write_socket_service.fix_start_position()
         with self._lock:
             if self._closing:
                 return
@@ -268,9 +272,18 @@ class WriteSocketService(ServiceThread):
         super().__init__()
         self.daemon = True
         self.connection = connection
-        self.next_transfer_from_where = -1  # commit log offset of the next frame; owned by this thread
+        self.next_transfer_from_where = -1  # commit log offset of the next frame; owned by this thread once it runs
         self._last_write_ns = 0
         self._unreadable_since_ns = 0  # since when the log ends above next_transfer_from_where and gives nothing
+
+    def fix_start_position(self) -> None:
+        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9."""
+        position = self.connection.slave_request_offset
+        if position == 0:
+            ha_service = self.connection.ha_service
+            master_offset = max(0, ha_service.default_message_store.get_max_phy_offset())
+            position = master_offset - master_offset % ha_service.config.mappedFileSizeCommitLog
+        self.next_transfer_from_where = position
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -287,7 +300,6 @@ class WriteSocketService(ServiceThread):
 
     def _transfer_until_end(self) -> None:
         ha_service = self.connection.ha_service
-        self.next_transfer_from_where = self._start_position()
         log.info("master transfer data from %d to slave[%s], and slave request %d", self.next_transfer_from_where,
                  self.connection.client_addr, self.connection.slave_request_offset)
         with selectors.PollSelector() as selector:
@@ -301,14 +313,6 @@ class WriteSocketService(ServiceThread):
                     self.connection.refuse(self.next_transfer_from_where)
                 else:
                     ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
-
-    def _start_position(self) -> int:
-        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9."""
-        if self.connection.slave_request_offset != 0:
-            return self.connection.slave_request_offset
-        ha_service = self.connection.ha_service
-        master_offset = max(0, ha_service.default_message_store.get_max_phy_offset())
-        return master_offset - master_offset % ha_service.config.mappedFileSizeCommitLog
 
     def _heartbeat_when_due(self, selector: selectors.BaseSelector) -> None:
         interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
