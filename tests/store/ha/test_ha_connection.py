@@ -366,7 +366,7 @@ def test_start_is_fixed_before_the_slave_counts(master, monkeypatch):
     """Else a put could rely on the slave, and the log roll to the next file before the start is looked up."""
     begin = ha_connection.WriteSocketService.start
     held = []
-    monkeypatch.setattr(ha_connection.WriteSocketService, "start", held.append)
+    monkeypatch.setattr(ha_connection.WriteSocketService, "start", lambda service: held.append(service))
     with Peer.connect(master) as peer:
         peer.report(0)
         wait_until(lambda: held and master.ha_service.slave_count())
