@@ -364,7 +364,9 @@ class CommitLog:
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
         """The `size` bytes at `offset`, which must lie in one file."""
-        mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, offset == 0)
+        # Differs: offset 0 is no other than the rest; once it is deleted the original answers with what begins the
+        # oldest file.
+        mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
         if mapped_file is None:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size, size)

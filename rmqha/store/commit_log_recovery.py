@@ -125,8 +125,9 @@ class CommitLogRecovery:
         queue.flushed_where = process_offset
         queue.committed_where = process_offset
         queue.truncate_dirty_files(process_offset)
-        if max_phy_offset_of_consume_queue >= process_offset:
-            log.warning("maxPhyOffsetOfConsumeQueue(%s) >= processOffset(%s), truncate dirty logic files",
+        # the original also goes through all queues when they end exactly with the log, to no effect
+        if max_phy_offset_of_consume_queue > process_offset:
+            log.warning("maxPhyOffsetOfConsumeQueue(%s) > processOffset(%s), truncate dirty logic files",
                         max_phy_offset_of_consume_queue, process_offset)
             self.commit_log.default_message_store.truncate_dirty_logic_files(process_offset)
 

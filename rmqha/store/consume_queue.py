@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
-                                              count_valid_units, is_ext_addr, iter_units, pack_unit, unpack_unit)
+                                              count_valid_units, first_unit_at, is_ext_addr, iter_units, pack_unit,
+                                              unpack_unit)
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -150,14 +151,11 @@ class ConsumeQueue:
             if unpack_unit(buffer)[0] >= phy_offset:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
-            keep = 0
-            for offset, size, tags_code in iter_units(buffer):
-                if offset < 0 or size <= 0 or offset >= phy_offset:
-                    break
-                keep += CQ_STORE_UNIT_SIZE
-                self._set_max_physic_offset(offset, size, tags_code)
-                if is_ext_addr(tags_code):
-                    max_ext_addr = tags_code
+            count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
+            keep = count * CQ_STORE_UNIT_SIZE
+            if count:
+                self._set_max_physic_offset(*unpack_unit(buffer, keep - CQ_STORE_UNIT_SIZE))
+                max_ext_addr = self._last_ext_addr(buffer[:keep], max_ext_addr)
             mapped_file.zero_from(keep)
             mapped_file.set_positions(keep)
             break
@@ -201,18 +199,12 @@ class ConsumeQueue:
             return
         with result:
             # Differs: a bisection; the original reads up to 300,000 units of every queue.
-            low, high = 0, result.size // CQ_STORE_UNIT_SIZE
-            total = high
-            while low < high:
-                middle = (low + high) // 2
-                if unpack_unit(result.buffer, middle * CQ_STORE_UNIT_SIZE)[0] >= phy_min_offset:
-                    high = middle
-                else:
-                    low = middle + 1
-            if low == total:
+            total = result.size // CQ_STORE_UNIT_SIZE
+            first = first_unit_at(result.buffer, total, phy_min_offset)
+            if first == total:
                 return
-            tags_code = unpack_unit(result.buffer, low * CQ_STORE_UNIT_SIZE)[2]
-        self.min_logic_offset = mapped_file.file_from_offset + low * CQ_STORE_UNIT_SIZE
+            tags_code = unpack_unit(result.buffer, first * CQ_STORE_UNIT_SIZE)[2]
+        self.min_logic_offset = mapped_file.file_from_offset + first * CQ_STORE_UNIT_SIZE
         log.info("Compute logical min offset: %s, topic: %s, queueId: %s", self.get_min_offset_in_queue(), self.topic,
                  self.queue_id)
         if self.consume_queue_ext is not None:

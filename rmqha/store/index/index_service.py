@@ -45,6 +45,7 @@ class IndexService:
         self.preallocate = config.preallocateMappedFile
         self.index_file_list: list[IndexFile] = []
         self._change = threading.Lock()
+        self._built_to = -1  # commit log offset of the last record whose keys are all in; the dispatching thread's own
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
     def load(self, last_exit_ok: bool) -> bool:
@@ -89,6 +90,7 @@ class IndexService:
         """Delete all files."""
         with self._change:
             files, self.index_file_list = self.index_file_list, []
+        self._built_to = -1
         for index_file in files:
             if not index_file.destroy(1000 * 3):
                 index_file.mapped_file.delete()
@@ -110,7 +112,8 @@ class IndexService:
         """Add the keys of one record; a record that is in the index already is left out."""
         # Differs: a record without keys makes no index file; the original creates 420 MB for the first message.
         keys = keys_of(request)
-        if not keys:
+        # Differs: a record is not added twice when it is dispatched by recovery and then again.
+        if not keys or request.commit_log_offset <= self._built_to:
             return
         index_file = self.retry_get_and_create_index_file()
         if index_file is None:
@@ -123,6 +126,7 @@ class IndexService:
             if index_file is None:
                 log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
                 return
+        self._built_to = request.commit_log_offset
 
     def _put_key(self, index_file: IndexFile, request: DispatchRequest, index_key: str) -> IndexFile | None:
         while True:

@@ -1,0 +1,147 @@
+"""Small stores for tests, and the messages in them."""
+import tarfile
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from tests.support.wait import wait_until
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "store_java_4.9.7"
+BORN_HOST = ("10.1.2.3", 40000)
+STORE_HOST = ("127.0.0.1", 10911)
+# Bytes of a record that `message` makes for one-letter topics with a body of 100 bytes.
+FILE_SIZE = 16384
+
+
+def config(root, **keys) -> MessageStoreConfig:
+    """A store of small files, as the golden ones are."""
+    sizes = {"mappedFileSizeCommitLog": FILE_SIZE, "mappedFileSizeConsumeQueue": 1000, "maxHashSlotNum": 50,
+             "maxIndexNum": 200, "haListenPort": 0, "deleteCommitLogFilesInterval": 0,
+             "deleteConsumeQueueFilesInterval": 0}
+    return MessageStoreConfig(storePathRootDir=str(root), **{**sizes, **keys})
+
+
+def new_store(root, listener=None, broker: BrokerConfig | None = None, **keys) -> DefaultMessageStore:
+    """A store that is not loaded yet."""
+    return DefaultMessageStore(config(root, **keys), None, listener, broker or BrokerConfig())
+
+
+@contextmanager
+def open_store(root, **keys):
+    """A running store; shut down at the end."""
+    store = new_store(root, **keys)
+    assert store.load()
+    try:
+        store.start()
+        yield store
+    finally:
+        store.shutdown()
+
+
+def crash(store: DefaultMessageStore) -> None:
+    """Stop a store without its farewell: the abort file stays, nothing is flushed or told to the checkpoint."""
+    store.running_flags.get_and_make_not_writeable()
+    store.store_checkpoint.flush = store.store_checkpoint.shutdown = lambda: None
+    store.shutdown()
+
+
+def message(topic: str = "T", queue_id: int = 0, body: bytes = b"b" * 100, **properties: str) -> MessageExtBrokerInner:
+    """A message with `properties`, ready to be put."""
+    msg = MessageExtBrokerInner(topic, body)
+    msg.queue_id = queue_id
+    msg.born_host, msg.store_host = BORN_HOST, STORE_HOST
+    msg.born_timestamp = 1_600_000_000_000
+    msg.properties = dict(properties)
+    msg.properties_string = message_properties2string(msg.properties)
+    return msg
+
+
+def batch(bodies: list[bytes], topic: str = "T", queue_id: int = 0, **properties: str) -> MessageExtBatch:
+    """A batch of messages with `bodies`, ready to be put."""
+    from rmqha.common.message.message import Message
+    encoded = b"".join(message_decoder.encode_message(_plain(Message(topic, body))) for body in bodies)
+    msg = MessageExtBatch(topic, encoded)
+    msg.queue_id = queue_id
+    msg.born_host, msg.store_host = BORN_HOST, STORE_HOST
+    msg.properties = dict(properties)
+    return msg
+
+
+def _plain(msg):
+    msg.properties = {"KEYS": "k"}
+    return msg
+
+
+def put(store: DefaultMessageStore, *messages: MessageExtBrokerInner) -> list:
+    """Put messages, expecting them to be stored; their append results."""
+    results = []
+    for msg in messages:
+        result = store.put_message(msg)
+        assert result.is_ok, result
+        results.append(result.append_message_result)
+    return results
+
+
+def wait_dispatched(store: DefaultMessageStore) -> None:
+    """Wait until every appended byte is dispatched."""
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 5000, "everything dispatched")
+
+
+def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0, offset: int = 0) -> list[bytes]:
+    """The bodies of all messages of a queue from `offset` on."""
+    found = []
+    while offset < store.get_max_offset_in_queue(topic, queue_id):
+        result = store.get_message("g", topic, queue_id, offset, 32)
+        found += [message_decoder.decode(buffer, True, False).body for buffer in result.message_buffer_list]
+        assert result.next_begin_offset > offset, result
+        offset = result.next_begin_offset
+        result.release()
+    return found
+
+
+def describe(store: DefaultMessageStore) -> list[str]:
+    """Everything in the store, in the words of the golden files."""
+    out = []
+    for topic in sorted(store.consume_queue_table):
+        for queue_id in sorted(store.consume_queue_table[topic]):
+            offset = store.get_min_offset_in_queue(topic, queue_id)
+            end = store.get_max_offset_in_queue(topic, queue_id)
+            while offset < end:
+                result = store.get_message("g", topic, queue_id, offset, 32)
+                out += [_line(topic, queue_id, buffer) for buffer in result.message_buffer_list]
+                assert result.next_begin_offset > offset
+                offset = result.next_begin_offset
+                result.release()
+            out.append(f"queue {topic} {queue_id} {store.get_min_offset_in_queue(topic, queue_id)} {end}")
+    for number in range(10):
+        found = store.query_message(f"GoldenTopic{number % 3}", f"key{number}", 64, 0, (1 << 63) - 1)
+        out.append(f"key{number} {len(found.message_buffer_list)} {found.buffer_total_size}")
+        found.release()
+    out.append(f"end {store.get_max_phy_offset()}")
+    return out
+
+
+def _line(topic: str, queue_id: int, buffer: memoryview) -> str:
+    msg = message_decoder.decode(buffer, True, False)
+    return " ".join(map(str, (topic, queue_id, msg.queue_offset, msg.commit_log_offset, msg.store_size,
+                              zlib.crc32(msg.body), msg.sys_flag, msg.store_timestamp, msg.tags or "null")))
+
+
+def unpack_golden(name: str, folder: Path) -> Path:
+    """The golden store `name`, unpacked below `folder`."""
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def tree(root) -> dict[str, bytes]:
+    """Path below `root` -> content, of all files."""
+    root = Path(root)
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

@@ -1,0 +1,373 @@
+"""Putting into the commit log: what is refused, where it goes, and when it is done."""
+import errno
+import threading
+
+import pytest
+
+from rmqha.common.message import message_layout
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.store import commit_log as module
+from rmqha.store import mapped_file
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.put_message_status import PutMessageStatus
+from tests.store.support import FILE_SIZE, batch, bodies, message, new_store, open_store, put, wait_dispatched
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path, maxMessageSize=4000) as opened:
+        yield opened
+
+
+def status(store, msg):
+    return store.put_message(msg).put_message_status
+
+
+def heads(store):
+    """(offset, size, magic) of everything in the log, blanks included."""
+    found, offset, end = [], store.get_min_phy_offset(), store.get_max_phy_offset()
+    while offset < end:
+        with store.get_commit_log_data(offset) as data:
+            size, magic = message_layout.BLANK.unpack_from(data.buffer)
+        found.append((offset, size, magic))
+        offset += size
+    return found
+
+
+def test_message_is_stored_with_offsets_and_id(store):
+    first, second = put(store, message(body=b"one"), message(body=b"two", TAGS="a", KEYS="k"))
+    assert (first.wrote_offset, first.logics_offset, first.msg_num) == (0, 0, 1)
+    assert (second.wrote_offset, second.logics_offset) == (first.wrote_bytes, 1)
+    assert second.msg_id == f"7F00000100002A9F{first.wrote_bytes:016X}"
+    stored = store.look_message_by_offset(second.wrote_offset)
+    assert (stored.body, stored.tags, stored.keys, stored.queue_offset) == (b"two", "a", "k", 1)
+    assert stored.store_timestamp == second.store_timestamp > 0
+    assert stored.body_crc == message_layout.body_crc32(b"two")
+    assert stored.store_host == ("127.0.0.1", 10911) and stored.born_host == ("10.1.2.3", 40000)
+
+
+@pytest.mark.parametrize("body", [b"", b"x", memoryview(b"view"), bytearray(b"array"), b"y" * 4000])
+def test_any_body_up_to_the_maximum_is_stored(store, body):
+    put(store, message(body=body))
+    wait_dispatched(store)
+    assert bodies(store) == [bytes(body)]
+
+
+def illegal():
+    yield "body above the maximum", message(body=b"x" * 4001), "MESSAGE_ILLEGAL"
+    yield "topic of 128", message("t" * 128), "MESSAGE_ILLEGAL"
+    yield "topic of 100 times two bytes", message("\u00e4" * 100), "MESSAGE_ILLEGAL"
+    yield "empty topic", message(""), "MESSAGE_ILLEGAL"
+    yield "topic that leads out", message("../../etc"), "MESSAGE_ILLEGAL"
+    yield "negative queue", message(queue_id=-1), "MESSAGE_ILLEGAL"
+    yield "queue beyond 32 bits", message(queue_id=1 << 31), "MESSAGE_ILLEGAL"
+    yield "long properties", message(a="x" * 32766), "MESSAGE_ILLEGAL"
+    yield "long properties in bytes", message(a="\u00e4" * 17000), "PROPERTIES_SIZE_EXCEEDED"
+    flag = message()
+    flag.flag = 1 << 40
+    yield "flag beyond 32 bits", flag, "MESSAGE_ILLEGAL"
+
+
+@pytest.mark.parametrize("what, msg, expected", list(illegal()), ids=[what for what, _, _ in illegal()])
+def test_illegal_message_is_refused_and_changes_nothing(store, what, msg, expected):
+    put(store, message())
+    end = store.get_max_phy_offset()
+    assert status(store, msg) is PutMessageStatus[expected]
+    assert store.get_max_phy_offset() == end
+    assert put(store, message())[0].logics_offset == 1
+    assert store.get_runtime_info()["putMessageFailedTimes"] == ("1" if "32 bits" in what or "bytes" in what
+                                                                 or "body" in what else "0")
+
+
+def test_longest_properties_are_stored(tmp_path):
+    with open_store(tmp_path, mappedFileSizeCommitLog=65536) as store:
+        text = "x" * (32767 - 2)
+        result = put(store, message(a=text))[0]
+        assert store.look_message_by_offset(result.wrote_offset).properties == {"a": text}
+
+
+def test_maximum_can_change_at_run_time(store):
+    assert status(store, message(body=b"x" * 5000)) is PutMessageStatus.MESSAGE_ILLEGAL
+    store.message_store_config.maxMessageSize = 6000
+    put(store, message(body=b"x" * 5000))
+    store.message_store_config.maxMessageSize = 10
+    assert status(store, message(body=b"x" * 11)) is PutMessageStatus.MESSAGE_ILLEGAL
+    store.message_store_config.maxMessageSize = 9  # below 10 it is not taken over
+    put(store, message(body=b"x" * 10))
+
+
+def test_file_ends_with_a_blank_that_fills_it(store):
+    size = put(store, message())[0].wrote_bytes
+    put(store, *(message() for _ in range(200)))
+    everything = heads(store)
+    blanks = [(offset, length) for offset, length, magic in everything if magic == message_layout.BLANK_MAGIC_CODE]
+    assert blanks and all((offset + length) % FILE_SIZE == 0 and 8 <= length < size + 8 for offset, length in blanks)
+    assert all(length == size for _, length, magic in everything if magic == message_layout.MESSAGE_MAGIC_CODE)
+
+
+@pytest.mark.parametrize("room", [8, 7])
+def test_eight_bytes_are_always_left_for_the_blank(tmp_path, room):
+    with open_store(tmp_path) as store:
+        overhead = put(store, message(body=b""))[0].wrote_bytes
+        put(store, message(body=b"x" * (FILE_SIZE - 2 * overhead - room)))
+        wait_dispatched(store)
+        end = store.get_max_phy_offset()
+        assert end == (FILE_SIZE - 8 if room == 8 else FILE_SIZE + FILE_SIZE - overhead - 7)
+
+
+def test_message_larger_than_a_file_is_refused_without_closing_files(tmp_path):
+    with open_store(tmp_path) as store:
+        put(store, message())
+        end = store.get_max_phy_offset()
+        assert status(store, message(body=b"x" * FILE_SIZE)) is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.get_max_phy_offset() == end
+
+
+def test_ipv6_hosts_set_their_flags(store):
+    msg = message()
+    msg.born_host, msg.store_host = ("2001:db8::1", 1), ("::1", 2)
+    result = put(store, msg)[0]
+    stored = store.look_message_by_offset(result.wrote_offset)
+    assert stored.sys_flag & 0x30 == 0x30
+    assert (stored.born_host, stored.store_host) == (("2001:db8::1", 1), ("::1", 2))
+    assert len(result.msg_id) == 56
+
+
+def test_mapped_ipv4_address_is_ipv4(store):
+    msg = message()
+    msg.born_host = ("::ffff:10.0.0.1", 5)
+    stored = store.look_message_by_offset(put(store, msg)[0].wrote_offset)
+    assert stored.born_host == ("10.0.0.1", 5) and not stored.sys_flag & 0x10
+
+
+@pytest.mark.parametrize("flag, queued", [(message_sys_flag.TRANSACTION_PREPARED_TYPE, False),
+                                          (message_sys_flag.TRANSACTION_ROLLBACK_TYPE, False),
+                                          (message_sys_flag.TRANSACTION_COMMIT_TYPE, True)])
+def test_prepared_and_rolled_back_messages_have_no_queue_offset(store, flag, queued):
+    put(store, message(), message())
+    msg = message()
+    msg.sys_flag = flag
+    result = put(store, msg)[0]
+    assert result.logics_offset == (2 if queued else 0)
+    assert put(store, message())[0].logics_offset == (3 if queued else 2)
+    wait_dispatched(store)
+    assert store.get_max_offset_in_queue("T", 0) == (4 if queued else 3)
+
+
+def test_delayed_message_waits_in_the_queue_of_its_level(store):
+    result = put(store, message(queue_id=3, DELAY="5", TAGS="x"))[0]
+    stored = store.look_message_by_offset(result.wrote_offset)
+    assert (stored.topic, stored.queue_id) == ("SCHEDULE_TOPIC_XXXX", 4)
+    assert stored.properties == {"REAL_TOPIC": "T", "REAL_QID": "3", "DELAY": "5", "TAGS": "x"}
+    wait_dispatched(store)
+    unit = store.get_consume_queue("SCHEDULE_TOPIC_XXXX", 4).get_unit(0)
+    assert unit[2] == result.store_timestamp + 60_000
+
+
+def test_delay_level_above_the_last_is_the_last(store):
+    stored = store.look_message_by_offset(put(store, message(DELAY="99"))[0].wrote_offset)
+    assert (stored.queue_id, stored.properties["DELAY"]) == (17, "18")
+
+
+def test_prepared_message_is_not_delayed(store):
+    msg = message(DELAY="5")
+    msg.sys_flag = message_sys_flag.TRANSACTION_PREPARED_TYPE
+    assert store.look_message_by_offset(put(store, msg)[0].wrote_offset).topic == "T"
+
+
+# Batches.
+
+def test_batch_gets_neighbouring_offsets_and_one_store_time(store):
+    result = store.put_messages(batch([b"a", b"bb", b""], CLUSTER="c")).append_message_result
+    assert (result.msg_num, result.logics_offset) == (3, 0)
+    ids = result.msg_id.split(",")
+    assert len(ids) == 3 and ids[0] == "7F00000100002A9F" + "0" * 16
+    wait_dispatched(store)
+    assert bodies(store) == [b"a", b"bb", b""]
+    stored = store.look_message_by_offset(0)
+    assert stored.properties == {"KEYS": "k", "CLUSTER": "c"}
+    assert put(store, message())[0].logics_offset == 3
+
+
+def test_batch_moves_whole_to_the_next_file(store):
+    single = put(store, message())[0].wrote_bytes
+    put(store, *(message() for _ in range((FILE_SIZE - 8) // single - 3)))
+    before = store.get_max_phy_offset()
+    assert before < FILE_SIZE - 2 * single
+    result = store.put_messages(batch([b"b" * 100] * 8)).append_message_result
+    assert result.wrote_offset == FILE_SIZE
+    assert heads(store)[-9] == (before, FILE_SIZE - before, message_layout.BLANK_MAGIC_CODE)
+
+
+def bad_batches():
+    good = batch([b"a", b"b"])
+    yield "empty", batch([]), "MESSAGE_ILLEGAL"
+    for cut in (1, 19, 21, 25):
+        bad = batch([b"a", b"b"])
+        bad.body = good.body[:-cut]
+        yield f"cut by {cut}", bad, "MESSAGE_ILLEGAL"
+    lying = batch([b"a"])
+    lying.body = message_layout.BATCH_HEAD.pack(0, 0, 0, 0, 1 << 30) + b"xx"
+    yield "lying body length", lying, "MESSAGE_ILLEGAL"
+    prepared = batch([b"a"])
+    prepared.sys_flag = message_sys_flag.TRANSACTION_PREPARED_TYPE
+    yield "prepared", prepared, "MESSAGE_ILLEGAL"
+    yield "delayed", batch([b"a"], DELAY="3"), "MESSAGE_ILLEGAL"
+    yield "above the maximum", batch([b"x" * 2000, b"y" * 2000]), "MESSAGE_ILLEGAL"
+    yield "long properties", batch([b"a"], p="x" * 32768), "PROPERTIES_SIZE_EXCEEDED"
+
+
+@pytest.mark.parametrize("what, bad, expected", list(bad_batches()), ids=[what for what, _, _ in bad_batches()])
+def test_bad_batch_is_refused_whole(store, what, bad, expected):
+    put(store, message())
+    end = store.get_max_phy_offset()
+    assert store.put_messages(bad).put_message_status is PutMessageStatus[expected]
+    assert store.get_max_phy_offset() == end
+    assert put(store, message())[0].logics_offset == 1
+
+
+# States of the store.
+
+def test_store_that_does_not_run_takes_nothing(tmp_path):
+    store = new_store(tmp_path)
+    assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.load()
+    assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    store.start()
+    put(store, message())
+    store.shutdown()
+    store.shutdown()
+    assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.get_message("g", "T", 0, 0, 1) is None
+
+
+def test_slave_takes_no_puts(tmp_path):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as store:
+        assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_busy_lock_refuses_puts(store):
+    store.commit_log.begin_time_in_lock = store.now() - 1500
+    assert status(store, message()) is PutMessageStatus.OS_PAGECACHE_BUSY
+    assert store.lock_time_mills() >= 1500
+    store.commit_log.begin_time_in_lock = 0
+    put(store, message())
+
+
+def test_exception_in_the_lock_leaves_it_usable(store, monkeypatch):
+    def fail(*_args):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(store.commit_log.append_message_callback, "do_append", fail)
+    with pytest.raises(ZeroDivisionError):
+        store.put_message(message())
+    monkeypatch.undo()
+    assert store.commit_log.begin_time_in_lock == 0
+    put(store, message())
+
+
+def test_full_disk_refuses_puts_until_there_is_room(store, monkeypatch):
+    put(store, message(body=b"x" * 4000))
+
+    def full(_fd, _offset, _length):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(mapped_file.os, "posix_fallocate", full)
+    statuses = [status(store, message(body=b"x" * 4000)) for _ in range(20)]
+    assert statuses[-1] is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert set(statuses) <= {PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE,
+                             PutMessageStatus.CREATE_MAPEDFILE_FAILED}
+    monkeypatch.undo()
+    store.clean_commit_log_service.is_space_full()
+    count = 1 + statuses.count(PutMessageStatus.PUT_OK)
+    put(store, message(body=b"last"))
+    wait_dispatched(store)
+    assert len(bodies(store)) == count + 1
+
+
+def test_store_times_never_go_down_along_the_log(tmp_path):
+    with open_store(tmp_path) as store:
+        threads = [threading.Thread(target=put, args=(store, *(message("T", index) for _ in range(50))))
+                   for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_dispatched(store)
+        times = [request.store_timestamp for request in store.commit_log.walk_records(0, store.get_max_phy_offset())]
+        assert len(times) == 200 and times == sorted(times)
+        for index in range(4):
+            assert store.get_max_offset_in_queue("T", index) == 50
+
+
+# The slave's side.
+
+def test_appended_pieces_of_a_masters_log_become_the_same_log(tmp_path):
+    with open_store(tmp_path / "master") as master, \
+            open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as slave:
+        put(master, *(message(body=bytes([index]) * (index * 3)) for index in range(150)))
+        wait_dispatched(master)
+        offset = 0
+        while offset < master.get_max_phy_offset():
+            with master.get_commit_log_data(offset) as data:
+                piece = bytes(data.buffer[:777])
+            assert slave.append_to_commit_log(offset, b"??" + piece, 2, len(piece))
+            offset += len(piece)
+        wait_dispatched(slave)
+        assert bodies(slave) == bodies(master)
+        assert slave.get_max_phy_offset() == master.get_max_phy_offset()
+        assert slave.get_runtime_info()["putMessageTimesTotal"] == "150"
+    for path in (tmp_path / "master" / "commitlog").iterdir():
+        assert (tmp_path / "slave" / "commitlog" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_slave_log_starts_at_the_file_of_the_first_piece(tmp_path):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        assert slave.append_to_commit_log(3 * FILE_SIZE, b"x" * 10, 0, 10)
+        assert (slave.get_min_phy_offset(), slave.get_max_phy_offset()) == (3 * FILE_SIZE, 3 * FILE_SIZE + 10)
+
+
+@pytest.mark.parametrize("offset", [0, 9, 11, FILE_SIZE])
+def test_piece_that_does_not_follow_is_refused(tmp_path, offset):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        assert slave.append_to_commit_log(0, b"x" * 10, 0, 10)
+        assert not slave.append_to_commit_log(offset, b"y" * 10, 0, 10)
+        assert slave.get_max_phy_offset() == 10
+
+
+def test_piece_beyond_the_end_of_its_file_is_refused(tmp_path):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        assert not slave.append_to_commit_log(0, b"x" * (FILE_SIZE + 1), 0, FILE_SIZE + 1)
+        assert slave.get_max_phy_offset() == 0
+
+
+def test_failed_append_on_a_slave_says_so(tmp_path, monkeypatch):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        def fail(_self, _data):
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(mapped_file.MappedFile, "append_bytes", fail)
+        assert not slave.append_to_commit_log(0, b"x", 0, 1)
+
+
+# Several folders.
+
+def test_log_over_two_folders_alternates_and_loads(tmp_path):
+    folders = [str(tmp_path / name) for name in ("a", "b")]
+    where = {"storePathCommitLog": ",".join(folders)}
+    with open_store(tmp_path, **where) as store:
+        put(store, *(message(body=b"x" * 1000) for _ in range(70)))
+        end = store.get_max_phy_offset()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [f"{n * FILE_SIZE:020d}" for n in (0, 2, 4)]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [f"{n * FILE_SIZE:020d}" for n in (1, 3)]
+    with open_store(tmp_path, **where) as store:
+        assert store.get_max_phy_offset() == end
+        store.commit_log.full_store_paths = frozenset([folders[1]])
+        store.message_store_config.readOnlyCommitLogStorePaths = None
+        put(store, *(message(body=b"x" * 1000) for _ in range(40)))
+    assert f"{6 * FILE_SIZE:020d}" in {path.name for path in (tmp_path / "a").iterdir()}
+
+
+def test_module_reexports_its_parts():
+    for name in module.__all__:
+        assert hasattr(module, name)
