@@ -42,6 +42,7 @@ PROBE_TOPIC = "QuickstartProbe"
 GROUP = "quickstart_consumers"
 QUEUES_PER_BROKER = 4
 TIMEOUT_MS = 3_000
+PROBE_TIMEOUT_MS = 6_000  # beyond the broker's slaveTimeout
 WAIT_S = 60
 LATECOMERS_S = 0.5
 PORTS = (20_000, 32_000)  # below those that Linux gives to clients
@@ -153,7 +154,11 @@ class Quickstart:
             f"slaves to know the topic {TOPIC}")
 
     def _reaches_slave(self, queue: MessageQueue) -> bool:
-        result = self._producer.send(Message(PROBE_TOPIC, b"is a slave there?"), TIMEOUT_MS, queue)
+        try:
+            result = self._producer.send(Message(PROBE_TOPIC, b"is a slave there?"), PROBE_TIMEOUT_MS, queue)
+        except RemotingException as error:
+            log.info("no answer yet: %s", error)
+            return False
         return result.send_status is SendStatus.SEND_OK
 
     def _knows_topic(self, slave: Server) -> bool:
@@ -270,19 +275,45 @@ def find_conf() -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """While it lasts SIGTERM ends the program as an exception does, so that everything is cleaned up."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def logging_to(file: Path) -> Iterator[None]:
+    """While it lasts what the client logs goes to a file."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s - %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--messages", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
               help="How many messages to send.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
 def main(messages: int, keep: bool) -> None:
     """Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="rmqha-quickstart-"))
     try:
-        failure = _run(home, messages)
+        with ended_by_sigterm(), logging_to(home / "client.log"):
+            failure = _run(home, messages)
     finally:
-        logging.shutdown()
         if keep:
             click.echo(f"kept: {home}")
         else:
@@ -295,8 +326,6 @@ def main(messages: int, keep: bool) -> None:
 
 def _run(home: Path, messages: int) -> str | None:
     """The steps, with the cluster ended behind them in any case; why they failed, None when they did not."""
-    logging.basicConfig(filename=home / "client.log", level=logging.INFO, force=True,
-                        format="%(asctime)s %(levelname)s %(threadName)s %(name)s - %(message)s")
     try:
         conf = find_conf()
         with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:

@@ -22,6 +22,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.cm_result import CMResult
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.remoting.exception import RemotingException
 from tests.support.wait import wait_until
 
 OK, LATER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -456,3 +457,12 @@ def test_clients_leave_no_thread_behind(servers, make_topic):
     wait_until(lambda: not [thread for thread in set(threading.enumerate()) - before
                             if not thread.name.startswith(("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty"))],
                5_000, "the client's threads to end")
+
+
+def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_behind():
+    before = set(threading.enumerate())
+    consumer = DefaultMQPushConsumer("alone", "127.0.0.1:1", lambda messages: OK)
+    consumer.subscribe("T")
+    with pytest.raises(RemotingException), consumer:
+        raise AssertionError("not reached")
+    wait_until(lambda: set(threading.enumerate()) <= before, 5_000, "its threads to end")

@@ -90,3 +90,16 @@ def test_message_that_is_not_safe_is_a_failure(sent_two):
 
 def test_shares_are_counted_by_broker():
     assert shares(["b", "a", "b"]) == "1 to a, 2 to b"
+
+
+def test_sigterm_in_the_middle_leaves_nothing(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "rmqha.tools.quickstart"], env=environment, cwd=tmp_path,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in process.stdout:
+        if line.startswith("start 2 masters"):
+            process.terminate()
+            break
+    process.stdout.read()
+    assert process.wait(60) == 143
+    assert list(tmp_path.iterdir()) == [] and servers_below(tmp_path) == []

@@ -122,7 +122,11 @@ class DefaultMQPushConsumer(ClientConfig):
         return self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(topic)
 
     def __enter__(self) -> "DefaultMQPushConsumer":
-        self.start()
+        try:
+            self.start()
+        except Exception:  # no name server, say: leave no thread behind
+            self.shutdown()
+            raise
         return self
 
     def __exit__(

@@ -1,5 +1,6 @@
 """Admin calls that need routes: topics, offsets, messages by id and key."""
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.client import validators
@@ -110,7 +111,7 @@ class MQAdminImpl:
         api = self._mq_client_factory.mq_client_api_impl
         return self._ask_master(mq, lambda addr: api.get_earliest_msg_storetime(addr, mq, self.timeout_millis))
 
-    def _ask_master(self, mq: MessageQueue, ask) -> int:
+    def _ask_master(self, mq: MessageQueue, ask: Callable[[str], int]) -> int:
         addr = self._mq_client_factory.find_broker_address_in_publish(mq.brokerName)
         if addr is None:
             self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)

@@ -6,7 +6,7 @@ MQBrokerException for an error answer and RemotingException (connect, send, time
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.pull_callback import PullCallback
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqClient")
-
-T = TypeVar("T")
 
 _SEND_STATUS = {
     response_code.SUCCESS: SendStatus.SEND_OK,

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.service_state import ServiceState
@@ -26,7 +26,6 @@ from rmqha.client.impl.factory.topic_route import (
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
 from rmqha.common import mix_all, mq_version, util_all
 from rmqha.common.filter import expression_type
@@ -47,28 +46,13 @@ from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.mq_consumer_inner import MQConsumerInner
+    from rmqha.client.impl.producer.mq_producer_inner import MQProducerInner
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
     from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 
 LOCK_TIMEOUT_MILLIS = 3000
-
-
-class MQProducerInner(Protocol):
-    """What the instance needs of a producer.
-
-    Java: org.apache.rocketmq.client.impl.producer.MQProducerInner (4.9.8)
-    """
-
-    def get_publish_topic_list(self) -> set[str]:
-        """Topics whose routes are kept fresh."""
-
-    def is_publish_topic_need_update(self, topic: str) -> bool:
-        """True when nothing is known about where `topic` can be sent."""
-
-    def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
-        """Take over a new route."""
 
 
 class MQClientInstance:
@@ -357,7 +341,7 @@ class MQClientInstance:
             self.consumer_table.pop(group, None)
         self._unregister_client(None, group)
 
-    def register_producer(self, group: str, producer: MQProducerInner) -> bool:
+    def register_producer(self, group: str, producer: "MQProducerInner") -> bool:
         """False when the group already produces on this instance."""
         with self._state_lock:
             if group in self.producer_table:
@@ -395,7 +379,7 @@ class MQClientInstance:
             except Exception:
                 log.exception("doRebalance exception")
 
-    def select_producer(self, group: str) -> MQProducerInner | None:
+    def select_producer(self, group: str) -> "MQProducerInner | None":
         """The producer of a group."""
         return self.producer_table.get(group)
 
