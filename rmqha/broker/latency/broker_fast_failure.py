@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rmqha.common.completable import Completable
 from rmqha.common.protocol import response_code
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 
@@ -49,7 +50,10 @@ class BrokerFastFailure:
         try:
             result = work()
         except Exception as failure:
-            log.exception("process request exception")
+            if isinstance(failure, RemotingCommandException):  # the peer's fault: no stack of ours
+                log.error("process request exception, %s", failure)
+            else:
+                log.exception("process request exception")
             result = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
                                                              exception_simple_desc(failure))
         if isinstance(result, Completable):

@@ -5,6 +5,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import mix_all, mq_version
 from rmqha.common.config_field import config_keys
@@ -116,14 +117,14 @@ class AdminBrokerHandlers(AdminHandlers):
 
     def lock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a client."""
-        body = remoting_serializable.from_json(LockBatchRequestBody, request.body or b"{}")
+        body = decode_body(request, LockBatchRequestBody)
         locked = self.broker_controller.rebalance_lock_manager.try_lock_batch(body.consumerGroup, body.mqSet,
                                                                               body.clientId)
         return success(LockBatchResponseBody(locked))
 
     def unlock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Unlock queues of a client."""
-        body = remoting_serializable.from_json(UnlockBatchRequestBody, request.body or b"{}")
+        body = decode_body(request, UnlockBatchRequestBody)
         self.broker_controller.rebalance_lock_manager.unlock_batch(body.consumerGroup, body.mqSet, body.clientId)
         return success()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.broker.processor.request_body import decode_body
 from rmqha.common import util_all
 from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.offset_wrapper import OffsetWrapper
@@ -25,7 +26,6 @@ from rmqha.common.protocol.header.consumer_admin_headers import (
     QueryConsumeTimeSpanRequestHeader, QueryCorrectionOffsetHeader, QueryTopicConsumeByWhoRequestHeader)
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
-from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class AdminGroupHandlers(AdminHandlers):
         if refused is not None:
             return refused
         log.info("updateAndCreateSubscriptionGroup called by %s", parse_channel_remote_addr(channel))
-        config = remoting_serializable.from_json(SubscriptionGroupConfig, request.body or b"{}")
+        config = decode_body(request, SubscriptionGroupConfig)
         if config.groupName is None:
             return system_error("the subscription group has no groupName")
         self.broker_controller.subscription_group_manager.update_subscription_group_config(config)

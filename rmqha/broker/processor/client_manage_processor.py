@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.broker.processor.request_body import decode_body
 from rmqha.common import mix_all
 from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
@@ -18,7 +19,6 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
@@ -53,7 +53,7 @@ class ClientManageProcessor:
         return False
 
     def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
-        heartbeat = remoting_serializable.from_json(HeartbeatData, request.body or b"")
+        heartbeat = decode_body(request, HeartbeatData)
         _check(heartbeat)
         controller = self.broker_controller
         if any(self._is_new(data) for data in heartbeat.consumerDataSet):
@@ -110,7 +110,7 @@ class ClientManageProcessor:
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def _check_client_config(self, request: RemotingCommand) -> RemotingCommand:
-        body = remoting_serializable.from_json(CheckClientRequestBody, request.body or b"{}")
+        body = decode_body(request, CheckClientRequestBody)
         subscription = body.subscriptionData
         if subscription is None or expression_type.is_tag_type(subscription.expressionType):
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
