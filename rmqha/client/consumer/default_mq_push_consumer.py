@@ -41,7 +41,7 @@ class DefaultMQPushConsumer(ClientConfig):
     Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
     """
 
-    # Differs: no orderly listener, no trace
+    # Differs: no orderly listener (so no queue locks), no message trace
     def __init__(
         self,
         consumer_group: str,

@@ -44,7 +44,7 @@ class DefaultMQProducer(ClientConfig):
     Java: org.apache.rocketmq.client.producer.DefaultMQProducer (4.9.8)
     """
 
-    # Differs: no trace
+    # Differs: no message trace: nothing goes to RMQ_SYS_TRACE_TOPIC, whatever TRACE_ON says
     def __init__(
         self,
         producer_group: str,
