@@ -45,8 +45,13 @@ class ServiceThread:
             if self._thread is not None:
                 return
             self._stopped = False
-            self._thread = threading.Thread(target=self._run, name=self.get_service_name(), daemon=self.daemon)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self.get_service_name(), daemon=self.daemon)
+            self._thread = thread  # set before it runs: it may ask is_current_thread
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads: there is nothing to join
+                self._thread = None
+                raise
 
     def run(self) -> None:
         """The service's loop, on its own thread."""
