@@ -74,6 +74,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     if broker_config.rocketmqHome is None:
         broker_config.rocketmqHome = server_util.default_rocketmq_home()
     _check_namesrv_addr(broker_config, file)
+    _check_supported(broker_config, store_config, file)
     _check_role(broker_config, store_config, file)
     # As in the original, whatever haListenPort says; port 0 stays "any port".
     store_config.haListenPort = server_config.listenPort + 1 if server_config.listenPort else 0
@@ -147,10 +148,18 @@ def _check_namesrv_addr(broker_config: BrokerConfig, file: str | None) -> None:
             '"127.0.0.1:9876;192.168.0.1:9876"', file, "namesrvAddr") from None
 
 
+def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
+    # Differs: a broker that is told to use ACL, DLedger, light message queues or a store plug-in does not start; to go
+    # on without them would be worse
+    unsupported = ((broker_config, "aclEnable", "ACL is"), (store_config, "enableDLegerCommitLog", "DLedger is"),
+                   (store_config, "enableLmq", "light message queues are"),
+                   (broker_config, "messageStorePlugIn", "store plug-ins are"))
+    for config, key, what in unsupported:
+        if getattr(config, key):
+            raise ConfigError(f"{what} not supported", file, key)
+
+
 def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
-    if store_config.enableDLegerCommitLog:
-        # Differs: DLedger is not supported; the original would give the broker the id -1 and elect a leader
-        raise ConfigError("DLedger is not supported", file, "enableDLegerCommitLog")
     if store_config.brokerRole is not BrokerRole.SLAVE:
         broker_config.brokerId = mix_all.MASTER_ID
     elif broker_config.brokerId <= 0:
