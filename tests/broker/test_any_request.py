@@ -18,8 +18,8 @@ FIELD_NAMES = sorted({field.name for module in _MODULES for header in vars(modul
                       if hasattr(header, "__dataclass_fields__") for field in fields(header)})
 CODES = sorted({code for name, code in vars(request_code).items() if name.isupper()})
 TEXTS = st.one_of(
-    st.integers(-(2**64), 2**64).map(str), st.sampled_from(["0", "1", "true", "%RETRY%", "TBW102", "Known", "../x", "*"]),
-    st.text(max_size=8))
+    st.integers(-(2**64), 2**64).map(str), st.text(max_size=8),
+    st.sampled_from(["0", "1", "true", "%RETRY%", "TBW102", "Known", "../x", "*"]))
 BODIES = st.one_of(
     st.none(), st.binary(max_size=64), st.sampled_from([b"{}", b"[]", b"null", b"{", b'{"clientID":"c"}', b"\xff" * 9]),
     st.dictionaries(st.sampled_from(["mqSet", "consumerGroup", "clientId", "groupName", "consumerDataSet"]),
@@ -55,7 +55,8 @@ WELL_FORMED = {
     request_code.CLONE_GROUP_OFFSET: consumer_admin_headers.CloneGroupOffsetRequestHeader,
     request_code.CONSUME_MESSAGE_DIRECTLY: consumer_admin_headers.ConsumeMessageDirectlyResultRequestHeader,
 }
-NAMES = st.sampled_from(["Known", "g", "%RETRY%g", "%DLQ%g", "", "../x", "t" * 128, "TBW102", "a@b", "\x00", "Ä", "A" * 32])
+NAMES = st.sampled_from(["Known", "g", "%RETRY%g", "%DLQ%g", "", "../x", "t" * 128, "TBW102", "a@b", "\x00", "Ä",
+                         "A" * 32])
 SMALL = st.sampled_from([0, 1, -1, 3, 4, 31])
 INTS = st.one_of(SMALL, st.sampled_from([2**31 - 1, -(2**31)]))
 LONGS = st.one_of(SMALL, st.sampled_from([2**63 - 1, -(2**63)]))
