@@ -170,14 +170,13 @@ class DefaultMessageStore:
 
     def _catch_up(self) -> None:
         """Wait until everything is dispatched: the next queue offsets come from the consume queues."""
-        service, before = self.reput_message_service, -1
+        service = self.reput_message_service
         while not service.wait_caught_up(_CATCH_UP_STEP_MS) and not self._stopping.is_set():
             log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s "
                      "maxOffset=%s behind=%s", service.reput_from_offset, self.get_max_phy_offset(),
                      self.dispatch_behind_bytes())
-            if service.reput_from_offset == before and self.message_store_config.brokerRole is BrokerRole.SLAVE:
-                break  # the rest of a record is still to come from the master
-            before = service.reput_from_offset
+            if service.has_only_part_of_a_record():
+                break
 
     def _first_reput_offset(self) -> int:
         """Everything before the end of the furthest consume queue is dispatched."""
@@ -208,7 +207,9 @@ class DefaultMessageStore:
             self.flush_consume_queue_service.shutdown()
             self.allocate_mapped_file_service.shutdown()
             self.store_checkpoint.shutdown()
-            if self.running_flags.is_writeable and self.dispatch_behind_bytes() == 0:
+            # Differs: a slave that has part of a record has shut down well: the master sends the record again.
+            dispatched = self.dispatch_behind_bytes() == 0 or self.reput_message_service.has_only_part_of_a_record()
+            if self.running_flags.is_writeable and dispatched:
                 self._delete_file(paths.get_abort_file(self.message_store_config.storePathRootDir))
                 self.shut_down_normal = True
             else:

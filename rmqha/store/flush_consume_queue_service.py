@@ -44,9 +44,10 @@ class FlushConsumeQueueService(ServiceThread):
                 if queue.flush(least_pages):
                     break
         if least_pages == 0:
-            # Differs: times go to the checkpoint only once all queues are on disk.
+            # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
+            store.index_service.flush_last()
             if dispatched > 0:
-                checkpoint.logics_msg_timestamp = dispatched
+                checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = dispatched
             checkpoint.flush()
 
     def run(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqha.common import mix_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.store.consume_queue import is_safe_topic
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageResult
@@ -48,6 +49,9 @@ class MultiDispatch:
         """Under the put lock: note the offsets in the message's properties and prepare its record; False on failure."""
         offsets = []
         for queue_name in java_split(msg.properties[message_const.PROPERTY_INNER_MULTI_DISPATCH]):
+            if not is_safe_topic(queue_name):
+                log.error("multiDispatch queue %r of a message of %s is no queue name", queue_name, msg.topic)
+                return False
             key = self.queue_key(queue_name, msg.queue_id)
             offsets.append(self._table(key).setdefault(key, 0))
         properties = msg.properties
@@ -80,6 +84,9 @@ class MultiDispatch:
         """Add the units of the further queues."""
         for queue_name, queue_id, queue_offset in self.queues_of(request):
             queue = self.message_store.find_consume_queue(queue_name, queue_id)
+            if queue is None:
+                log.error("record at %s names a queue %r that can't be", request.commit_log_offset, queue_name)
+                continue
             queue.put_lmq_position_info(request, queue_offset)
 
     def queues_of(self, request: DispatchRequest) -> list[tuple[str, int, int]]:
@@ -111,6 +118,6 @@ class MultiDispatch:
 def java_split(text: str) -> list[str]:
     """Java's split by the splitter: empty parts at the end are dropped."""
     parts = text.split(_SPLITTER)
-    while len(parts) > 1 and not parts[-1]:
+    while parts and not parts[-1]:
         parts.pop()
     return parts

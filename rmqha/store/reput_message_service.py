@@ -17,6 +17,7 @@ from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.message_arriving_listener import MessageArrivingListener
 
 log = logging.getLogger("RocketmqStore")
 
@@ -41,6 +42,7 @@ class ReputMessageService(ServiceThread):
         self.default_message_store = default_message_store
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = threading.Event()  # set when the service is to end
+        self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
 
     def start(self) -> None:
         self._pause.clear()
@@ -48,7 +50,7 @@ class ReputMessageService(ServiceThread):
 
     def shutdown(self, interrupt: bool = False) -> None:
         """Wait up to 5 s until everything is dispatched, then stop."""
-        if self.is_alive() and not self.wait_caught_up(_SHUTDOWN_WAIT_MS):
+        if self.is_alive() and not self.wait_caught_up(_SHUTDOWN_WAIT_MS) and not self.has_only_part_of_a_record():
             log.warning("shutdown ReputMessageService, but commitlog have not finish to be dispatched, CL: %s "
                         "reputFromOffset: %s", self._limit(), self.reput_from_offset)
         self._pause.set()
@@ -64,9 +66,13 @@ class ReputMessageService(ServiceThread):
             if not self._is_commit_log_available():
                 return True
             self.wakeup()
-            if self._pause.wait(0.005) or not self.is_alive():
+            if self._pause.wait(0.005) or not self.is_alive() or self.has_only_part_of_a_record():
                 break
         return not self._is_commit_log_available()
+
+    def has_only_part_of_a_record(self) -> bool:
+        """True on a slave that has dispatched everything but the beginning of a record, and waits for its rest."""
+        return self._incomplete_at == (self.reput_from_offset, self._limit())
 
     def behind(self) -> int:
         """Bytes not dispatched yet."""
@@ -135,9 +141,16 @@ class ReputMessageService(ServiceThread):
         if store.message_store_config.brokerRole is BrokerRole.SLAVE:
             store.store_stats_service.count_put(request.topic, 1, request.msg_size)
             return
-        listener = store.message_arriving_listener
-        if listener is None or not store.broker_config.longPollingEnable:
-            return
+        if store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
+            try:
+                self._notify(store.message_arriving_listener, request)
+            except Exception:
+                # Differs: who is told of a message can't stop its dispatch; the original tries the record for ever.
+                log.exception("%s: telling of the record at %s failed", self.get_service_name(),
+                              request.commit_log_offset)
+
+    def _notify(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
+        store = self.default_message_store
         if listener.is_waiting(request.topic, request.queue_id):
             listener.arriving(request.topic, request.queue_id, request.consume_queue_offset + 1, request.tags_code,
                               request.store_timestamp, request.bit_map, request.properties_map)
@@ -154,9 +167,11 @@ class ReputMessageService(ServiceThread):
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
             self.reput_from_offset = offset + size
             return True
-        if store.broker_config.brokerId == MASTER_ID:
+        if store.broker_config.brokerId == MASTER_ID and store.message_store_config.brokerRole is not BrokerRole.SLAVE:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size
+        else:
+            self._incomplete_at = offset, result.start_offset + result.size
         return False
 
     def run(self) -> None:

@@ -34,9 +34,9 @@ def new_store(root, listener=None, broker: BrokerConfig | None = None, **keys) -
 
 
 @contextmanager
-def open_store(root, **keys):
+def open_store(root, listener=None, **keys):
     """A running store; shut down at the end."""
-    store = new_store(root, **keys)
+    store = new_store(root, listener, **keys)
     assert store.load()
     try:
         store.start()

@@ -176,8 +176,7 @@ def test_unit_is_20_bytes_big_endian():
 
 def test_extension_units_come_back_by_address(tmp_path):
     ext = ConsumeQueueExt("T", 0, str(tmp_path), 100, 64)
-    units = [CqExtUnit(tags_code=index, msg_store_time=1000 + index, filter_bit_map=bytes([index] * (index % 3)) or None)
-             for index in range(10)]
+    units = [CqExtUnit(index, 1000 + index, bytes([index] * (index % 3)) or None) for index in range(10)]
     addresses = [ext.put(unit) for unit in units]
     assert all(ext.is_ext_addr(address) for address in addresses)
     assert [ext.get(address) for address in addresses] == units

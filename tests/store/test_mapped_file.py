@@ -226,7 +226,8 @@ def test_loaded_files_count_as_full_until_truncated(tmp_path):
     again.destroy()
 
 
-@pytest.mark.parametrize("length, last, loads", [(999, True, False), (1001, False, False), (0, False, False), (0, True, True)])
+@pytest.mark.parametrize("length, last, loads", [(999, True, False), (1001, False, False), (0, False, False),
+                                                 (0, True, True)])
 def test_only_an_empty_last_file_of_another_length_is_taken(tmp_path, length, last, loads):
     queue = new_queue(tmp_path)
     fill(queue, 3000)

@@ -1,6 +1,8 @@
 """One file of the hash index."""
 import logging
+import sys
 import time
+from array import array
 
 from rmqha.store.index.index_header import IndexHeader
 from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX, SLOT,
@@ -48,6 +50,41 @@ class IndexFile:
         self.mapped_file.force()
         log.info("flush index file elapsed time(ms) %s", (time.monotonic_ns() - begin) // 1_000_000)
 
+    def cut_back(self, timestamp: int) -> bool:
+        """After a crash: keep the entries that were stored, and so flushed, up to `timestamp` (ms); False for none.
+
+        Entries are in order, and each points only to older ones, so the kept ones are as they were; the slots are set
+        anew from them.
+        """
+        header = self.index_header
+        limit = (timestamp - header.begin_timestamp) // 1000 - 1  # entries know whole seconds
+        slots = array("i", bytes(self.hash_slot_num * HASH_SLOT_SIZE))
+        entries = self._buffer[self._entries_at + INDEX_SIZE:self._entries_at + header.index_count * INDEX_SIZE]
+        kept, end_phy_offset, end_seconds = 0, 0, 0
+        for key_hash, phy_offset, seconds, previous in ENTRY.iter_unpack(entries[:len(entries)]):
+            if key_hash < 0 or not 0 <= seconds <= limit or not 0 <= previous <= kept or phy_offset < end_phy_offset:
+                break
+            kept += 1
+            slots[key_hash % self.hash_slot_num] = kept
+            end_phy_offset, end_seconds = phy_offset, seconds
+        if not kept:
+            return False
+        header.index_count = kept + 1
+        header.hash_slot_count = self.hash_slot_num - slots.count(0)
+        header.end_phy_offset, header.end_timestamp = end_phy_offset, header.begin_timestamp + end_seconds * 1000
+        if sys.byteorder == "little":
+            slots.byteswap()
+        self._allocate_slots()
+        self._buffer[INDEX_HEADER_SIZE:self._entries_at] = slots.tobytes()
+        header.update_byte_buffer()
+        self.flush()
+        return True
+
+    def _allocate_slots(self) -> None:
+        if not self._slots_allocated:
+            self.mapped_file.allocate(0, self._entries_at)
+            self._slots_allocated = True
+
     @property
     def is_write_full(self) -> bool:
         """True when no entry is left."""
@@ -64,9 +101,7 @@ class IndexFile:
         if number >= self.index_num:
             log.warning("Over index file capacity: index count = %s; index max num = %s", number, self.index_num)
             return False
-        if not self._slots_allocated:
-            self.mapped_file.allocate(0, self._entries_at)
-            self._slots_allocated = True
+        self._allocate_slots()
         key_hash = index_key_hash_method(key)
         slot_at = INDEX_HEADER_SIZE + key_hash % self.hash_slot_num * HASH_SLOT_SIZE
         previous = SLOT.unpack_from(self._buffer, slot_at)[0]
@@ -86,6 +121,17 @@ class IndexFile:
         header.end_phy_offset, header.end_timestamp = phy_offset, store_timestamp
         header.update_byte_buffer()
         return True
+
+    def has_entry(self, key: str, phy_offset: int) -> bool:
+        """Whether `key` is there for the record at `phy_offset`, the last one of the file."""
+        key_hash = index_key_hash_method(key)
+        for entry_hash, entry_offset, _seconds, _number in walk_chain(
+                self._buffer, self.hash_slot_num, self.index_header.index_count, key_hash % self.hash_slot_num):
+            if entry_offset < phy_offset:
+                return False
+            if entry_hash == key_hash and entry_offset == phy_offset:
+                return True
+        return False
 
     @property
     def begin_timestamp(self) -> int:

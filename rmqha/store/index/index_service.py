@@ -49,7 +49,7 @@ class IndexService:
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
     def load(self, last_exit_ok: bool) -> bool:
-        """Map the files; after a crash drop those that were not flushed. False when one can't be mapped."""
+        """Map the files; after a crash drop what was not flushed. False when one can't be mapped."""
         if not os.path.isdir(self.store_path):
             return True
         for name in sorted(os.listdir(self.store_path)):
@@ -64,13 +64,24 @@ class IndexService:
                 log.exception("load file %s error", name)
                 return False
             index_file.load()
-            if not last_exit_ok and \
-                    index_file.end_timestamp > self.default_message_store.store_checkpoint.index_msg_timestamp:
+            if not last_exit_ok and not self._keep_after_crash(index_file):
                 index_file.destroy(0)
                 continue
             log.info("load index file OK, %s", index_file.file_name)
             self.index_file_list = [*self.index_file_list, index_file]
         return True
+
+    def _keep_after_crash(self, index_file: IndexFile) -> bool:
+        """Differs: the file that was being written keeps what was flushed of it, and recovery adds the rest again; the
+        original drops the whole file, and with it the keys of all messages that recovery does not look at.
+        """
+        flushed = self.default_message_store.store_checkpoint.index_msg_timestamp
+        if index_file.end_timestamp <= flushed:
+            return True
+        kept = 0 < index_file.begin_timestamp <= flushed and index_file.cut_back(flushed)
+        log.info("index file %s was not flushed: %s", index_file.file_name,
+                 f"{index_file.index_header.index_count - 1} entries kept" if kept else "dropped")
+        return kept
 
     def delete_expired_file(self, offset: int) -> None:
         """Delete files that point below commit log offset `offset`, never the last file."""
@@ -119,8 +130,14 @@ class IndexService:
         if index_file is None:
             log.error("build index error, stop building index")
             return
-        if request.commit_log_offset < index_file.end_phy_offset:
+        end_phy_offset = index_file.end_phy_offset
+        if request.commit_log_offset < end_phy_offset:
             return
+        if request.commit_log_offset == end_phy_offset:
+            # Differs: the last record before a crash gets the keys that it lacks; the original adds all of them again.
+            files = self.index_file_list[-2:]
+            keys = [key for key in keys if not any(
+                each.has_entry(build_key(request.topic, key), end_phy_offset) for each in files)]
         for key in keys:
             index_file = self._put_key(index_file, request, build_key(request.topic, key))
             if index_file is None:
@@ -199,6 +216,12 @@ class IndexService:
         if timestamp > 0:
             self.default_message_store.store_checkpoint.index_msg_timestamp = timestamp
             self.default_message_store.store_checkpoint.flush()
+
+    def flush_last(self) -> None:
+        """Flush the file that is being written. OSError when the disk says no."""
+        files = self.index_file_list
+        if files:
+            files[-1].flush()
 
     def start(self) -> None:
         """Nothing to start."""

@@ -1,0 +1,200 @@
+"""Flushing: when a put is done, what a failing or slow disk does, and what the checkpoint says."""
+import errno
+import threading
+import time
+
+import pytest
+
+from rmqha.store import mapped_file
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.flush_disk_watcher import FlushDiskWatcher
+from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
+from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
+from tests.support.wait import wait_until
+
+SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
+
+
+class Disk:
+    """Stands between the store and fdatasync: can wait or fail, and counts."""
+
+    def __init__(self, monkeypatch):
+        self.real, self.calls, self.error = mapped_file.os.fdatasync, 0, None
+        self.ready = threading.Event()
+        self.ready.set()
+        monkeypatch.setattr(mapped_file.os, "fdatasync", self)
+
+    def __call__(self, fd):
+        self.calls += 1
+        self.ready.wait(10)
+        if self.error is not None:
+            raise self.error
+        self.real(fd)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+def test_synchronous_put_is_done_once_it_is_flushed(tmp_path, disk):
+    with open_store(tmp_path, **SYNC) as store:
+        disk.ready.clear()
+        future = store.async_put_message(message())
+        assert not future.is_done
+        disk.ready.set()
+        result = future.get(5000)
+        assert result.put_message_status is PutMessageStatus.PUT_OK
+        assert store.commit_log.mapped_file_queue.flushed_where >= result.append_message_result.wrote_bytes
+
+
+def test_puts_that_wait_are_flushed_together(tmp_path, disk):
+    with open_store(tmp_path, **SYNC) as store:
+        store.put_message(message())
+        disk.ready.clear()
+        futures = [store.async_put_message(message()) for _ in range(50)]
+        before = disk.calls
+        disk.ready.set()
+        assert all(future.get(5000).put_message_status is PutMessageStatus.PUT_OK for future in futures)
+        assert disk.calls - before <= 3
+
+
+def test_puts_over_several_files_are_flushed(tmp_path):
+    with open_store(tmp_path, **SYNC) as store:
+        futures = [store.async_put_message(message(body=b"x" * 3000)) for _ in range(30)]
+        statuses = {future.get(5000).put_message_status for future in futures}
+        assert statuses <= {PutMessageStatus.PUT_OK}
+        assert store.commit_log.remain_how_many_data_to_flush() == 0
+
+
+def test_put_that_does_not_wait_is_done_at_once_and_still_flushed(tmp_path, disk):
+    with open_store(tmp_path, **SYNC) as store:
+        disk.ready.clear()
+        msg = message()
+        msg.wait_store_msg_ok = False
+        assert store.async_put_message(msg).is_done
+        disk.ready.set()
+        wait_until(lambda: store.commit_log.remain_how_many_data_to_flush() == 0)
+
+
+def test_slow_disk_times_out_but_the_message_stays(tmp_path, disk):
+    with open_store(tmp_path, syncFlushTimeout=200, **SYNC) as store:
+        store.put_message(message())
+        disk.ready.clear()
+        begin = time.monotonic()
+        status = store.async_put_message(message()).get(5000).put_message_status
+        assert status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        assert 0.15 < time.monotonic() - begin < 2
+        disk.ready.set()
+        wait_dispatched(store)
+        assert store.get_max_offset_in_queue("T", 0) == 2
+
+
+@pytest.mark.parametrize("flush_disk_type", list(FlushDiskType))
+def test_failed_flush_ends_all_acknowledgements(tmp_path, disk, flush_disk_type):
+    store = new_store(tmp_path, flushDiskType=flush_disk_type, flushIntervalCommitLog=10, flushCommitLogTimed=False,
+                      flushCommitLogLeastPages=0)
+    assert store.load()
+    store.start()
+    put(store, message())
+    disk.error = OSError(errno.EIO, "Input/output error")
+    first = store.put_message(message()).put_message_status
+    assert first is (PutMessageStatus.FLUSH_DISK_TIMEOUT if flush_disk_type is FlushDiskType.SYNC_FLUSH
+                     else PutMessageStatus.PUT_OK)
+    wait_until(lambda: store.running_flags.is_flush_error, what="the failure is known")
+    disk.error = None  # the next fsync of a kernel succeeds, having dropped the pages
+    calls = disk.calls
+    for _ in range(3):
+        assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    store.shutdown()
+    assert disk.calls <= calls + 1  # the checkpoint's own page
+    assert (tmp_path / "abort").exists() and not store.shut_down_normal
+
+
+def test_failed_flush_of_a_consume_queue_stops_puts(tmp_path, disk):
+    store = new_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=10)
+    assert store.load()
+    store.start()
+    put(store, *(message() for _ in range(60)))
+    disk.error = OSError(errno.EIO, "Input/output error")
+    wait_until(lambda: store.running_flags.is_flush_error)
+    disk.error = None
+    assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    store.shutdown()
+
+
+def test_asynchronous_flush_follows_by_itself(tmp_path):
+    with open_store(tmp_path, flushIntervalCommitLog=20, flushCommitLogThoroughInterval=40) as store:
+        put(store, message())
+        wait_until(lambda: store.commit_log.remain_how_many_data_to_flush() == 0, 3000)
+
+
+def test_shutdown_flushes_everything_and_tells_the_checkpoint(tmp_path):
+    with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
+        last = put(store, *(message(body=b"x" * 1000, KEYS="k") for _ in range(50)))[-1]
+        queue = store.commit_log.mapped_file_queue
+    assert queue.flushed_where == last.wrote_offset + last.wrote_bytes
+    checkpoint = StoreCheckpoint(str(tmp_path / "checkpoint"))
+    assert checkpoint.physic_msg_timestamp == checkpoint.logics_msg_timestamp == last.store_timestamp
+    assert checkpoint.index_msg_timestamp == last.store_timestamp
+    checkpoint.shutdown()
+
+
+def test_checkpoint_never_claims_what_is_not_flushed(tmp_path):
+    with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
+        put(store, *(message() for _ in range(20)))
+        wait_dispatched(store)
+        store.store_checkpoint.flush()
+        assert (tmp_path / "checkpoint").read_bytes() == bytes(CHECKPOINT_SIZE)
+
+
+def test_queues_are_dispatched_behind_the_flush_when_asked(tmp_path, disk):
+    with open_store(tmp_path, dispatchBehindFlush=True, **SYNC) as store:
+        disk.ready.clear()
+        future = store.async_put_message(message())
+        assert not store.reput_message_service.wait_caught_up(1) or not store.get_max_offset_in_queue("T", 0)
+        assert store.get_max_offset_in_queue("T", 0) == 0
+        disk.ready.set()
+        future.get(5000)
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 1)
+
+
+# The watcher and the checkpoint alone.
+
+def test_watcher_completes_what_is_overdue_and_forgets_what_is_done():
+    watcher = FlushDiskWatcher()
+    watcher.start()
+    done, late = GroupCommitRequest(1, 60_000), GroupCommitRequest(1, 50)
+    done.wakeup_customer(PutMessageStatus.PUT_OK)
+    watcher.add(done)
+    watcher.add(late)
+    assert late.future.get(3000) is PutMessageStatus.FLUSH_DISK_TIMEOUT
+    wait_until(lambda: watcher.queue_size() == 0)
+    watcher.shutdown()
+
+
+def test_checkpoint_is_a_page_with_three_times(tmp_path):
+    path = tmp_path / "checkpoint"
+    checkpoint = StoreCheckpoint(str(path))
+    checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp = 10_000, 9_000, 1
+    assert (checkpoint.get_min_timestamp(), checkpoint.get_min_timestamp_index()) == (6_000, 1)
+    checkpoint.shutdown()
+    checkpoint.shutdown()
+    data = path.read_bytes()
+    assert data[:24].hex() == "0000000000002710" "0000000000002328" "0000000000000001"
+    assert len(data) == CHECKPOINT_SIZE and not any(data[24:])
+    again = StoreCheckpoint(str(path))
+    assert again.logics_msg_timestamp == 9_000
+    again.logics_msg_timestamp = 100
+    assert again.get_min_timestamp() == 0
+    again.shutdown()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 10, b"\xff" * 4096, b"\xff" * 8192])
+def test_any_checkpoint_file_opens(tmp_path, content):
+    (tmp_path / "checkpoint").write_bytes(content)
+    with open_store(tmp_path) as store:
+        put(store, message())
+    assert len(tree(tmp_path)["checkpoint"]) >= CHECKPOINT_SIZE

@@ -1,0 +1,243 @@
+"""The key index: layout, chains, queries, rolling over, and what a crash leaves of it."""
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.common.java_compat import string_hash_code_plain
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.store.index import index_layout as layout
+from rmqha.store.index.index_file import IndexFile
+from tests.store.support import crash, message, new_store, open_store, put, wait_dispatched
+
+SLOTS, ENTRIES = 10, 50
+EVER = (1 << 63) - 1
+
+
+@pytest.fixture
+def index_file(tmp_path):
+    opened = IndexFile(str(tmp_path / "20260101000000000"), SLOTS, ENTRIES)
+    yield opened
+    opened.destroy(0)
+
+
+def select(index_file, key, max_num=64, begin=0, end=EVER):
+    found = []
+    index_file.select_phy_offset(found, key, max_num, begin, end)
+    return found
+
+
+@given(st.text(max_size=60))
+def test_key_hash_is_javas(key):
+    value = abs(string_hash_code_plain(key))
+    assert layout.index_key_hash_method(key) == (0 if value == 1 << 31 else value)
+
+
+def test_key_hash_of_the_lowest_integer_is_0():
+    assert string_hash_code_plain("polygenelubricants") == -(1 << 31)
+    assert layout.index_key_hash_method("polygenelubricants") == 0
+
+
+def test_header_slot_and_entries_lie_where_java_puts_them(index_file):
+    assert index_file.put_key("T#a", 100, 5000)
+    assert index_file.put_key("T#a", 200, 7999)
+    assert layout.HEADER.unpack_from(index_file._buffer) == (5000, 7999, 100, 200, 1, 3)
+    key_hash = layout.index_key_hash_method("T#a")
+    assert layout.SLOT.unpack_from(index_file._buffer, 40 + 4 * (key_hash % SLOTS)) == (2,)
+    assert layout.ENTRY.unpack_from(index_file._buffer, 40 + 4 * SLOTS + 20) == (key_hash, 100, 0, 0)
+    assert layout.ENTRY.unpack_from(index_file._buffer, 40 + 4 * SLOTS + 40) == (key_hash, 200, 2, 1)
+    assert os.path.getsize(index_file.file_name) == layout.file_size(SLOTS, ENTRIES) == 40 + 4 * SLOTS + 20 * ENTRIES
+
+
+def test_file_is_full_one_entry_early(index_file):
+    for number in range(1, ENTRIES):
+        assert index_file.put_key(f"T#{number}", number, 1000)
+    assert index_file.is_write_full
+    assert not index_file.put_key("T#more", 99, 1000)
+    assert select(index_file, "T#7") == [7]
+
+
+def test_newest_entries_come_first_and_time_limits_them(index_file):
+    for number in range(10):
+        index_file.put_key("T#k", number, 100_000 + number * 1000)
+    assert select(index_file, "T#k") == list(range(9, -1, -1))
+    assert select(index_file, "T#k", max_num=3) == [9, 8, 7]
+    assert select(index_file, "T#k", begin=103_000, end=105_000) == [5, 4, 3]
+    assert select(index_file, "T#k", max_num=0) == []
+    assert select(index_file, "T#other") == []
+
+
+@pytest.mark.parametrize("seconds, expected", [(-5, 0), (0, 0), (999, 0), (1000, 1), (1 << 45, (1 << 31) - 1)])
+def test_time_is_clamped(seconds, expected):
+    assert layout.time_diff_seconds(1_000_000 + seconds, 1_000_000) == expected
+    assert layout.time_diff_seconds(1_000_000, 0) == 0
+
+
+def test_time_range_of_a_file(index_file):
+    index_file.put_key("T#k", 1, 2000)
+    index_file.put_key("T#k", 2, 4000)
+    assert [index_file.is_time_matched(*span) for span in ((0, 1999), (0, 2000), (3000, 3500), (1000, 9000),
+                                                           (4000, 9000), (4001, 9000))] == \
+        [False, True, True, True, True, False]
+
+
+def test_every_query_ends_whatever_the_chains_say(index_file):
+    rng = random.Random(7)
+    for _ in range(300):
+        index_file._buffer[36:40] = layout.SLOT.pack(rng.choice((1, 5, ENTRIES, 1 << 30, -3)))
+        for at in range(40, layout.file_size(SLOTS, ENTRIES), 4):
+            index_file._buffer[at:at + 4] = layout.SLOT.pack(rng.choice((0, 1, 2, 3, 49, 50, 1 << 30, -1)))
+        index_file.load()
+        index_file.index_header.index_count = min(index_file.index_header.index_count, ENTRIES)
+        for key in "abc":
+            assert len(select(index_file, f"T#{key}")) <= ENTRIES
+
+
+def test_entry_never_becomes_its_own_predecessor(index_file):
+    index_file.put_key("T#k", 1, 1000)
+    slot_at = 40 + 4 * (layout.index_key_hash_method("T#k") % SLOTS)
+    index_file._buffer[slot_at:slot_at + 4] = layout.SLOT.pack(2)  # a crash came between slot and count
+    index_file.put_key("T#k", 2, 1000)
+    assert select(index_file, "T#k") == [2]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, 39])
+def test_cut_back_file_has_the_flushed_entries_and_whole_chains(tmp_path, kept):
+    index_file = IndexFile(str(tmp_path / "1"), SLOTS, ENTRIES)
+    for number in range(40):
+        index_file.put_key(f"T#{number % 7}", number, 100_000 + number * 1000)
+    assert index_file.cut_back(100_000 + kept * 1000) is (kept > 0)
+    if kept:
+        again = IndexFile(str(tmp_path / "1"), SLOTS, ENTRIES)
+        again.load()
+        assert again.index_header.index_count == kept + 1
+        for word in range(7):
+            assert select(again, f"T#{word}") == [number for number in range(kept - 1, -1, -1) if number % 7 == word]
+        fresh = IndexFile(str(tmp_path / "2"), SLOTS, ENTRIES)
+        for number in range(kept):
+            fresh.put_key(f"T#{number % 7}", number, 100_000 + number * 1000)
+        size = 40 + 4 * SLOTS + 20 * (kept + 1)
+        assert again._buffer[:size] == fresh._buffer[:size]
+
+
+# The service.
+
+def query(store, key, topic="T", max_num=64, begin=0, end=EVER):
+    result = store.query_message(topic, key, max_num, begin, end)
+    try:
+        return [store.look_message_by_offset(select.start_offset).body for select in result.message_maped_list]
+    finally:
+        result.release()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path) as opened:
+        yield opened
+
+
+def test_messages_are_found_by_unique_key_and_each_word_of_their_keys(store):
+    put(store, message(body=b"1", UNIQ_KEY="u1", KEYS="a b"), message(body=b"2", UNIQ_KEY="u2", KEYS="  b  c "),
+        message("other", body=b"3", KEYS="a"))
+    wait_dispatched(store)
+    assert query(store, "u1") == [b"1"]
+    assert query(store, "b") == [b"1", b"2"]
+    assert query(store, "c") == [b"2"]
+    assert query(store, "a", "other") == [b"3"]
+    assert query(store, "u1", "other") == query(store, "") == query(store, "a b") == []
+
+
+def test_answer_tells_how_far_the_index_is(store):
+    results = put(store, message(KEYS="a"), message(KEYS="b"))
+    wait_dispatched(store)
+    result = store.query_message("T", "a", 32, 0, EVER)
+    assert result.index_last_update_phyoffset == results[1].wrote_offset
+    assert result.index_last_update_timestamp == results[1].store_timestamp
+    assert result.buffer_total_size == results[0].wrote_bytes
+    result.release()
+
+
+def test_number_of_answers_is_capped(store):
+    put(store, *(message(KEYS="k", body=b"%d" % number) for number in range(100)))
+    wait_dispatched(store)
+    assert len(query(store, "k", max_num=10)) == 10
+    assert len(query(store, "k", max_num=1000)) == store.message_store_config.maxMsgsNumBatch == 64
+    assert query(store, "k", max_num=2) == [b"98", b"99"]
+
+
+@pytest.mark.parametrize("flag, found", [(message_sys_flag.TRANSACTION_PREPARED_TYPE, 1),
+                                         (message_sys_flag.TRANSACTION_COMMIT_TYPE, 1),
+                                         (message_sys_flag.TRANSACTION_ROLLBACK_TYPE, 0)])
+def test_rolled_back_messages_are_not_indexed(store, flag, found):
+    msg = message(KEYS="k")
+    msg.sys_flag = flag
+    put(store, msg)
+    wait_dispatched(store)
+    assert len(query(store, "k")) == found
+
+
+def test_messages_without_keys_make_no_file(store, tmp_path):
+    put(store, message(), message(TAGS="a"))
+    wait_dispatched(store)
+    assert not (tmp_path / "index").exists()
+
+
+def test_index_can_be_switched_off(tmp_path):
+    with open_store(tmp_path, messageIndexEnable=False) as store:
+        put(store, message(KEYS="k"))
+        wait_dispatched(store)
+        assert query(store, "k") == []
+
+
+def test_full_files_are_followed_by_new_ones_and_all_are_searched(store, tmp_path):
+    put(store, *(message(KEYS=f"k{number % 5}", UNIQ_KEY=f"u{number}", body=b"%d" % number) for number in range(350)))
+    wait_dispatched(store)
+    assert len(os.listdir(tmp_path / "index")) == 4
+    assert all(query(store, f"u{number}") == [b"%d" % number] for number in (0, 98, 99, 100, 250, 349))
+    assert len(query(store, "k3")) == 64
+    store.index_service.shutdown()  # waits for the flushes
+    assert store.store_checkpoint.index_msg_timestamp > 0
+
+
+def test_old_index_files_go_with_the_log(store, tmp_path):
+    results = put(store, *(message(UNIQ_KEY=f"u{number}") for number in range(450)))
+    wait_dispatched(store)
+    assert len(os.listdir(tmp_path / "index")) == 3
+    store.index_service.shutdown()  # waits for the flushes, which hold the files
+    store.index_service.delete_expired_file(results[300].wrote_offset)
+    assert len(os.listdir(tmp_path / "index")) == 2
+    store.index_service.delete_expired_file(1 << 40)
+    assert len(os.listdir(tmp_path / "index")) == 1
+
+
+def test_foreign_file_in_the_folder_is_left_alone(tmp_path):
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "notes.txt").write_text("x")
+    with open_store(tmp_path) as store:
+        put(store, message(KEYS="k"))
+        wait_dispatched(store)
+        assert query(store, "k")
+
+
+def test_crash_keeps_every_key(tmp_path):
+    store = new_store(tmp_path)
+    assert store.load()
+    store.start()
+    put(store, *(message(UNIQ_KEY=f"u{number}", KEYS="k") for number in range(70)))
+    wait_dispatched(store)
+    store.flush_consume_queue_service.do_flush(3)
+    put(store, *(message(UNIQ_KEY=f"u{number}", KEYS="k") for number in range(70, 130)))
+    wait_dispatched(store)
+    crash(store)
+    with open_store(tmp_path) as store:
+        assert all(len(query(store, f"u{number}")) == 1 for number in range(130))
+
+
+def test_record_dispatched_twice_is_indexed_once(store):
+    put(store, message(KEYS="k"))
+    wait_dispatched(store)
+    for request in store.commit_log.walk_records(0, store.get_max_phy_offset()):
+        store.do_dispatch(request)
+    assert len(query(store, "k")) == 1
