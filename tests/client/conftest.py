@@ -42,7 +42,7 @@ def _broker(name: str, namesrv: str, folder) -> BrokerController:
     return controller
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(tmp_path_factory) -> Iterator[Servers]:
     """Running servers; topics and groups come into being by use."""
     folder = tmp_path_factory.mktemp("client")

@@ -108,16 +108,15 @@ def test_taken_port_is_an_error_and_leaves_no_thread(new_server, tmp_path):
 
 
 def test_shutdown_twice_is_shutdown_once(new_server):
+    before = set(threading.enumerate())
     controller = new_server()
-    port_thread_names = ("RemotingExecutorThread_", "NSScheduledThread", "NettyServer")
     with client(controller) as connection:
         route_code(connection)
         controller.shutdown()
         with pytest.raises((EOFError, OSError)):
             connection.read_frame()
     controller.shutdown()
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith(port_thread_names)],
-               what="all threads ended")
+    wait_until(lambda: not set(threading.enumerate()) - before, what="all threads ended")
 
 
 def test_test_environment_asks_the_product_environment(new_server, monkeypatch):
