@@ -1,32 +1,34 @@
 """Where an append went."""
-from collections.abc import Callable
-
+from rmqha.common.message.message_decoder import create_message_id
+from rmqha.common.message.message_layout import Host
 from rmqha.store.append_message_status import AppendMessageStatus
 
 
 class AppendMessageResult:
     """Status, commit log offset, bytes, logical offset and number of messages of one append; times in ms.
 
-    `msg_id` is built when first read: most answers need it, the replication and flush paths do not.
+    `offsets`: of the messages of a batch, None for a single one. `msg_id` is built when first read: the answer to a
+    producer needs it, other puts do not.
 
     Java: org.apache.rocketmq.store.AppendMessageResult (4.9.8)
     """
 
     __slots__ = ("status", "wrote_offset", "wrote_bytes", "store_timestamp", "logics_offset", "page_cache_rt",
-                 "msg_num", "_msg_id", "_msg_id_supplier")
+                 "msg_num", "store_host", "offsets", "_msg_id")
 
     def __init__(self, status: AppendMessageStatus, wrote_offset: int = 0, wrote_bytes: int = 0,
-                 msg_id_supplier: Callable[[], str] | None = None, store_timestamp: int = 0,
-                 logics_offset: int = 0, page_cache_rt: int = 0, msg_num: int = 1) -> None:
+                 store_host: Host | None = None, store_timestamp: int = 0, logics_offset: int = 0,
+                 offsets: list[int] | None = None) -> None:
         self.status = status
         self.wrote_offset = wrote_offset
         self.wrote_bytes = wrote_bytes
+        self.store_host = store_host
         self.store_timestamp = store_timestamp
         self.logics_offset = logics_offset
-        self.page_cache_rt = page_cache_rt
-        self.msg_num = msg_num
+        self.page_cache_rt = 0
+        self.msg_num = 1 if offsets is None else len(offsets)
+        self.offsets = offsets
         self._msg_id: str | None = None
-        self._msg_id_supplier = msg_id_supplier
 
     @property
     def is_ok(self) -> bool:
@@ -36,8 +38,9 @@ class AppendMessageResult:
     @property
     def msg_id(self) -> str | None:
         """The offset message id; for a batch the ids of all its messages, joined by commas."""
-        if self._msg_id is None and self._msg_id_supplier is not None:
-            self._msg_id = self._msg_id_supplier()
+        if self._msg_id is None and self.store_host is not None:
+            offsets = [self.wrote_offset] if self.offsets is None else self.offsets
+            self._msg_id = ",".join([create_message_id(self.store_host, offset) for offset in offsets])
         return self._msg_id
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import struct
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
@@ -55,7 +56,12 @@ MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
 # Bytes reserved on disk at a time.
 ALLOCATION_UNIT = 64 * 1024 * 1024
-_PUT_OK = Completable.completed(PutMessageStatus.PUT_OK)
+END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
+_PUT_OK_STATUS = PutMessageStatus.PUT_OK
+_PUT_OK = Completable.completed(_PUT_OK_STATUS)
+_DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
+_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+_NOT_DELAYED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 
 
 class CommitLog:
@@ -70,6 +76,7 @@ class CommitLog:
     def __init__(self, default_message_store) -> None:
         config = default_message_store.message_store_config
         self.default_message_store = default_message_store
+        self.config = config
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(config)
         self.flush_commit_log_service: FlushCommitLogService = (
@@ -195,21 +202,30 @@ class CommitLog:
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
         """Append one message; done once it is as safe as the configuration and its WAIT ask."""
-        msg.store_timestamp = current_time_millis()
-        msg.body_crc = message_layout.body_crc32(msg.body) if msg.body else 0
-        tran_type = msg.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-        if tran_type in (message_sys_flag.TRANSACTION_NOT_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE) \
-                and message_const.PROPERTY_DELAY_TIME_LEVEL in msg.properties and msg.delay_time_level > 0:
+        body = msg.body
+        msg.body_crc = body_crc32(body) if body else 0
+        if _DELAY in msg.properties and msg.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED \
+                and msg.delay_time_level > 0:
             self._to_schedule_topic(msg)
         _set_v6_flags(msg)
-        self.update_max_message_size()
+        config = self.config
+        if config.maxMessageSize != self.message_ext_encoder.max_message_body_size:
+            self.update_max_message_size()
         records = None
-        if not self.multi_dispatch.is_multi_dispatch_msg(msg):
+        if not config.enableMultiDispatch or not self.multi_dispatch.is_multi_dispatch_msg(msg):
             record = self.message_ext_encoder.encode(msg)
-            if isinstance(record, PutMessageResult):
+            if type(record) is PutMessageResult:
                 return Completable.completed(record)
-            records = [record]
-        return self._put(msg, PutMessageContext(f"{msg.topic}-{msg.queue_id}", records))
+            if record.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+                return self._too_large_for_a_file(record.size)
+            records = (record,)
+        return self._put(msg, PutMessageContext(f"{msg.topic}-{msg.queue_id}", records, False))
+
+    @staticmethod
+    def _too_large_for_a_file(size: int) -> Completable[PutMessageResult]:
+        """Differs: the original closes one empty file after the other for such a message."""
+        log.warning("message of %s bytes is larger than a file of the commit log", size)
+        return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
 
     def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
         """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
@@ -224,68 +240,68 @@ class CommitLog:
 
     def async_put_messages(self, batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Append a batch: all of it in one file, with neighbouring queue offsets and one store time."""
-        batch.store_timestamp = current_time_millis()
-        if batch.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE or batch.delay_time_level > 0:
+        if batch.sys_flag & _TRANSACTION_MASK or batch.delay_time_level > 0:
             return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
         _set_v6_flags(batch)
         self.update_max_message_size()
         records = self.message_ext_encoder.encode_batch(batch)
         if isinstance(records, PutMessageResult):
             return Completable.completed(records)
-        return self._put(batch, PutMessageContext(f"{batch.topic}-{batch.queue_id}", records))
+        size = sum(record.size for record in records)
+        if size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+            return self._too_large_for_a_file(size)
+        return self._put(batch, PutMessageContext(f"{batch.topic}-{batch.queue_id}", records, True))
 
     def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
         store = self.default_message_store
-        if context.records is not None:
-            size = sum(record.size for record in context.records)
-            if size + message_layout.END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-                # Differs: the original closes one empty file after the other for it.
-                log.warning("message of %s bytes is larger than a file of the commit log", size)
-                return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
-        full_file = None
         with self.put_message_lock:
             begin = self.begin_time_in_lock = current_time_millis()
             try:
-                # set again, so that store times never go down along the log
+                # under the lock, so that store times never go down along the log
                 msg.store_timestamp = begin
-                status, result, full_file = self._append(msg, context)
-                if status is PutMessageStatus.PUT_OK:
+                status, result = self._append(msg, context)
+                if status is _PUT_OK_STATUS:
                     store.store_stats_service.count_put(msg.topic, result.msg_num, result.wrote_bytes)
-                elapsed = current_time_millis() - begin
             finally:
                 self.begin_time_in_lock = 0
-        if elapsed > 500:
-            log.warning("[NOTIFYME]putMessage in lock cost time(ms)=%s, bodyLength=%s AppendMessageResult=%s",
-                        elapsed, len(msg.body or b""), result)
-        if full_file is not None and store.message_store_config.warmMapedFileEnable:
-            store.unlock_mapped_file(full_file)
         put_result = PutMessageResult(status, result)
-        if status is not PutMessageStatus.PUT_OK:
+        if status is not _PUT_OK_STATUS:
             return Completable.completed(put_result)
         store.on_appended()
         return self._when_safe(put_result, msg)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,
-                ) -> tuple[PutMessageStatus, AppendMessageResult | None, MappedFile | None]:
-        """Under the put lock: append to the last file or the next one; also the file that was closed for it."""
-        full_file, result = None, None
+                ) -> tuple[PutMessageStatus, AppendMessageResult | None]:
+        """Under the put lock: append to the last file or the next one."""
+        files = self.mapped_file_queue.mapped_files
+        mapped_file = files[-1] if files else None
         try:
             for _ in range(2):
-                mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
+                if mapped_file is None or mapped_file.is_full:
+                    mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
                 if mapped_file is None:
                     log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
-                    return PutMessageStatus.CREATE_MAPEDFILE_FAILED, result, full_file
+                    return PutMessageStatus.CREATE_MAPEDFILE_FAILED, None
                 result = mapped_file.append_message(msg, self.append_message_callback, context)
-                if result.status is not AppendMessageStatus.END_OF_FILE:
+                status = result.status
+                if status is AppendMessageStatus.PUT_OK:
+                    return _PUT_OK_STATUS, result
+                if status is not AppendMessageStatus.END_OF_FILE:
                     break
-                full_file = mapped_file
+                self._file_is_full(mapped_file)
         except OSError as error:
-            return self._append_failed(error), None, full_file
-        if result.status is AppendMessageStatus.PUT_OK:
-            return PutMessageStatus.PUT_OK, result, full_file
-        if result.status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
-            return PutMessageStatus.MESSAGE_ILLEGAL, result, full_file
-        return PutMessageStatus.UNKNOWN_ERROR, result, full_file
+            return self._append_failed(error), None
+        except (struct.error, ValueError) as error:
+            # Differs: the original writes numbers that do not fit their field cut off.
+            log.warning("message of topic %s can't be stored: %s", msg.topic, error)
+            return PutMessageStatus.MESSAGE_ILLEGAL, None
+        if status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return PutMessageStatus.MESSAGE_ILLEGAL, result
+        return PutMessageStatus.UNKNOWN_ERROR, result
+
+    def _file_is_full(self, mapped_file: MappedFile) -> None:
+        if self.config.warmMapedFileEnable:
+            self.default_message_store.unlock_mapped_file(mapped_file)
 
     def _append_failed(self, error: OSError) -> PutMessageStatus:
         """No room on the disk, or worse: nothing was written."""
@@ -304,9 +320,9 @@ class CommitLog:
             return Completable.completed(put_result)
 
         def combine(flush_status: PutMessageStatus, replica_status: PutMessageStatus) -> PutMessageResult:
-            if flush_status is not PutMessageStatus.PUT_OK:
+            if flush_status is not _PUT_OK_STATUS:
                 put_result.put_message_status = flush_status
-            if replica_status is not PutMessageStatus.PUT_OK:
+            if replica_status is not _PUT_OK_STATUS:
                 put_result.put_message_status = replica_status
             return put_result
 
@@ -314,8 +330,7 @@ class CommitLog:
 
     def submit_flush_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
         """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
-        config = self.default_message_store.message_store_config
-        service = self.flush_commit_log_service
+        service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is FlushDiskType.SYNC_FLUSH and isinstance(service, GroupCommitService):
             if msg.wait_store_msg_ok:
                 request = GroupCommitRequest(result.wrote_offset + result.wrote_bytes, config.syncFlushTimeout)
@@ -325,13 +340,13 @@ class CommitLog:
             service.wakeup()
         elif config.transientStorePoolEnable and config.is_transient_store_pool_enable():
             self.commit_log_service.wakeup()
-        else:
+        elif not service.timed:
             service.wakeup()
         return _PUT_OK
 
     def submit_replica_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
         """Done once a slave has the message, on a SYNC_MASTER and with WAIT; at once otherwise."""
-        config = self.default_message_store.message_store_config
+        config = self.config
         if config.brokerRole is not BrokerRole.SYNC_MASTER or not msg.wait_store_msg_ok:
             return _PUT_OK
         service = self.default_message_store.ha_service

@@ -201,9 +201,9 @@ class DefaultMessageStore:
             self.schedule_message_service.shutdown()
             self.ha_service.shutdown()
             self.store_stats_service.shutdown()
-            self.index_service.shutdown()
             self.commit_log.shutdown()
             self.reput_message_service.shutdown()
+            self.index_service.shutdown()
             self.flush_consume_queue_service.shutdown()
             self.allocate_mapped_file_service.shutdown()
             self.store_checkpoint.shutdown()
@@ -256,7 +256,7 @@ class DefaultMessageStore:
         if len(msg.topic) > _MAX_TOPIC_LENGTH:
             log.warning("putMessage message topic length too long %s", len(msg.topic))
             return PutMessageStatus.MESSAGE_ILLEGAL
-        if msg.queue_id < 0 or not is_safe_topic(msg.topic):
+        if msg.queue_id < 0 or msg.topic not in self.consume_queue_table and not is_safe_topic(msg.topic):
             # Differs: the original stores both; their consume queues would lie outside of their folder.
             log.warning("putMessage with topic %r and queue %s refused", msg.topic, msg.queue_id)
             return PutMessageStatus.MESSAGE_ILLEGAL
@@ -275,7 +275,9 @@ class DefaultMessageStore:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if self._refused_puts.get():
             self._refused_puts.set(0)
-        return PutMessageStatus.OS_PAGECACHE_BUSY if self.is_os_page_cache_busy() else PutMessageStatus.PUT_OK
+        if self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy():
+            return PutMessageStatus.OS_PAGECACHE_BUSY
+        return PutMessageStatus.PUT_OK
 
     def _log_refused(self, reason: str) -> None:
         if self._refused_puts.get_and_increment() % 50000 == 0:
@@ -292,7 +294,7 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self._with_stats(self.commit_log.async_put_message(msg), begin, len(msg.body or b""))
+        return self._with_stats(self.commit_log.async_put_message(msg), begin)
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
@@ -305,21 +307,22 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        result = self.commit_log.async_put_messages(message_ext_batch)
-        return self._with_stats(result, begin, len(message_ext_batch.body))
+        return self._with_stats(self.commit_log.async_put_messages(message_ext_batch), begin)
 
-    def _with_stats(self, result: Completable[PutMessageResult], begin: int, body_length: int,
-                    ) -> Completable[PutMessageResult]:
-        def count(put_result: PutMessageResult) -> None:
-            elapsed = current_time_millis() - begin
-            if elapsed > 500:
-                log.warning("putMessage not in lock elapsed time(ms)=%s, bodyLength=%s", elapsed, body_length)
-            self.store_stats_service.set_put_message_entire_time_max(elapsed)
-            if not put_result.is_ok:
-                self.store_stats_service.count_put_failed()
-
-        result.then(count)
+    def _with_stats(self, result: Completable[PutMessageResult], begin: int) -> Completable[PutMessageResult]:
+        if result.is_done:
+            self._count(result.get(), begin)
+        else:
+            result.then(lambda put_result: self._count(put_result, begin))
         return result
+
+    def _count(self, put_result: PutMessageResult, begin: int) -> None:
+        elapsed = current_time_millis() - begin
+        if elapsed > 500:
+            log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, put_result)
+        self.store_stats_service.set_put_message_entire_time_max(elapsed)
+        if not put_result.is_ok:
+            self.store_stats_service.count_put_failed()
 
     def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
         """`async_put_message`, waited for."""

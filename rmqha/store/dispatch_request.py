@@ -1,20 +1,19 @@
 """What dispatching needs to know of one record."""
-from collections.abc import Callable
 
 
 class DispatchRequest:
     """Summary of a record of the commit log, or why there is none.
 
     success and msg_size > 0: a record; success and 0: the blank rest of a file; not success and -1: no record (bad
-    magic, bad checksum, cut off); not success and > 0: a record whose length does not add up. `properties_map` is
-    parsed when first read. `tags_code` may be a delivery time, see the layout of the consume queue.
+    magic, bad checksum, cut off); not success and > 0: a record whose length does not add up. `tags_code` may be a
+    delivery time, see the layout of the consume queue. `properties_map` is None for a record without properties.
 
     Java: org.apache.rocketmq.store.DispatchRequest (4.9.8)
     """
 
     __slots__ = ("topic", "queue_id", "commit_log_offset", "msg_size", "tags_code", "store_timestamp",
                  "consume_queue_offset", "keys", "uniq_key", "sys_flag", "prepared_transaction_offset", "success",
-                 "bit_map", "buffer_size", "_properties", "_parse_properties")
+                 "bit_map", "buffer_size", "properties_map")
 
     def __init__(self, msg_size: int, success: bool = False) -> None:
         self.topic = ""
@@ -31,21 +30,7 @@ class DispatchRequest:
         self.success = success
         self.bit_map: bytes | None = None
         self.buffer_size = -1  # bytes; larger than msg_size when something is wrapped around the record
-        self._properties: dict[str, str] | None = None
-        self._parse_properties: Callable[[], dict[str, str]] | None = None
-
-    @property
-    def properties_map(self) -> dict[str, str] | None:
-        """All properties of the record; None when it has none."""
-        if self._properties is None and self._parse_properties is not None:
-            self._properties = self._parse_properties()
-        return self._properties
-
-    def set_properties(self, properties: dict[str, str] | None = None,
-                       parse: Callable[[], dict[str, str]] | None = None) -> None:
-        """Give the properties, or how to get them when somebody asks."""
-        self._properties = properties
-        self._parse_properties = parse
+        self.properties_map: dict[str, str] | None = None
 
     def __repr__(self) -> str:
         return (f"DispatchRequest(topic={self.topic!r}, queue_id={self.queue_id}, offset={self.commit_log_offset}, "

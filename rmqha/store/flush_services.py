@@ -34,6 +34,7 @@ class FlushCommitLogService(ServiceThread):
     """
 
     join_time_ms = _FIVE_MINUTES_MS
+    timed = False  # True: puts need not wake it
 
     def __init__(self, commit_log: CommitLog) -> None:
         super().__init__()
@@ -94,20 +95,12 @@ class FlushRealTimeService(FlushCommitLogService):
     Java: org.apache.rocketmq.store.CommitLog$FlushRealTimeService (4.9.8)
     """
 
-    def __init__(self, commit_log: CommitLog) -> None:
-        super().__init__(commit_log)
-        self._timed = True  # flushCommitLogTimed: puts do not wake the service
-
-    def wakeup(self) -> None:
-        if not self._timed or self.stopped:
-            super().wakeup()
-
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         config = self.commit_log.default_message_store.message_store_config
         last_flush_ms = 0.0
         while not self.stopped:
-            self._timed = config.flushCommitLogTimed
+            self.timed = config.flushCommitLogTimed
             least_pages, now_ms = config.flushCommitLogLeastPages, time.monotonic() * 1000
             if now_ms >= last_flush_ms + config.flushCommitLogThoroughInterval:
                 last_flush_ms, least_pages = now_ms, 0

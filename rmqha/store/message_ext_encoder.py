@@ -1,10 +1,13 @@
 """From a message to the bytes of its record, in two steps: what is known before the put lock, and the rest under it."""
 import logging
 import struct
+from typing import NamedTuple
 
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_layout import encode_topic, host_to_bytes
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
@@ -14,37 +17,36 @@ log = logging.getLogger("RocketmqStore")
 # Reserved for everything but the body.
 RESERVED_OUTSIDE_BODY = 64 * 1024
 _JOIN_LIMIT = 64 * 1024  # bodies up to this are joined with their head and written by one assignment
-_pack_short = layout.SHORT.pack
 _PROPERTY_SEPARATOR = message_decoder.PROPERTY_SEPARATOR.encode()
+_HEADS, _MAGIC = layout.HEADS, layout.MESSAGE_MAGIC_CODE
+_pack_short = layout.SHORT.pack
 
 
-class EncodedRecord:
-    """A record without queue offset, commit log offset and store time; `size` bytes long."""
+class EncodedRecord(NamedTuple):
+    """What the put lock need not be held for. The message's own fields are packed with the offsets under it."""
 
-    __slots__ = ("size", "_head", "_before", "_after", "_tail", "_body")
+    size: int
+    body_crc: int
+    flag: int
+    body: layout.Buffer
+    topic: bytes  # with its length
+    properties_length: bytes
+    properties: bytes
 
-    def __init__(self, crc: int, queue_id: int, flag: int, sys_flag: int, born_timestamp: int, born_host: bytes,
-                 store_host: bytes, reconsume_times: int, prepared_transaction_offset: int,
-                 body: layout.Buffer, topic: bytes, properties: layout.Buffer) -> None:
-        head = layout.HEADS[sys_flag >> 4 & 3]
-        body_length = len(body)
-        self.size = head.size + body_length + len(topic) + 2 + len(properties)
-        self._head = head
-        self._before = (self.size, layout.MESSAGE_MAGIC_CODE, crc, queue_id, flag)
-        self._after = (sys_flag, born_timestamp, born_host), (store_host, reconsume_times,
-                                                              prepared_transaction_offset, body_length)
-        self._body = body
-        self._tail = (topic, _pack_short(len(properties)), properties)
-        # Refuses what does not fit its field before the lock is taken: struct.error.
-        head.pack(*self._before, 0, 0, *self._after[0], 0, *self._after[1])
 
-    def finish(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> tuple[layout.Buffer, ...]:
-        """The parts of the record, to be written one behind the other; one part when it is small."""
-        before, after = self._after
-        packed = self._head.pack(*self._before, queue_offset, physical_offset, *before, store_timestamp, *after)
-        if len(self._body) <= _JOIN_LIMIT:
-            return (b"".join((packed, self._body, *self._tail)),)
-        return (packed, self._body, *self._tail)
+def finish_record(record: EncodedRecord, msg: MessageExt, queue_offset: int, physical_offset: int,
+                  prepared_transaction_offset: int) -> tuple[layout.Buffer, ...]:
+    """The parts of the record, to be written one behind the other; one part when it is small. struct.error when a
+    field of `msg` does not fit."""
+    size, crc, flag, body, topic, properties_length, properties = record
+    sys_flag = msg.sys_flag
+    packed = _HEADS[sys_flag >> 4 & 3].pack(
+        size, _MAGIC, crc, msg.queue_id, flag, queue_offset, physical_offset, sys_flag, msg.born_timestamp,
+        host_to_bytes(msg.born_host), msg.store_timestamp, host_to_bytes(msg.store_host), msg.reconsume_times,
+        prepared_transaction_offset, len(body))
+    if size <= _JOIN_LIMIT:
+        return (b"".join((packed, body, topic, properties_length, properties)),)
+    return packed, body, topic + properties_length + properties
 
 
 class MessageExtEncoder:
@@ -77,20 +79,19 @@ class MessageExtEncoder:
             log.warning("message body size exceeded, msg body size: %s, maxMessageSize: %s",
                         len(body), self.max_message_body_size)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        size = _HEADS[msg.sys_flag >> 4 & 3].size + len(body) + 2 + len(properties)
         try:
-            record = EncodedRecord(
-                msg.body_crc, msg.queue_id, msg.flag, msg.sys_flag, msg.born_timestamp,
-                layout.host_to_bytes(msg.born_host), layout.host_to_bytes(msg.store_host), msg.reconsume_times,
-                msg.prepared_transaction_offset, body, layout.encode_topic(msg.topic), properties)
-        except (ValueError, struct.error) as error:
-            # Differs: the original writes numbers and topics that do not fit cut off, as a record nobody can read.
+            topic = encode_topic(msg.topic)
+        except ValueError as error:
+            # Differs: the original writes the length of such a topic cut off, as a record nobody can read.
             log.warning("message of topic %s can't be stored: %s", msg.topic, error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if record.size > self.max_message_size:
+        size += len(topic)
+        if size > self.max_message_size:
             log.warning("message size exceeded, msg total size: %s, msg body size: %s, maxMessageSize: %s",
-                        record.size, len(body), self.max_message_body_size)
+                        size, len(body), self.max_message_body_size)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        return record
+        return EncodedRecord(size, msg.body_crc, msg.flag, body, topic, _pack_short(len(properties)), properties)
 
     def encode_batch(self, batch: MessageExtBatch) -> PutMessageResult | list[EncodedRecord]:
         """The prepared records of a batch, or why there are none.
@@ -118,14 +119,14 @@ class MessageExtEncoder:
 
     @staticmethod
     def _records(batch: MessageExtBatch, batch_properties: bytes) -> list[EncodedRecord]:
-        topic = layout.encode_topic(batch.topic)
-        born_host, store_host = layout.host_to_bytes(batch.born_host), layout.host_to_bytes(batch.store_host)
+        topic = encode_topic(batch.topic)
+        head_size = _HEADS[batch.sys_flag >> 4 & 3].size
         records = []
         for flag, body, properties in layout.iterate_batch(batch.body):
             own = bytes(properties)
             if own and batch_properties and not own.endswith(_PROPERTY_SEPARATOR):
                 own += _PROPERTY_SEPARATOR
-            records.append(EncodedRecord(
-                layout.body_crc32(body), batch.queue_id, flag, batch.sys_flag, batch.born_timestamp, born_host,
-                store_host, batch.reconsume_times, 0, body, topic, own + batch_properties))
+            own += batch_properties
+            records.append(EncodedRecord(head_size + len(body) + len(topic) + 2 + len(own), layout.body_crc32(body),
+                                         flag, body, topic, _pack_short(len(own)), own))
         return records

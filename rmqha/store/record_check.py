@@ -15,7 +15,7 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_TOPIC_LENGTH,
-                                                 MESSAGE_MAGIC_CODE, SHORT, V6_FLAGS, cal_msg_length, decode_text)
+                                                 MESSAGE_MAGIC_CODE, V6_FLAGS, cal_msg_length, decode_text)
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.dispatch_request import DispatchRequest
 
@@ -28,8 +28,10 @@ log = logging.getLogger("RocketmqStore")
 _HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4xqi")
                for store in (8, 20) for born in (8, 20))
 assert [head.size for head in _HEADS] == [head.size for head in HEADS]
-_BLANK_RECORD = (0, True)
-_NO_RECORD = (-1, False)
+_KEYS = message_const.PROPERTY_KEYS
+_UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+_TAGS = message_const.PROPERTY_TAGS
+_unpack_v4 = _HEADS[0].unpack_from
 
 
 def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
@@ -40,54 +42,58 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
     `schedule` turns delay levels of the schedule topic into delivery times. The CRC is only checked when both flags
     ask for it. Lengths are checked against the buffer; nothing is allocated by what they say.
     """
-    room = len(buffer) - position
-    if room < BLANK.size:
-        return DispatchRequest(*_NO_RECORD)
-    total_size, magic_code = BLANK.unpack_from(buffer, position)
-    if magic_code != MESSAGE_MAGIC_CODE:
-        if magic_code == BLANK_MAGIC_CODE:
-            return DispatchRequest(*_BLANK_RECORD)
-        if magic_code != 0:  # 0: nothing was written here yet
-            log.warning("found a illegal magic code 0x%x", magic_code & 0xFFFF_FFFF)
-        return DispatchRequest(*_NO_RECORD)
-    if room < HEAD_LENGTH:
-        return DispatchRequest(*_NO_RECORD)
-    fields = _HEADS[0].unpack_from(buffer, position)
-    if fields[6] & V6_FLAGS:
-        head = _HEADS[fields[6] >> 4 & 3]
-        if room < head.size:
-            return DispatchRequest(*_NO_RECORD)
-        fields = head.unpack_from(buffer, position)
-        body_at = position + head.size
-    else:
+    end = len(buffer)
+    if position + HEAD_LENGTH <= end:
+        fields = _unpack_v4(buffer, position)
         body_at = position + HEAD_LENGTH
+        if fields[6] & V6_FLAGS and fields[1] == MESSAGE_MAGIC_CODE:
+            head = _HEADS[fields[6] >> 4 & 3]
+            body_at = position + head.size
+            if body_at > end:
+                return DispatchRequest(-1)
+            fields = head.unpack_from(buffer, position)
+    elif position + BLANK.size <= end and BLANK.unpack_from(buffer, position)[1] != MESSAGE_MAGIC_CODE:
+        fields, body_at = BLANK.unpack_from(buffer, position), end
+    else:
+        return DispatchRequest(-1)
+    if fields[1] != MESSAGE_MAGIC_CODE:
+        return _no_message(fields[1])
     body_length = fields[9]
     topic_at = body_at + (body_length if body_length > 0 else 0)
-    end = len(buffer)
     if topic_at + 3 > end:
-        return DispatchRequest(*_NO_RECORD)
+        return DispatchRequest(-1)
     if check_crc and read_body and body_length > 0 and \
             zlib.crc32(buffer[body_at:topic_at]) & 0x7FFF_FFFF != fields[2]:
         log.warning("CRC check failed. bodyCRC=%s", fields[2])
-        return DispatchRequest(*_NO_RECORD)
+        return DispatchRequest(-1)
     topic_length = buffer[topic_at]
     properties_at = topic_at + 3 + topic_length
     if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
-        return DispatchRequest(*_NO_RECORD)
-    properties_length = SHORT.unpack_from(buffer, properties_at - 2)[0]
-    properties_end = properties_at + (properties_length if properties_length > 0 else 0)
+        return DispatchRequest(-1)
+    properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]
+    properties_end = properties_at + (properties_length if properties_length < 0x8000 else 0)
     if properties_end > end:
-        return DispatchRequest(*_NO_RECORD)
-    if total_size != properties_end - position or body_length < 0 or properties_length < 0:
+        return DispatchRequest(-1)
+    total_size = fields[0]
+    if total_size != properties_end - position or body_length < 0 or properties_length >= 0x8000:
         return _length_mismatch(total_size, fields, topic_length, properties_length)
     request = DispatchRequest(total_size, True)
     (_, _, _, request.queue_id, request.consume_queue_offset, request.commit_log_offset, request.sys_flag,
      request.store_timestamp, request.prepared_transaction_offset, _) = fields
     request.topic = _topic(bytes(buffer[topic_at + 1:properties_at - 2]))
-    if properties_length:
-        if not _take_properties(request, decode_text(buffer[properties_at:properties_end]), schedule):
-            return DispatchRequest(*_NO_RECORD)
+    if properties_length and \
+            not _take_properties(request, str(buffer[properties_at:properties_end], "utf-8", "replace"), schedule):
+        return DispatchRequest(-1)
     return request
+
+
+def _no_message(magic_code: int) -> DispatchRequest:
+    """The blank rest of a file, or something that is neither."""
+    if magic_code == BLANK_MAGIC_CODE:
+        return DispatchRequest(0, True)
+    if magic_code != 0:  # 0: nothing was written here yet
+        log.warning("found a illegal magic code 0x%x", magic_code & 0xFFFF_FFFF)
+    return DispatchRequest(-1)
 
 
 def _length_mismatch(total_size: int, fields: tuple, topic_length: int, properties_length: int) -> DispatchRequest:
@@ -105,15 +111,15 @@ def _topic(data: bytes) -> str:
 
 def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMessageService | None) -> bool:
     """Fill in what the properties say; False when a delay level is no number (the original fails there)."""
-    properties = string2message_properties(text)
-    request.set_properties(properties)
-    request.keys = properties.get(message_const.PROPERTY_KEYS)
-    request.uniq_key = properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
-    tags = properties.get(message_const.PROPERTY_TAGS)
+    properties = request.properties_map = string2message_properties(text)
+    get = properties.get
+    request.keys = get(_KEYS)
+    request.uniq_key = get(_UNIQ_KEY)
+    tags = get(_TAGS)
     if tags:
         request.tags_code = string_hash_code(tags)
     if request.topic == RMQ_SYS_SCHEDULE_TOPIC and schedule is not None:
-        level_text = properties.get(message_const.PROPERTY_DELAY_TIME_LEVEL)
+        level_text = get(message_const.PROPERTY_DELAY_TIME_LEVEL)
         if level_text is not None:
             try:
                 level = min(parse_int(level_text), schedule.max_delay_level)

@@ -89,9 +89,11 @@ class StoreStatsService(ServiceThread):
 
     def set_put_message_entire_time_max(self, value: int) -> None:
         """One put took `value` ms from call to answer."""
-        distribution = 0 if value <= 0 else 1 + bisect_left(_DISTRIBUTION, value + 1)
+        bucket = distribution = 0
+        if value > 0:
+            bucket, distribution = bisect_left(self._bounds, value), 1 + bisect_left(_DISTRIBUTION, value + 1)
         with self._lock:
-            self._buckets[bisect_left(self._bounds, value)] += 1
+            self._buckets[bucket] += 1
             self._distribution[distribution] += 1
             if value > self.put_message_entire_time_max:
                 self.put_message_entire_time_max = value

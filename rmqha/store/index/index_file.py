@@ -11,6 +11,7 @@ from rmqha.store.mapped_file import MappedFile
 
 log = logging.getLogger("RocketmqStore")
 
+_pack_entry, _pack_slot, _unpack_slot = ENTRY.pack, SLOT.pack_into, SLOT.unpack_from
 _ALLOCATION_UNIT = 1024 * 1024  # bytes of entries reserved on disk at a time
 
 
@@ -96,31 +97,47 @@ class IndexFile:
 
     def put_key(self, key: str, phy_offset: int, store_timestamp: int) -> bool:
         """Add an entry; False when the file is full. OSError when the disk is."""
-        header = self.index_header
+        if self.is_write_full:
+            log.warning("Over index file capacity: index count = %s; index max num = %s",
+                        self.index_header.index_count, self.index_num)
+        return self.put_keys([key], phy_offset, store_timestamp) == 1
+
+    def put_keys(self, keys: list[str], phy_offset: int, store_timestamp: int) -> int:
+        """Add an entry for each key of one record as long as there is room; how many. OSError when the disk is full."""
+        header, buffer, slot_num, entries_at = self.index_header, self._buffer, self.hash_slot_num, self._entries_at
         number = header.index_count
-        if number >= self.index_num:
-            log.warning("Over index file capacity: index count = %s; index max num = %s", number, self.index_num)
-            return False
-        self._allocate_slots()
-        key_hash = index_key_hash_method(key)
-        slot_at = INDEX_HEADER_SIZE + key_hash % self.hash_slot_num * HASH_SLOT_SIZE
-        previous = SLOT.unpack_from(self._buffer, slot_at)[0]
-        # Differs: an entry number that is not written yet (a crash between slot and count) is none; with the original
-        # an entry could become its own predecessor.
-        if not INVALID_INDEX < previous < number:
-            previous = INVALID_INDEX
+        keys = keys[:self.index_num - number]
+        if not self._slots_allocated:
+            self._allocate_slots()
+        entries: list[bytes] = []
+        slots: dict[int, int] = {}
+        new_slots = 0
         seconds = time_diff_seconds(store_timestamp, header.begin_timestamp)
-        self.mapped_file.write_at(self._entries_at + number * INDEX_SIZE,
-                                  ENTRY.pack(key_hash, phy_offset, seconds, previous))
-        SLOT.pack_into(self._buffer, slot_at, number)
-        if number <= 1:
-            header.begin_phy_offset, header.begin_timestamp = phy_offset, store_timestamp
-        if previous == INVALID_INDEX:
-            header.hash_slot_count += 1
-        header.index_count = number + 1
+        for key in keys:
+            key_hash = index_key_hash_method(key)
+            slot_at = INDEX_HEADER_SIZE + key_hash % slot_num * HASH_SLOT_SIZE
+            previous = slots.get(slot_at) or _unpack_slot(buffer, slot_at)[0]
+            # Differs: an entry number that is not written yet (a crash between slot and count) is none; with the
+            # original an entry could become its own predecessor.
+            if not INVALID_INDEX < previous < number:
+                previous = INVALID_INDEX
+                new_slots += 1
+            entries.append(_pack_entry(key_hash, phy_offset, seconds, previous))
+            if number == 1:
+                header.begin_phy_offset, header.begin_timestamp = phy_offset, store_timestamp
+                seconds = 0
+            slots[slot_at] = number
+            number += 1
+        if not entries:
+            return 0
+        self.mapped_file.write_at(entries_at + header.index_count * INDEX_SIZE, b"".join(entries))
+        for slot_at, value in slots.items():
+            _pack_slot(buffer, slot_at, value)
+        header.index_count = number
+        header.hash_slot_count += new_slots
         header.end_phy_offset, header.end_timestamp = phy_offset, store_timestamp
         header.update_byte_buffer()
-        return True
+        return len(entries)
 
     def has_entry(self, key: str, phy_offset: int) -> bool:
         """Whether `key` is there for the record at `phy_offset`, the last one of the file."""

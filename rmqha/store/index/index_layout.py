@@ -17,7 +17,6 @@
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from operator import mul
 
 from rmqha.common.java_compat import string_hash_code_plain
 
@@ -34,9 +33,13 @@ ENTRY = struct.Struct(">iqii")
 assert ENTRY.size == INDEX_SIZE
 
 _MASK = 0xFFFF_FFFF
-_TAIL = 12  # characters of a key that are hashed anew; what is before them repeats from key to key
-_POWERS = tuple(pow(31, _TAIL - 1 - at, 1 << 32) for at in range(_TAIL))
-_SHIFT = pow(31, _TAIL, 1 << 32)
+# A key is hashed in pieces whose hashes are kept: what is before the last 12 characters repeats from key to key (topic,
+# client), and each 4 of those 12 have few values in unique keys, which end in 12 hexadecimal digits.
+_PIECE = 4
+_TAIL = 3 * _PIECE
+_SHIFT_4 = pow(31, _PIECE, 1 << 32)
+_SHIFT_8 = pow(31, 2 * _PIECE, 1 << 32)
+_SHIFT_12 = pow(31, _TAIL, 1 << 32)
 
 
 def file_size(hash_slot_num: int, index_num: int) -> int:
@@ -44,9 +47,9 @@ def file_size(hash_slot_num: int, index_num: int) -> int:
     return INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE + index_num * INDEX_SIZE
 
 
-@lru_cache(maxsize=16384)
-def _head_hash(head: str) -> int:
-    return string_hash_code_plain(head) & _MASK
+@lru_cache(maxsize=65536)
+def _piece_hash(text: str) -> int:
+    return string_hash_code_plain(text) & _MASK
 
 
 def index_key_hash_method(key: str) -> int:
@@ -54,9 +57,9 @@ def index_key_hash_method(key: str) -> int:
 
     Java: org.apache.rocketmq.store.index.IndexFile#indexKeyHashMethod (4.9.8)
     """
-    tail = key[-_TAIL:]
-    if len(tail) == _TAIL and tail.isascii():
-        value = (_head_hash(key[:-_TAIL]) * _SHIFT + sum(map(mul, tail.encode(), _POWERS))) & _MASK
+    if len(key) > _TAIL and key.isascii():
+        value = (_piece_hash(key[:-_TAIL]) * _SHIFT_12 + _piece_hash(key[-12:-8]) * _SHIFT_8
+                 + _piece_hash(key[-8:-4]) * _SHIFT_4 + _piece_hash(key[-4:])) & _MASK
     else:
         value = string_hash_code_plain(key) & _MASK
     if value > MAX_INT:

@@ -126,7 +126,8 @@ class IndexService:
         # Differs: a record is not added twice when it is dispatched by recovery and then again.
         if not keys or request.commit_log_offset <= self._built_to:
             return
-        index_file = self.retry_get_and_create_index_file()
+        files = self.index_file_list
+        index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
         if index_file is None:
             log.error("build index error, stop building index")
             return
@@ -138,26 +139,24 @@ class IndexService:
             files = self.index_file_list[-2:]
             keys = [key for key in keys if not any(
                 each.has_entry(build_key(request.topic, key), end_phy_offset) for each in files)]
-        for key in keys:
-            index_file = self._put_key(index_file, request, build_key(request.topic, key))
-            if index_file is None:
-                log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
-                return
-        self._built_to = request.commit_log_offset
+        self._put_keys(index_file, request, [f"{request.topic}#{key}" for key in keys])
 
-    def _put_key(self, index_file: IndexFile, request: DispatchRequest, index_key: str) -> IndexFile | None:
+    def _put_keys(self, index_file: IndexFile, request: DispatchRequest, keys: list[str]) -> None:
         while True:
             try:
-                if index_file.put_key(index_key, request.commit_log_offset, request.store_timestamp):
-                    return index_file
+                keys = keys[index_file.put_keys(keys, request.commit_log_offset, request.store_timestamp):]
             except OSError as error:
                 if not self._wait_for_space(error):
-                    return None
+                    return
                 continue
+            if not keys:
+                self._built_to = request.commit_log_offset
+                return
             log.warning("Index file [%s] is full, trying to create another one", index_file.file_name)
             index_file = self.retry_get_and_create_index_file()
             if index_file is None:
-                return None
+                log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
+                return
 
     def _wait_for_space(self, error: OSError) -> bool:
         """A full disk is waited for, puts being refused; False for any other error and when the store goes down."""
