@@ -1,0 +1,47 @@
+"""The command `rmqha`: one root, a group for each kind of work."""
+import errno
+from typing import Any
+
+import click
+
+from rmqha import __version__
+from rmqha.tools.store.store_command import store_group
+
+GROUPS = (store_group,)
+
+
+class _CannotAnswerError(click.ClickException):
+    exit_code = 2
+
+
+class RootGroup(click.Group):
+    """Says in one line what the system refused, with exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            raise _CannotAnswerError(f"{where}{error.strerror or error}") from error
+
+
+@click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rmqha")
+def rmqha() -> None:
+    """Tools of a message store that replicates."""
+
+
+for _group in GROUPS:
+    rmqha.add_command(_group)
+
+
+def main() -> None:
+    """Entry point."""
+    rmqha()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Texts for people and for programs: times, cells, JSON, progress."""
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+
+from rmqha.tools.store.errors import StoreToolError
+
+_HUMAN_TIME = 17  # digits of yyyyMMddHHmmssSSS
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
+                             show_default=True, help="How to print.")
+
+
+def time_text(timestamp: int) -> str:
+    """ms as local time; the number itself when it is beyond the calendar."""
+    try:
+        moment = datetime.fromtimestamp(timestamp // 1000)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}"
+
+
+def parse_time(text: str | None, option: str) -> int | None:
+    """ms of a time given as ms, as yyyyMMddHHmmssSSS, or as 2024-05-31 or 2024-05-31T12:30:00 in local time."""
+    if text is None:
+        return None
+    try:
+        if text.isascii() and text.isdigit() and len(text) != _HUMAN_TIME:
+            return int(text)
+        moment = datetime.strptime(text + "000", "%Y%m%d%H%M%S%f") if text.isdigit() else datetime.fromisoformat(text)
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise StoreToolError(f"{option} {text!r}: give ms, or a time such as 2024-05-31 or "
+                             "2024-05-31T12:30:00") from None
+
+
+def cell(text: str) -> str:
+    """A text from a store as it may be shown on a terminal: control characters are escaped."""
+    return text if text.isprintable() else "".join(
+        char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_SIZE_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{size} B" if unit == 0 else f"{value:.1f} {_SIZE_UNITS[unit]}"
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON; what is no Unicode text in a store can't break it."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def put(text: str) -> None:
+    """One line to standard output."""
+    click.echo(text.encode("utf-8", "replace").decode())
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error when that is a terminal. What it gives is told how far the work has come."""
+    if not sys.stderr.isatty() or total <= 0:
+        yield lambda position: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        def come_to(position: int) -> None:
+            bar.update(max(min(position, total) - bar.pos, 0))
+        yield come_to

@@ -1,0 +1,318 @@
+"""`store rebuild`: consume queues and index files from the commit log, to compare with or to write."""
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+
+import click
+
+from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
+from rmqha.tools.store import broker_lock
+from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
+from rmqha.tools.store.errors import StoreToolError
+from rmqha.tools.store.index_builder import IndexBuilder, IndexComparer, IndexWriter
+from rmqha.tools.store.index_reader import DEFAULT_ENTRIES, DEFAULT_SLOTS, Shape
+from rmqha.tools.store.log_reader import LogEnd, whole_log
+from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
+from rmqha.tools.store.output import cell, output_option, progress, put, to_json
+from rmqha.tools.store.queue_builder import QueueBuilder, QueueComparer, QueueSink, QueueWriter
+from rmqha.tools.store.queue_reader import QueueKey, QueueReader
+from rmqha.tools.store.record_scan import LogRecord
+from rmqha.tools.store.store_reader import StoreReader
+from rmqha.tools.store.verify_files import common_file_size
+
+_DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
+_BUFFERS = 64 << 20  # bytes, of all queues together
+_MAX_BUFFER = 64 << 10
+_MIN_RECORD = 91
+_SHOWN = 20
+_NEW = ".rebuild"
+
+
+@dataclass
+class Built:
+    """What one queue or index file came to. `state`: written, equal, missing, or what is different."""
+
+    name: str
+    units: int
+    files: int
+    state: str
+
+
+@dataclass
+class Rebuilt:
+    """All that was built; `problems` are flaws of the log that show in the queues."""
+
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    endOffset: int = 0
+    queues: list[Built] = field(default_factory=list)
+    index: list[Built] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything that is there equals what was built."""
+        return all(each.state in ("equal", "written") for each in [*self.queues, *self.index])
+
+
+class Rebuild:
+    """One pass over the log of `store`. `target`: the folder to build in, None to compare with what is there."""
+
+    def __init__(self, store: StoreReader, target: str | None = None, *, delay_levels: str = DEFAULT_DELAY_LEVELS,
+                 queue_file_size: int | None = None, with_index: bool = True, skip_damage: bool = False) -> None:
+        self.store = store
+        self.target = target
+        self.skip_damage = skip_damage
+        self.result = Rebuilt()
+        self._dispatcher = Dispatcher(delay_levels)
+        self._readers = store.queues()[0]
+        self._queue_file_size = _queue_file_size(self._readers, queue_file_size)
+        for reader in self._readers.values():
+            reader.file_size = self._queue_file_size
+        self._builders: dict[QueueKey, QueueBuilder] = {}
+        self._max_gap = (store.log.files_end - store.log.min_offset) // _MIN_RECORD
+        self._index_sinks: list[IndexComparer | IndexWriter] = []
+        self._index_files = [reader for reader in store.index_files()[0] if not reader.is_empty] if with_index else []
+        self._index = IndexBuilder(self._shape(), self._index_sink) if with_index else None
+        self._index_names: list[str] = []
+
+    def _shape(self) -> Shape:
+        shapes = [reader.shape for reader in self._index_files if reader.shape is not None]
+        return self.store.index_shape or (shapes[0] if shapes else Shape(DEFAULT_SLOTS, DEFAULT_ENTRIES))
+
+    def run(self, come_to=lambda position: None) -> Rebuilt:
+        """Build everything."""
+        log, result = self.store.log, self.result
+        for walk, records in whole_log(log, self._on_hole):
+            for record in records:
+                self._record(record)
+            result.endOffset = walk.position
+            come_to(walk.position - log.min_offset)
+        self._finish_queues()
+        self._finish_index()
+        return result
+
+    def _on_hole(self, end: LogEnd, record: LogRecord) -> bool:
+        what = (f"the log is damaged: no record at offset {end.offset}: {end.reason or 'nothing is there'}; the next one "
+                f"is at {record.offset}")
+        if not self.skip_damage:
+            raise StoreToolError(f"{what}. A replica may have the bytes; --skip-damage goes on behind the place and "
+                                 "leaves blanks in the queues.")
+        self.result.problems.append(what)
+        return True
+
+    def _record(self, record: LogRecord) -> None:
+        result, properties = self.result, record.properties()
+        result.records += 1
+        for topic, queue_id, index, tags_code in self._dispatcher.units(record, properties):
+            builder = self._builders.get((topic, queue_id)) or self._new_queue((topic, queue_id))
+            problem = builder.put(index, pack_unit(record.offset, record.size, tags_code))
+            if problem is not None:
+                result.problems.append(f"queue {cell(topic)}/{queue_id} at offset {record.offset}: {problem}")
+        if self._index is not None:
+            for key in self._dispatcher.keys(record, properties):
+                self._index.put(key, record.offset, record.store_timestamp)
+
+    def _new_queue(self, key: QueueKey) -> QueueBuilder:
+        buffer = max(min(_BUFFERS // (len(self._builders) + 1), _MAX_BUFFER), CQ_STORE_UNIT_SIZE)
+        builder = self._builders[key] = QueueBuilder(self._queue_sink(key), self._queue_file_size, buffer,
+                                                     self._max_gap)
+        return builder
+
+    def _queue_sink(self, key: QueueKey) -> QueueSink:
+        topic, queue_id = key
+        if self.target is None:
+            return QueueComparer(self._readers.get(key), self.store.live)
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+            raise StoreToolError(f"topic {topic!r}, queue {queue_id} in the log is no name for a folder; see store "
+                                 "verify")
+        folder = paths.get_store_path_consume_queue(self.target) + _NEW
+        return QueueWriter(os.path.join(folder, topic, str(queue_id)), self._queue_file_size)
+
+    def _index_sink(self) -> IndexComparer | IndexWriter:
+        number = len(self._index_sinks)
+        if self.target is None:
+            reader = self._index_files[number] if number < len(self._index_files) else None
+            sink = IndexComparer(reader, self.store.live and reader is self._index_files[-1] if reader else False)
+            self._index_names.append(reader.name if reader is not None else f"file {number + 1}")
+        else:
+            folder = paths.get_store_path_index(self.target) + _NEW
+            os.makedirs(folder, exist_ok=True)
+            self._index_names.append(self._new_name())
+            sink = IndexWriter(os.path.join(folder, self._index_names[-1]), self._index.shape)
+        self._index_sinks.append(sink)
+        return sink
+
+    def _new_name(self) -> str:
+        """The time of making, as brokers name index files; each another one."""
+        while (name := time_millis_to_human_string(current_time_millis())) in self._index_names:
+            time.sleep(0.001)
+        return name
+
+    def _finish_queues(self) -> None:
+        result = self.result
+        for key, builder in sorted(self._builders.items()):
+            builder.finish()
+            result.units += builder.units
+            state = (builder.sink.difference or "equal") if isinstance(builder.sink, QueueComparer) else "written"
+            result.queues.append(Built(f"{key[0]}/{key[1]}", builder.units, builder.files, state))
+        if self.target is not None:
+            return
+        for key, reader in sorted(self._readers.items()):
+            if key not in self._builders and not self.store.live \
+                    and reader.index_of_offset(self.store.log.min_offset) < reader.end_index():
+                result.queues.append(Built(reader.name, 0, 0, "there are units, but no messages in the log"))
+
+    def _finish_index(self) -> None:
+        if self._index is None:
+            return
+        self._index.finish()
+        result = self.result
+        result.keys = self._index.keys
+        older = bool(self._index_files) and self._index_files[0].head.begin_phy_offset < self.store.log.min_offset
+        if older and self.target is None:
+            result.notes.append("the index reaches further back than the log: its files can't be compared byte by byte, "
+                                "see store verify")
+            return
+        for name, sink in zip(self._index_names, self._index_sinks):
+            state = (sink.difference or "equal") if isinstance(sink, IndexComparer) else "written"
+            result.index.append(Built(name, self._entries_of(len(result.index)), 1, state))
+        if self.target is None:
+            result.index += [Built(reader.name, 0, 0, "there are entries, but no keys in the log")
+                             for reader in self._index_files[len(self._index_sinks):]]
+
+    def _entries_of(self, number: int) -> int:
+        per_file = self._index.shape.entries - 1
+        return min(per_file, self._index.keys - number * per_file)
+
+
+def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> int:
+    size = told or common_file_size(readers) or _DEFAULT_QUEUE_FILE_SIZE
+    if size % CQ_STORE_UNIT_SIZE:
+        raise StoreToolError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: tell "
+                             "the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
+    return size
+
+
+class Placing:
+    """Puts what was built in its place; existing folders are moved aside, never written over."""
+
+    def __init__(self, target: str, with_index: bool) -> None:
+        self.folders = [paths.get_store_path_consume_queue(target)]
+        if with_index:
+            self.folders.append(paths.get_store_path_index(target))
+
+    def prepare(self, force: bool) -> None:
+        """StoreToolError when there are files already and `force` is not given."""
+        for folder in self.folders:
+            if os.path.isdir(folder) and os.listdir(folder) and not force:
+                raise StoreToolError(f"{folder} has files. With --force it is moved aside and the new one takes its "
+                                     "place; with --out the new one is written elsewhere.")
+            if os.path.isdir(folder + _NEW):
+                shutil.rmtree(folder + _NEW)  # of a rebuild that was broken off
+
+    def put(self) -> list[str]:
+        """Move the new folders into place; what was done."""
+        done = []
+        for folder in self.folders:
+            if not os.path.isdir(folder + _NEW):
+                continue
+            if os.path.isdir(folder) and os.listdir(folder):
+                aside = f"{folder}.before-{time_millis_to_human_string3(current_time_millis())}"
+                os.rename(folder, aside)
+                done.append(f"{aside}: what was there before")
+            os.rename(folder + _NEW, folder)
+            done.append(f"{folder}: written")
+            _sync_folder(os.path.dirname(folder))
+        return done
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to, **options) -> Rebuilt:
+    """Build in `target` and put it in place, with brokers kept out."""
+    os.makedirs(target, exist_ok=True)
+    lock = paths.get_lock_file(target)
+    with ExitStack() as stack:
+        if os.path.realpath(target) == os.path.realpath(store.root) or os.path.exists(lock):
+            stack.enter_context(broker_lock.held(lock))
+            store.log = store.log_now()  # no broker adds to it from here on
+        placing = Placing(target, with_index)
+        placing.prepare(force)
+        result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
+        result.written = placing.put()
+    return result
+
+
+def _print(result: Rebuilt, applied: bool) -> None:
+    odd = [("queue", each) for each in result.queues if each.state not in ("equal", "written")]
+    odd += [("index", each) for each in result.index if each.state not in ("equal", "written")]
+    for kind, each in odd[:_SHOWN]:
+        put(f"{kind} {cell(each.name)}: {each.state}")
+    if len(odd) > _SHOWN:
+        put(f"... and {len(odd) - _SHOWN} more; -o json shows all")
+    for problem in result.problems[:_SHOWN]:
+        put(f"problem {problem}")
+    if len(result.problems) > _SHOWN:
+        put(f"... and {len(result.problems) - _SHOWN} problems more; -o json shows all")
+    for note in result.notes:
+        put(f"note {note}")
+    put(f"{result.records} records up to offset {result.endOffset}: {result.units} units in "
+        f"{sum(each.files for each in result.queues)} files of {len(result.queues)} queues, {result.keys} keys in "
+        f"{sum(each.files for each in result.index)} index files")
+    for line in result.written:
+        put(line)
+    if not applied:
+        put("what is there is equal" if result.equal else "what is there differs; --apply writes it anew")
+
+
+@click.command("rebuild")
+@click.argument("root", type=click.Path(exists=True, file_okay=False))
+@click.option("--apply", "apply_", is_flag=True, help="Write the files; without it they are only compared.")
+@click.option("--out", type=click.Path(file_okay=False), help="Write to OUT/consumequeue and OUT/index instead of ROOT.")
+@click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside.")
+@click.option("--no-index", is_flag=True, help="Only the consume queues.")
+@click.option("--skip-damage", is_flag=True, help="Go on behind damaged places of the log.")
+@click.option("--consume-queue-file-size", type=click.IntRange(CQ_STORE_UNIT_SIZE),
+              help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
+@click.option("--file-size", type=click.IntRange(1), help="Size of commit log files; by default what most of them have.")
+@commitlog_option
+@delay_levels_option
+@index_shape_options
+@output_option
+def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, no_index: bool, skip_damage: bool,
+                    consume_queue_file_size: int | None, file_size: int | None, commitlog: tuple[str, ...],
+                    delay_levels: str, index_slots: int | None, index_entries: int | None, output: str) -> None:
+    """Build the consume queues and the index of the store at ROOT from its commit log. Without --apply nothing is
+    written: exit code 0 when what is there equals what was built, 1 when not.
+
+    Into ROOT itself it writes only when no broker runs on it, and never over existing files.
+    """
+    if (out is not None or force) and not apply_:
+        raise StoreToolError("--out and --force say where and how to write: they need --apply")
+    store = StoreReader(root, commitlog, index_shape(index_slots, index_entries), file_size)
+    options = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size, "skip_damage": skip_damage}
+    with progress("rebuild", store.log.files_end - store.log.min_offset) as come_to:
+        if apply_:
+            result = apply(store, out or root, force, not no_index, come_to, **options)
+        else:
+            result = Rebuild(store, with_index=not no_index, **options).run(come_to)
+    if output == "json":
+        put(to_json({"root": root, "applied": apply_, "equal": None if apply_ else result.equal, **asdict(result)}))
+    else:
+        _print(result, apply_)
+    if result.problems or not (apply_ or result.equal):
+        raise SystemExit(1)
