@@ -75,6 +75,10 @@ class IndexService:
         """Differs: the file that was being written keeps what was flushed of it, and recovery adds the rest again; the
         original drops the whole file, and with it the keys of all messages that recovery does not look at.
         """
+        if index_file.index_header.index_count <= 1:
+            # it would be the last file, and knows nothing of what the files before it have: all would be added again
+            log.info("index file %s has no entries: dropped", index_file.file_name)
+            return False
         flushed = self.default_message_store.store_checkpoint.index_msg_timestamp
         if index_file.end_timestamp <= flushed:
             return True
