@@ -1,0 +1,273 @@
+"""The named points: where a process can be killed, and how that is planted into a running store.
+
+A point is planted by wrapping a method (of the store or of `os`) in the process that is to die. A method that is gone
+or renamed makes the planting fail, and a point that is not passed makes its round fail, so that the table stays true.
+"""
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqha.common.message import message_layout
+from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+from rmqha.store.append_message_callback import DefaultAppendMessageCallback
+from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.commit_log_recovery import CommitLogRecovery
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
+from rmqha.store.index.index_file import IndexFile
+from rmqha.store.index.index_header import IndexHeader
+from rmqha.store.index.index_service import IndexService
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.store_checkpoint import StoreCheckpoint
+
+# When a point counts: while messages are put, while the store is closed, while a closed or a killed store is opened,
+# and while one is opened that was killed while it was opened.
+LOAD, SHUTDOWN, START, RECOVERY, AGAIN = "load", "shutdown", "start", "recovery", "again"
+
+_LOG, _QUEUE, _INDEX = "/commitlog/", "/consumequeue/", "/index/"
+_BLANK_LENGTH = 8
+_HEADER_HALF = message_layout.LONG.size * 2
+
+
+class Trap:
+    """Kills the process at the n-th passage; counts only once it is armed."""
+
+    def __init__(self, passage: int, note: Callable[[], None]) -> None:
+        self.armed = False
+        self._left = passage
+        self._lock = threading.Lock()  # guards _left
+        self._note = note
+
+    def is_due(self) -> bool:
+        """Count one passage; True when it is the last."""
+        if not self.armed:
+            return False
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+    def die(self) -> None:
+        """Leave a note and be killed."""
+        self._note()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def step(self) -> None:
+        """One passage."""
+        if self.is_due():
+            self.die()
+
+
+Plant = Callable[[Trap], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """`reach`: the passage is drawn from 1 to this. `first`: where the process before is killed (RECOVERY, AGAIN)."""
+
+    name: str
+    phase: str
+    reach: int
+    plant: Plant
+    first: str | None = None
+
+
+def _wrap(owner, name: str, make: Callable[[Callable, Trap], Callable]) -> Plant:
+    def plant(trap: Trap) -> None:
+        setattr(owner, name, make(getattr(owner, name), trap))
+    return plant
+
+
+def _before(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
+    def make(original, trap):
+        def wrapper(*args, **keys):
+            if when(*args):
+                trap.step()
+            return original(*args, **keys)
+        return wrapper
+    return _wrap(owner, name, make)
+
+
+def _after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
+    """`when` gets the result and the arguments."""
+    def make(original, trap):
+        def wrapper(*args, **keys):
+            result = original(*args, **keys)
+            if when(result, *args):
+                trap.step()
+            return result
+        return wrapper
+    return _wrap(owner, name, make)
+
+
+def _torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
+    """Only a part of what is to be written arrives: the bytes that `cut` (of the length) tells."""
+    def plant(trap: Trap) -> None:
+        one, parts_of = MappedFile.write_at, MappedFile.write_parts_at
+
+        def write_at(self, position, data):
+            if folder in self.file_name and when(len(data)) and trap.is_due():
+                part = cut(len(data))
+                one(self, position + (part.start or 0), bytes(data)[part])
+                trap.die()
+            one(self, position, data)
+
+        def write_parts_at(self, position, parts, size):
+            if folder in self.file_name and trap.is_due():
+                part = cut(size)
+                one(self, position + (part.start or 0), b"".join(parts)[part])
+                trap.die()
+            parts_of(self, position, parts, size)
+
+        MappedFile.write_at, MappedFile.write_parts_at = write_at, write_parts_at
+    return plant
+
+
+def _half_header(trap: Trap) -> None:
+    original = IndexHeader.update_byte_buffer
+
+    def update_byte_buffer(self):
+        if trap.is_due():
+            behind = bytes(self._buffer[_HEADER_HALF:])
+            original(self)
+            self._buffer[_HEADER_HALF:] = behind
+            trap.die()
+        original(self)
+    IndexHeader.update_byte_buffer = update_byte_buffer
+
+
+def _half_zeroed(trap: Trap) -> None:
+    original = MappedFile._zero_range
+
+    def zero_range(self, start, end):
+        if _LOG in self.file_name and trap.is_due():
+            original(self, start, (start + end) // 2)
+            trap.die()
+        return original(self, start, end)
+    MappedFile._zero_range = zero_range
+
+
+def _half_json(trap: Trap) -> None:
+    original = os.fsync
+
+    def fsync(fd):
+        if _of_tmp(fd) and trap.is_due():
+            os.ftruncate(fd, os.fstat(fd).st_size // 2)
+            trap.die()
+        original(fd)
+    os.fsync = fsync
+
+
+def _path(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _fd_in(folder: str) -> Callable[..., bool]:
+    return lambda fd, *_: folder in _path(fd)
+
+
+def _result_fd_in(folder: str) -> Callable[..., bool]:
+    return lambda _result, fd, *_: folder in _path(fd)
+
+
+def _file_in(folder: str) -> Callable[..., bool]:
+    return lambda file, *_: folder in file.file_name
+
+
+def _result_file_in(folder: str) -> Callable[..., bool]:
+    return lambda _result, file, *_: folder in file.file_name
+
+
+def _is_checkpoint(fd: int) -> bool:
+    return _path(fd).endswith("/checkpoint")
+
+
+def _of_tmp(fd: int) -> bool:
+    return _path(fd).endswith(".json.tmp")
+
+
+def _is_log(_result, queue: MappedFileQueue, *_args) -> bool:
+    return (queue.store_path + "/").endswith(_LOG)
+
+
+def _status(status: AppendMessageStatus) -> Callable[..., bool]:
+    return lambda result, *_: result.status is status
+
+
+_do_append = DefaultAppendMessageCallback, "do_append"
+_half_record = _torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size > _BLANK_LENGTH)
+_TORN = "append: half of the record"
+
+_LOAD_POINTS = [
+    Point("append: before the record", LOAD, 60, _before(*_do_append)),
+    Point(_TORN, LOAD, 60, _half_record),
+    Point("append: record without its head", LOAD, 60,
+          _torn_write(_LOG, lambda size: slice(size // 2, size), lambda size: size > _BLANK_LENGTH)),
+    Point("append: record written, position not moved", LOAD, 60,
+          _after(*_do_append, _status(AppendMessageStatus.PUT_OK))),
+    Point("append: position moved, not flushed", LOAD, 60, _after(MappedFile, "append_message")),
+    Point("roll: before the blank", LOAD, 4, _before(message_layout, "encode_blank")),
+    Point("roll: half of the blank", LOAD, 4,
+          _torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),
+    Point("roll: blank written, position not moved", LOAD, 4,
+          _after(*_do_append, _status(AppendMessageStatus.END_OF_FILE))),
+    Point("roll: next file in the log", LOAD, 4, _after(MappedFileQueue, "do_create_mapped_file", _is_log)),
+    Point("allocate: file without length", LOAD, 4, _before(os, "ftruncate", _fd_in(_LOG))),
+    Point("allocate: file without blocks", LOAD, 4, _after(os, "ftruncate", _result_fd_in(_LOG))),
+    Point("allocate: file ready", LOAD, 4, _after(AllocateMappedFileService, "_mmap_operation")),
+    Point("flush: before fdatasync", LOAD, 30, _before(os, "fdatasync", _fd_in(_LOG))),
+    Point("flush: after fdatasync", LOAD, 30, _after(os, "fdatasync", _result_fd_in(_LOG))),
+    Point("flush: position moved, nobody told", LOAD, 30, _after(MappedFileQueue, "flush", _is_log)),
+    Point("dispatch: before the unit", LOAD, 60, _before(DefaultMessageStore, "do_dispatch")),
+    Point("dispatch: half of the unit", LOAD, 60, _torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True)),
+    Point("dispatch: unit written, not indexed", LOAD, 60, _before(IndexService, "build_index")),
+    Point("dispatch: indexed", LOAD, 60, _after(IndexService, "build_index")),
+    Point("index: entry without slot", LOAD, 60, _after(MappedFile, "write_at", _result_file_in(_INDEX))),
+    Point("index: slot without count", LOAD, 60, _before(IndexHeader, "update_byte_buffer")),
+    Point("index: half of the header", LOAD, 60, _half_header),
+    Point("index: new file without length", LOAD, 2, _before(os, "ftruncate", _fd_in(_INDEX))),
+    Point("index: new file without entry", LOAD, 2, _after(os, "ftruncate", _result_fd_in(_INDEX))),
+    Point("index: full file not flushed", LOAD, 2, _before(IndexService, "flush")),
+    Point("consume queue: new file without length", LOAD, 3, _before(os, "ftruncate", _fd_in(_QUEUE))),
+    Point("consume queue: new file without unit", LOAD, 3, _after(os, "ftruncate", _result_fd_in(_QUEUE))),
+    Point("consume queue: before fdatasync", LOAD, 10, _before(os, "fdatasync", _fd_in(_QUEUE))),
+    Point("checkpoint: before the times", LOAD, 3, _before(StoreCheckpoint, "flush")),
+    Point("checkpoint: times not forced", LOAD, 3, _before(os, "fdatasync", _is_checkpoint)),
+    Point("json: half of the new file", LOAD, 4, _half_json),
+    Point("json: new file not forced", LOAD, 4, _before(os, "fsync", _of_tmp)),
+    Point("json: new file forced", LOAD, 4, _after(os, "fsync", lambda _result, fd: _of_tmp(fd))),
+    Point("json: old file linked", LOAD, 4, _after(os, "link", lambda _result, _src, to: to.endswith(".bak.tmp"))),
+    Point("json: old file kept, before the rename", LOAD, 4,
+          _before(os, "replace", lambda src, _to: src.endswith(".json.tmp"))),
+    Point("json: renamed", LOAD, 4, _after(os, "replace", lambda _result, src, _to: src.endswith(".json.tmp"))),
+]
+
+_OTHER_POINTS = [
+    Point("shutdown: log flushed", SHUTDOWN, 1, _after(CommitLog, "shutdown")),
+    Point("shutdown: consume queues flushed", SHUTDOWN, 1, _after(FlushConsumeQueueService, "shutdown")),
+    Point("shutdown: before the abort file goes", SHUTDOWN, 1, _before(DefaultMessageStore, "_delete_file")),
+    Point("shutdown: abort file gone", SHUTDOWN, 1, _after(DefaultMessageStore, "_delete_file")),
+    Point("start: next offsets known", START, 2, _after(DefaultMessageStore, "recover_topic_queue_table")),
+    Point("start: before the abort file", START, 1, _before(DefaultMessageStore, "_create_temp_file")),
+    Point("start: abort file made", START, 1, _after(DefaultMessageStore, "_create_temp_file")),
+    Point("recovery: index cut back", RECOVERY, 1, _after(IndexFile, "cut_back"), "index: slot without count"),
+    Point("recovery: consume queue before zeroing", RECOVERY, 3, _before(MappedFile, "zero_from", _file_in(_QUEUE)),
+          "dispatch: half of the unit"),
+    Point("recovery: record not dispatched", RECOVERY, 60, _before(CommitLogRecovery, "_dispatch"),
+          "dispatch: before the unit"),
+    Point("recovery: log forced", RECOVERY, 1, _after(MappedFile, "force", _result_file_in(_LOG)), _TORN),
+    Point("recovery: before zeroing", RECOVERY, 1, _before(MappedFile, "zero_from", _file_in(_LOG)), _TORN),
+    Point("recovery: half zeroed", RECOVERY, 1, _half_zeroed, _TORN),
+    Point("recovery: file behind deleted", RECOVERY, 1, _after(MappedFile, "destroy", _result_file_in(_LOG)),
+          "allocate: file ready"),
+    Point("recovery of the recovery: record not dispatched", AGAIN, 60, _before(CommitLogRecovery, "_dispatch"),
+          "index: entry without slot"),
+    Point("recovery of the recovery: half zeroed", AGAIN, 1, _half_zeroed, _TORN),
+    Point("recovery of the recovery: before the abort file", AGAIN, 1,
+          _before(DefaultMessageStore, "_create_temp_file"), _TORN),
+]
+
+POINTS: dict[str, Point] = {point.name: point for point in _LOAD_POINTS + _OTHER_POINTS}
