@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
@@ -47,7 +48,7 @@ class Channel:
     def __init__(self, connected: socket.socket, remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
         self.remote_address = remote_address
-        self.local_address: tuple[str, int] = connected.getsockname()[:2]
+        self.local_address: tuple[str, int] = plain_address(connected.getsockname())
         self.attributes: dict[object, object] = {}  # for whoever serves the channel
         self.high_water_mark = high_water_mark
         self.low_water_mark = low_water_mark

@@ -19,6 +19,7 @@ from typing import Protocol
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.channel import Channel
+from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.frame_decoder import FrameError
@@ -187,7 +188,7 @@ class IoThread(ServiceThread):
                 continue
             connected.setblocking(False)
             try:
-                self.handler.on_accept(connected, address[:2])
+                self.handler.on_accept(connected, plain_address(address))
             except OSError as error:  # gone already
                 log.info("connection from %s failed: %s", address, error)
                 connected.close()

@@ -8,6 +8,7 @@ import socket
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.common.dual_stack import listening_socket
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -46,8 +47,7 @@ class RemotingServer(RemotingAbstract):
 
     def _bind(self) -> socket.socket:
         config = self.config
-        # Differs: IPv4 only; Java listens on IPv6 as well where the host has it.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener = listening_socket()
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if config.serverSocketRcvBufSize > 0:  # accepted sockets inherit it; later it would not change the window

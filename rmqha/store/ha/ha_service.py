@@ -19,6 +19,7 @@ from rmqha.common.atomics import AtomicInteger, AtomicLong
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
 from rmqha.common.waker import Waker
+from rmqha.remoting.common.dual_stack import listening_socket, plain_address
 from rmqha.store.ha.group_transfer_service import GroupTransferService
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection import HAConnection
@@ -211,10 +212,10 @@ class AcceptSocketService(ServiceThread):
 
     def begin_accept(self) -> None:
         """Bind and listen on haListenPort of all addresses; port 0 takes a free one."""
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock = listening_socket()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("0.0.0.0", self.ha_service.config.haListenPort))
+            sock.bind(("", self.ha_service.config.haListenPort))
             sock.listen(_BACKLOG)
             sock.setblocking(False)
         except (OSError, OverflowError):
@@ -264,7 +265,8 @@ class AcceptSocketService(ServiceThread):
                     continue
                 log.error("%s service has exception. %s", self.get_service_name(), error)
                 return False
-            client_addr = f"{address[0]}:{address[1]}"
+            host, port = plain_address(address)
+            client_addr = f"{host}:{port}"
             log.info("HAService receive new connection, %s", client_addr)
             self._serve(sock, client_addr)
         return True

@@ -1,0 +1,32 @@
+"""A listening socket takes peers of both families, and shows each by its plain address."""
+import socket
+
+import pytest
+
+from rmqha.remoting.common.dual_stack import listening_socket, plain_address
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_peer_of_either_family_is_taken_and_known_by_its_own_address(host):
+    if host == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this host has no IPv6")
+    with listening_socket() as listener:
+        listener.bind(("", 0))
+        listener.listen()
+        with socket.create_connection((host, plain_address(listener.getsockname())[1]), 5) as peer:
+            accepted, address = listener.accept()
+            with accepted:
+                assert plain_address(address) == peer.getsockname()[:2]
+                assert plain_address(accepted.getsockname()) == (host, peer.getpeername()[1])
+
+
+def test_host_without_ipv6_listens_on_ipv4(monkeypatch):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with listening_socket() as listener:
+        assert listener.family == socket.AF_INET
+
+
+def test_socket_pair_has_no_address():
+    one, other = socket.socketpair()
+    with one, other:
+        assert plain_address(one.getsockname()) == ("", 0)
