@@ -1,0 +1,119 @@
+"""What the bulk kernel returns: pure, shared by both implementations and their callers.
+
+All numbers are in the machine's own byte order, except the consume queue units, which are ready for the file.
+
+    record, 48 bytes: one of each good record, in the order of the log
+        0   8  offset          in the commit log
+        8   8  queue offset    as stored; 0 in prepared and rolled back records
+        16  8  tags code       as in the consume queue unit
+        24  8  store time      ms
+        32  4  size            bytes
+        36  4  queue id
+        40  4  topic           number in the topics of the call
+        44  4  system flag
+    run, 32 bytes: units of one queue whose queue offsets follow one another, in the order of their first records
+        0   8  queue offset    of the first unit
+        8   8  store time      ms, of the last record
+        16  4  topic           number in the topics of the call
+        20  4  queue id
+        24  4  first unit      number in the units of the call
+        28  4  count           of units
+    unit, 20 bytes: see rmqha.store.consume_queue_layout; grouped by run
+    key, 24 bytes: one index entry to be, in the order in which the index takes them
+        0   8  offset          of the record in the commit log
+        8   8  store time      ms
+        16  4  hash            of "topic#key": not negative
+        20  4  record          number in the records of the call
+"""
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+# Of the functions and rows as they are here; a compiled kernel of another number is not used.
+KERNEL_VERSION = 1
+
+RECORD = struct.Struct("=qqqqiiii")
+assert RECORD.size == 48
+RUN = struct.Struct("=qqiiii")
+assert RUN.size == 32
+KEY = struct.Struct("=qqii")
+assert KEY.size == 24
+
+DEFAULT_LIMIT = 1 << 16  # records of one scan: some 10 MiB of results
+MAX_LIMIT = 1 << 24
+# A scan ends as well when it has this many keys for each record that it may take.
+KEYS_PER_RECORD = 8
+
+
+class Stop(IntEnum):
+    """Why a walk ended at its position. From BLANK on the single-record check says the same of the record there.
+
+    The values are those of the C source.
+    """
+
+    END = 0  # the span is used up
+    LIMIT = 1  # as many records or keys as were asked for
+    PLAIN = 2  # a record that only the single-record path takes; see `bulk.scan`
+    BLANK = 3  # the blank rest of the file
+    UNWRITTEN = 4  # magic code 0: nothing was written here yet
+    BAD_MAGIC = 5
+    TRUNCATED = 6  # the record, by the lengths in it, does not end within the span
+    BAD_CRC = 7
+    LENGTH_MISMATCH = 8  # total size and the lengths within differ
+
+
+class Walk(NamedTuple):
+    """`count` good records up to `position` of the buffer, and why no more.
+
+    `size` is the msg_size of the single-record check at `position`: 0 for END, LIMIT, PLAIN and BLANK, -1 for no
+    record, the stored total size for LENGTH_MISMATCH (-1 when that is not above 0).
+    """
+
+    count: int
+    position: int
+    stop: Stop
+    size: int
+
+
+class TopicShare(NamedTuple):
+    """A topic of a scan, its good records and their bytes."""
+
+    name: str
+    count: int
+    size: int
+
+
+class Run(NamedTuple):
+    """Units of one queue that follow one another; see the table of the module."""
+
+    queue_offset: int
+    last_store_timestamp: int
+    topic: int
+    queue_id: int
+    first_unit: int
+    count: int
+
+
+class Span(NamedTuple):
+    """The good records of a span: a Walk, and the rows of the module's table."""
+
+    count: int
+    position: int
+    stop: Stop
+    size: int
+    topics: list[TopicShare]
+    records: bytes
+    runs: list[Run]
+    units: bytes
+    keys: bytes
+
+
+class IndexCounters(NamedTuple):
+    """The header of an index file, in its order; see rmqha.store.index.index_layout."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int

@@ -1,0 +1,230 @@
+"""The bulk kernel in plain Python: for machines where the compiled one is missing, and its oracle in the tests.
+
+Same functions, arguments and results as the C source; `bulk` checks the arguments and names the results.
+"""
+import struct
+import zlib
+from collections.abc import Sequence
+
+from rmqha.common.java_compat import string_hash_code
+from rmqha.common.message import message_const
+from rmqha.common.message.message import parse_int
+from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_TOPIC_LENGTH,
+                                                 MESSAGE_MAGIC_CODE, SHORT, V6_FLAGS, Buffer)
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.store.bulk.bulk_layout import KERNEL_VERSION as KERNEL_VERSION
+from rmqha.store.bulk.bulk_layout import KEY, KEYS_PER_RECORD, RECORD, RUN, Stop
+from rmqha.store.consume_queue_layout import CQ_UNIT
+from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX,
+                                            MAX_INT, SLOT, file_size, index_key_hash_method, time_diff_seconds)
+
+_GOOD = -1
+_MAX_LONG = (1 << 63) - 1
+_SCHEDULE = RMQ_SYS_SCHEDULE_TOPIC.encode()
+_TAGS = message_const.PROPERTY_TAGS.encode()
+_KEYS = message_const.PROPERTY_KEYS.encode()
+_UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
+_DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL.encode()
+_MULTI_DISPATCH = message_const.PROPERTY_INNER_MULTI_DISPATCH.encode()
+_ROLLBACK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+_WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
+# total size, magic, crc, queue id, queue offset, physical offset, system flag, store time, body length
+_HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4x8xi") for store in (8, 20) for born in (8, 20))
+assert [head.size for head in _HEADS] == [head.size for head in HEADS]
+
+
+def walk(buffer: Buffer, start: int, end: int, check_crc: bool) -> tuple[int, int, int, int]:
+    """See `bulk.walk`."""
+    with memoryview(buffer) as view, view[:end] as span:
+        position, count = start, 0
+        while position < end:
+            stop, size, *_ = _look(span, position, check_crc)
+            if stop != _GOOD:
+                return count, position, int(stop), size
+            position += size
+            count += 1
+        return count, position, int(Stop.END), 0
+
+
+def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc: bool, delays: Sequence[int] | None,
+         multi_dispatch: bool, limit: int) -> tuple:
+    """See `bulk.scan`."""
+    with memoryview(buffer) as view, view[:end] as span:
+        collector = _Collector(delays, multi_dispatch)
+        position, stop, size = start, Stop.END, 0
+        while position < end:
+            if len(collector.records) >= limit or len(collector.keys) >= limit * KEYS_PER_RECORD:
+                stop = Stop.LIMIT
+                break
+            stop, size, *parts = _look(span, position, check_crc)
+            if stop == _GOOD:
+                stop = collector.add(file_from_offset + position, size, *parts)
+            if stop != _GOOD:
+                size = 0 if stop == Stop.PLAIN else size
+                break
+            position, stop, size = position + size, Stop.END, 0
+        return (len(collector.records), position, int(stop), size, *collector.results())
+
+
+def _look(span: memoryview, position: int, check_crc: bool) -> tuple:
+    """The record at `position`: (why it is none, size), or (_GOOD, size, fields of its head, topic, properties)."""
+    room = len(span) - position
+    if room < BLANK.size:
+        return Stop.TRUNCATED, -1
+    total_size, magic_code = BLANK.unpack_from(span, position)
+    if magic_code != MESSAGE_MAGIC_CODE:
+        if magic_code == BLANK_MAGIC_CODE:
+            return Stop.BLANK, 0
+        return (Stop.BAD_MAGIC if magic_code else Stop.UNWRITTEN), -1
+    if room < HEAD_LENGTH:
+        return Stop.TRUNCATED, -1
+    head = _HEADS[0]
+    fields = head.unpack_from(span, position)
+    if fields[6] & V6_FLAGS:
+        head = _HEADS[fields[6] >> 4 & 3]
+        if room < head.size:
+            return Stop.TRUNCATED, -1
+        fields = head.unpack_from(span, position)
+    body_at, body_length, end = position + head.size, fields[8], len(span)
+    topic_at = body_at + max(body_length, 0)
+    if topic_at + 3 > end:
+        return Stop.TRUNCATED, -1
+    if check_crc and body_length > 0 and zlib.crc32(span[body_at:topic_at]) & MAX_INT != fields[2]:
+        return Stop.BAD_CRC, -1
+    topic_length = span[topic_at]
+    properties_at = topic_at + 3 + topic_length
+    if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
+        return Stop.TRUNCATED, -1
+    properties_length = SHORT.unpack_from(span, properties_at - 2)[0]
+    properties_end = properties_at + max(properties_length, 0)
+    if properties_end > end:
+        return Stop.TRUNCATED, -1
+    if total_size != properties_end - position or body_length < 0 or properties_length < 0:
+        return Stop.LENGTH_MISMATCH, total_size if total_size > 0 else -1
+    return (_GOOD, total_size, fields, bytes(span[topic_at + 1:properties_at - 2]),
+            bytes(span[properties_at:properties_end]))
+
+
+def _properties(data: bytes) -> dict[bytes, bytes]:
+    properties = {}
+    for entry in data.split(b"\x02"):
+        name, _, value = entry.partition(b"\x01")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def _level(properties: dict[bytes, bytes]) -> int | None:
+    """The delay level, 0 when there is none; None when it is no number."""
+    text = properties.get(_DELAY)
+    if text is None:
+        return 0
+    try:
+        return parse_int(text.decode("latin-1"))
+    except ValueError:
+        return None
+
+
+class _Collector:
+    """The rows of one scan."""
+
+    def __init__(self, delays: Sequence[int] | None, multi_dispatch: bool) -> None:
+        self._delays = delays
+        self._multi_dispatch = multi_dispatch
+        self._topic_numbers: dict[bytes, int] = {}
+        self._topics: list[list] = []  # name, records, bytes
+        self._open_runs: dict[tuple[int, int], list] = {}  # (topic, queue id): [next queue offset, its run]
+        self._runs: list[list] = []  # queue offset, store time, topic, queue id, units
+        self.records: list[bytes] = []
+        self.keys: list[bytes] = []
+
+    def add(self, offset: int, size: int, fields: tuple, topic_data: bytes, data: bytes) -> int:
+        """Take one record; _GOOD, or why not."""
+        _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _ = fields
+        properties = _properties(data)
+        scheduled = self._delays is not None and topic_data == _SCHEDULE
+        level = _level(properties) if scheduled else 0
+        if level is None or physical_offset != offset or self._multi_dispatch and _MULTI_DISPATCH in properties:
+            return Stop.PLAIN
+        try:
+            name = topic_data.decode()
+            tags_code = string_hash_code(properties[_TAGS].decode()) if _TAGS in properties else 0
+            hashes = self._key_hashes(name, properties) if sys_flag & _ROLLBACK != _ROLLBACK else ()
+        except UnicodeDecodeError:
+            return Stop.PLAIN
+        if scheduled and (level := min(level, len(self._delays))) > 0:
+            tags_code = store_timestamp + self._delays[level - 1]
+            if not -_MAX_LONG - 1 <= tags_code <= _MAX_LONG:
+                return Stop.PLAIN
+        topic = self._topic(topic_data, name, size)
+        self.keys += [KEY.pack(offset, store_timestamp, key_hash, len(self.records)) for key_hash in hashes]
+        self.records.append(RECORD.pack(offset, queue_offset, tags_code, store_timestamp, size, queue_id, topic,
+                                        sys_flag))
+        if sys_flag & _ROLLBACK not in _WITHOUT_UNIT:
+            self._add_unit(topic, queue_id, queue_offset, store_timestamp, CQ_UNIT.pack(offset, size, tags_code))
+        return _GOOD
+
+    @staticmethod
+    def _key_hashes(topic: str, properties: dict[bytes, bytes]) -> list[int]:
+        keys = [properties[_UNIQ_KEY].decode()] if _UNIQ_KEY in properties else []
+        if _KEYS in properties:
+            keys += [key for key in properties[_KEYS].decode().split(message_const.KEY_SEPARATOR) if key]
+        return [index_key_hash_method(f"{topic}#{key}") for key in keys]
+
+    def _topic(self, data: bytes, name: str, size: int) -> int:
+        number = self._topic_numbers.setdefault(data, len(self._topics))
+        if number == len(self._topics):
+            self._topics.append([name, 0, 0])
+        share = self._topics[number]
+        share[1] += 1
+        share[2] += size
+        return number
+
+    def _add_unit(self, topic: int, queue_id: int, queue_offset: int, store_timestamp: int, unit: bytes) -> None:
+        queue = self._open_runs.setdefault((topic, queue_id), [None, None])
+        if queue[0] != queue_offset:
+            queue[1] = [queue_offset, store_timestamp, topic, queue_id, []]
+            self._runs.append(queue[1])
+        queue[0] = queue_offset + 1
+        queue[1][1] = store_timestamp
+        queue[1][4].append(unit)
+
+    def results(self) -> tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]:
+        """Topics, records, runs, units, keys."""
+        runs, units = [], []
+        for queue_offset, store_timestamp, topic, queue_id, own in self._runs:
+            runs.append(RUN.pack(queue_offset, store_timestamp, topic, queue_id, len(units), len(own)))
+            units += own
+        return ([tuple(topic) for topic in self._topics], b"".join(self.records), b"".join(runs), b"".join(units),
+                b"".join(self.keys))
+
+
+def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: tuple[int, ...], keys: bytes, first: int,
+             last: int) -> tuple[int, ...]:
+    """See `bulk.put_keys`."""
+    begin_timestamp, end_timestamp, begin_phy_offset, end_phy_offset, hash_slot_count, index_count = counters
+    if hash_slot_num < 1 or index_num < 0 or file_size(hash_slot_num, index_num) > len(buffer):
+        raise ValueError(f"{hash_slot_num} slots and {index_num} entries in {len(buffer)} bytes")
+    if index_count < 1 or not 0 <= hash_slot_count <= MAX_INT - (last - first):
+        raise ValueError(f"{hash_slot_count} slots in use, next entry {index_count}")
+    entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
+    stop = min(last, first + max(index_num - index_count, 0))
+    for phy_offset, store_timestamp, key_hash, _ in KEY.iter_unpack(keys[first * KEY.size:stop * KEY.size]):
+        key_hash &= MAX_INT
+        slot_at = INDEX_HEADER_SIZE + key_hash % hash_slot_num * HASH_SLOT_SIZE
+        previous = SLOT.unpack_from(buffer, slot_at)[0]
+        if not INVALID_INDEX < previous < index_count:
+            previous = INVALID_INDEX
+            hash_slot_count += 1
+        ENTRY.pack_into(buffer, entries_at + index_count * INDEX_SIZE, key_hash, phy_offset,
+                        time_diff_seconds(store_timestamp, begin_timestamp), previous)
+        SLOT.pack_into(buffer, slot_at, index_count)
+        if index_count <= 1:
+            begin_phy_offset, begin_timestamp = phy_offset, store_timestamp
+        end_phy_offset, end_timestamp = phy_offset, store_timestamp
+        index_count += 1
+    after = begin_timestamp, end_timestamp, begin_phy_offset, end_phy_offset, hash_slot_count, index_count
+    if stop > first:
+        HEADER.pack_into(buffer, 0, *after)
+    return stop, *after

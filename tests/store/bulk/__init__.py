@@ -1,0 +1,1 @@
+"""The bulk kernel, both implementations against the single-record path."""

@@ -1,0 +1,323 @@
+"""Both implementations of the bulk kernel against each other and against the path of single records."""
+import mmap
+import struct
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.common.java_compat import string_hash_code
+from rmqha.common.message import message_layout as layout
+from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk.bulk_layout import (KERNEL_VERSION, KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare,
+                                          Walk)
+from rmqha.store.consume_queue_layout import pack_unit
+from rmqha.store.record_check import check_message_and_return_size
+from tests.store.bulk.records import LONG, expected, facts, spans
+
+DELAYS = st.one_of(st.none(), st.just(()), st.just((1000, 5000, 10_000)), st.just((-1, (1 << 62), 7)))
+
+
+def pytest_generate_tests(metafunc):
+    if "kernel" in metafunc.fixturenames:
+        metafunc.parametrize("kernel", ["plain", "compiled"], indirect=True)
+
+
+@pytest.fixture
+def kernel(request, monkeypatch):
+    """`bulk` with one of the implementations."""
+    monkeypatch.setattr(bulk, "_kernel", bulk_plain if request.param == "plain" else compiled_kernel())
+    return bulk
+
+
+def compiled_kernel():
+    return pytest.importorskip("rmqha.store.bulk._bulk", reason="the compiled kernel is not there: no C compiler")
+
+
+def record(at=0, topic="T", body=b"body", properties="TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u", queue_offset=5,
+           queue_id=3, sys_flag=0, crc=None, host="10.0.0.1", store_timestamp=8000):
+    address = layout.host_to_bytes((host, 1))
+    data = properties if isinstance(properties, bytes) else properties.encode()
+    return layout.encode_record(
+        layout.body_crc32(body) if crc is None else crc, queue_id, 4, queue_offset, at,
+        sys_flag | layout.host_flags(address, address), 7, address, store_timestamp, address, 9, 10, body,
+        layout.encode_topic(topic) if isinstance(topic, str) else bytes([len(topic)]) + topic, data)
+
+
+def log_of(*records_without_place):
+    """Records (their arguments) one behind the other."""
+    data = b""
+    for arguments in records_without_place:
+        data += record(len(data), **arguments)
+    return data
+
+
+def whole(kernel, data, **how):
+    return kernel.scan(data, 0, len(data), 0, **how)
+
+
+# Random spans.
+
+@settings(max_examples=600, deadline=None)
+@given(spans(), st.booleans(), DELAYS, st.booleans(), st.sampled_from([1, 2, 1000]))
+def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_dispatch, limit):
+    results = []
+    for kernel in (bulk_plain, compiled_kernel()):
+        results.append(kernel.scan(*span, check_crc, delays, multi_dispatch, limit))
+    assert results[0] == results[1]
+    assert facts(bulk.scan(*span, check_crc, delays, multi_dispatch, limit)) == \
+        expected(*span, check_crc, delays, multi_dispatch, limit)
+
+
+@settings(max_examples=600, deadline=None)
+@given(spans(), st.booleans())
+def test_both_walk_as_the_single_record_check(span, check_crc):
+    buffer, start, end, _ = span
+    view, position, count = memoryview(buffer)[:end], start, 0
+    success, size = True, 0
+    while position < end:
+        request = check_message_and_return_size(view, position, check_crc)
+        success, size = request.success, request.msg_size
+        if not success or size == 0:
+            break
+        position, count, size = position + size, count + 1, 0
+    for kernel in (bulk_plain, compiled_kernel()):
+        found = kernel.walk(buffer, start, end, check_crc)
+        assert (found[0], found[1], found[3]) == (count, position, size)
+        assert (found[2] in (Stop.END, Stop.BLANK)) == success
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.integers(0, 40), st.booleans())
+def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
+    buffer = bytes(start) + struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data
+    results = [kernel.scan(buffer, start, len(buffer), 0, check_crc, (1,), True, 10)
+               for kernel in (bulk_plain, compiled_kernel())]
+    assert results[0] == results[1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40), st.booleans())
+def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
+    buffer = record(topic=data, properties=b"") if as_topic else record(properties=b"TAGS\x01" + data)
+    results = [kernel.scan(buffer, 0, len(buffer), 0, True, None, False, 10)
+               for kernel in (bulk_plain, compiled_kernel())]
+    assert results[0] == results[1]
+    assert facts(bulk.scan(buffer, 0, len(buffer), 0)) == expected(buffer, 0, len(buffer), 0, False, None)
+
+
+# What it tells.
+
+def test_rows_are_what_the_record_says(kernel):
+    data = record()
+    span = whole(kernel, data, check_crc=True)
+    assert span[:4] == (1, len(data), Stop.END, 0)
+    assert span.topics == [TopicShare("T", 1, len(data))]
+    tags_code = string_hash_code("a")
+    assert list(RECORD.iter_unpack(span.records)) == [(0, 5, tags_code, 8000, len(data), 3, 0, 0)]
+    assert (span.runs, span.units) == ([Run(5, 8000, 0, 3, 0, 1)], pack_unit(0, len(data), tags_code))
+    assert list(KEY.iter_unpack(span.keys)) == [
+        (0, 8000, abs(string_hash_code(key)), 0) for key in ("T#u", "T#k1", "T#k2")]
+
+
+@pytest.mark.parametrize("tag", ["TagA", "\u6807\u7b7e", "\U0001f600", "\u00e9\U0001f468\u200d\U0001f469", "a" * 1000])
+@pytest.mark.parametrize("host", ["10.0.0.1", "::1"])
+def test_tags_code_and_keys_are_hashed_as_java_hashes_utf16(kernel, tag, host):
+    data = log_of({"topic": "\u4e3b\u9898", "properties": f"TAGS\x01{tag}\x02KEYS\x01{tag} x", "host": host})
+    span = whole(kernel, data)
+    assert RECORD.unpack(span.records)[2] == string_hash_code(tag)
+    assert [row[2] for row in KEY.iter_unpack(span.keys)] == [
+        abs(string_hash_code(f"\u4e3b\u9898#{key}")) for key in (tag, "x")]
+
+
+def test_hash_of_the_lowest_integer_is_0(kernel):
+    span = whole(kernel, record(topic="", properties="UNIQ_KEY\x01polygenelubricants\x02TAGS\x01polygenelubricants"))
+    assert RECORD.unpack(span.records)[2] == -(1 << 31)
+    hashes = {text: string_hash_code("T#" + text) for text in ("k",)}
+    assert hashes and KEY.unpack(span.keys)[2] == abs(string_hash_code("#polygenelubricants"))
+
+
+def test_units_are_grouped_by_queue_and_run(kernel):
+    numbers = [(0, 10), (1, 7), (0, 11), (1, 9), (0, 12), (1, 10), (0, 12)]
+    data = log_of(*({"queue_id": queue_id, "queue_offset": number} for queue_id, number in numbers))
+    span = whole(kernel, data)
+    size = len(data) // len(numbers)
+    assert [(run.queue_id, run.queue_offset, run.first_unit, run.count) for run in span.runs] == [
+        (0, 10, 0, 3), (1, 7, 3, 1), (1, 9, 4, 2), (0, 12, 6, 1)]
+    assert [unit[0] // size for unit in struct.iter_unpack(">qiq", span.units)] == [0, 2, 4, 1, 3, 5, 6]
+
+
+def test_queue_offset_does_not_run_over(kernel):
+    data = log_of({"queue_offset": (1 << 63) - 1}, {"queue_offset": -(1 << 63)})
+    assert [run.queue_offset for run in whole(kernel, data).runs] == [(1 << 63) - 1, -(1 << 63)]
+
+
+@pytest.mark.parametrize("sys_flag, units, keys", [(0, 1, 3), (4, 0, 3), (8, 1, 3), (12, 0, 0)])
+def test_transactions_have_units_and_keys_as_dispatching_gives_them(kernel, sys_flag, units, keys):
+    span = whole(kernel, record(sys_flag=sys_flag))
+    assert (len(span.units) // 20, len(span.keys) // KEY.size, span.count) == (units, keys, 1)
+
+
+@pytest.mark.parametrize("level, code", [("1", 9000), ("2", 13_000), ("99", 13_000), ("0", 97), ("-1", 97)])
+def test_scheduled_record_has_its_delivery_time(kernel, level, code):
+    data = record(topic="SCHEDULE_TOPIC_XXXX", properties=f"DELAY\x01{level}\x02TAGS\x01a")
+    assert RECORD.unpack(whole(kernel, data, delays=(1000, 5000)).records)[2] == code
+    assert RECORD.unpack(whole(kernel, data, delays=()).records)[2] == 97
+    assert RECORD.unpack(whole(kernel, data).records)[2] == 97
+
+
+@pytest.mark.parametrize("stop, size, tail", [
+    (Stop.BLANK, 0, layout.encode_blank(500)), (Stop.UNWRITTEN, -1, bytes(100)), (Stop.BAD_MAGIC, -1, b"\1" * 100),
+    (Stop.TRUNCATED, -1, b"\0" * 7), (Stop.TRUNCATED, -1, record()[:-1]), (Stop.TRUNCATED, -1, record()[:60]),
+    (Stop.BAD_CRC, -1, record(crc=1)), (Stop.LENGTH_MISMATCH, 90, struct.pack(">i", 90) + record()[4:]),
+    (Stop.LENGTH_MISMATCH, -1, struct.pack(">i", -90) + record()[4:])])
+def test_stop_is_told_with_its_place(kernel, stop, size, tail):
+    data = log_of({}, {})
+    buffer = data + tail
+    span = whole(kernel, buffer, check_crc=True)
+    assert span[:4] == (2, len(data), stop, size)
+    assert kernel.walk(buffer, 0, len(buffer), True) == Walk(2, len(data), stop, size)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"topic": b"\xff"}, {"properties": b"TAGS\x01\xff"}, {"properties": b"KEYS\x01a \xed\xa0\x80"},
+    {"properties": b"UNIQ_KEY\x01\xc3"}, {"properties": "INNER_MULTI_DISPATCH\x01%LMQ%a"},
+    {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x01x"},
+    {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x011", "store_timestamp": (1 << 63) - 1}])
+def test_record_for_the_plain_path_is_left_to_it(kernel, arguments):
+    data = log_of({}, arguments, {})
+    span = whole(kernel, data, multi_dispatch=True, delays=(1000,))
+    assert (span.count, span.position, span.stop, span.size) == (1, len(record()), Stop.PLAIN, 0)
+    assert (len(span.records) // RECORD.size, len(span.units) // 20, len(span.keys) // KEY.size) == (1, 1, 3)
+    assert [topic.name for topic in span.topics] == ["T"]
+    assert kernel.walk(data, 0, len(data)).stop == Stop.END
+
+
+def test_record_that_is_not_at_its_place_is_left_to_the_plain_path(kernel):
+    data = record(100)
+    assert kernel.scan(data, 0, len(data), 0).stop == Stop.PLAIN
+    assert kernel.scan(data, 0, len(data), 100).stop == Stop.END
+
+
+def test_limits_end_a_scan_between_records(kernel):
+    data = log_of({}, {}, {})
+    span = whole(kernel, data, limit=2)
+    assert (span.count, span.stop) == (2, Stop.LIMIT)
+    rest = kernel.scan(data, span.position, len(data), 0, limit=2)
+    assert (rest.count, rest.stop, rest.position) == (1, Stop.END, len(data))
+    many = log_of({"properties": "KEYS\x01" + "a " * 20}, {}, {})
+    assert (whole(kernel, many, limit=2).count, whole(kernel, many, limit=2).stop) == (1, Stop.LIMIT)
+
+
+@pytest.mark.parametrize("start, end", [(-1, 5), (5, 4), (0, 1 << 40), (1 << 40, 1 << 40)])
+def test_span_outside_the_buffer_is_refused(kernel, start, end):
+    for call in (lambda: kernel.walk(bytes(100), start, end), lambda: kernel.scan(bytes(100), start, end, 0)):
+        with pytest.raises(ValueError):
+            call()
+    with pytest.raises(ValueError):
+        kernel.scan(b"", 0, 0, 0, limit=MAX_LIMIT + 1)
+    with pytest.raises(ValueError):
+        kernel.scan(b"", 0, 0, -1)
+
+
+def test_compiled_kernel_checks_spans_itself():
+    compiled = compiled_kernel()
+    for start, end in ((-1, 5), (5, 4), (0, 101)):
+        with pytest.raises(ValueError):
+            compiled.walk(bytes(100), start, end, False)
+        with pytest.raises(ValueError):
+            compiled.scan(bytes(100), start, end, 0, False, None, False, 5)
+    with pytest.raises(ValueError):
+        compiled.scan(b"", 0, 0, 0, False, None, False, 0)
+    with pytest.raises((TypeError, OverflowError)):
+        compiled.scan(b"", 0, 0, 0, False, ["x"], False, 5)
+
+
+def test_mapped_file_is_read_in_place_and_let_go(kernel, tmp_path):
+    data = log_of({}, {})
+    (tmp_path / "log").write_bytes(data)
+    with open(tmp_path / "log", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        for buffer in (mapped, memoryview(mapped)):
+            assert kernel.scan(buffer, 0, len(data), 0).count == 2
+            assert kernel.walk(buffer, 0, len(data)).count == 2
+        buffer.release()  # else closing the map raises BufferError
+
+
+def test_other_threads_run_while_the_compiled_kernel_works():
+    compiled = compiled_kernel()
+    data = log_of(*[{"body": bytes(4096)}] * 2000)
+    seen, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            seen[0] += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before = seen[0]
+        for _ in range(3):
+            compiled.walk(data, 0, len(data), True)
+        assert seen[0] > before
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_many_topics_and_queues_keep_their_numbers(kernel):
+    data = log_of(*({"topic": f"t{number % 300}", "queue_id": number % 7, "queue_offset": number // 2100}
+                    for number in range(4200)))
+    span = whole(kernel, data)
+    assert [(topic.name, topic.count) for topic in span.topics] == [(f"t{number}", 14) for number in range(300)]
+    assert (len(span.runs), {run.count for run in span.runs}) == (2100, {2})
+    assert facts(span) == expected(data, 0, len(data), 0, False, None)
+
+
+def test_kernel_of_another_version_is_not_used(monkeypatch):
+    for version, implementation in ((KERNEL_VERSION, "compiled"), (KERNEL_VERSION + 1, "plain Python")):
+        other = SimpleNamespace(KERNEL_VERSION=version)
+        monkeypatch.setattr(bulk.importlib, "import_module", lambda _name, module=other: module)
+        assert bulk._choose()[1].startswith(implementation)
+
+
+def test_without_a_compiled_kernel_the_plain_one_is_used(monkeypatch):
+    for error in (ModuleNotFoundError("none"), ImportError("undefined symbol")):
+        def fail(_name, error=error):
+            raise error
+        monkeypatch.setattr(bulk.importlib, "import_module", fail)
+        assert bulk._choose()[0] is bulk_plain and bulk._choose()[1].startswith("plain Python, slower: ")
+
+
+# The index file.
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 30), st.lists(st.tuples(LONG, LONG, st.integers(-(1 << 31), (1 << 31) - 1)),
+       max_size=40), st.data())
+def test_both_put_keys_alike_into_any_file(slots, entries, rows, data):
+    keys = b"".join(KEY.pack(*row, 0) for row in rows)
+    size = 40 + 4 * slots + 20 * entries
+    old = data.draw(st.one_of(st.just(bytes(size)), st.binary(min_size=size, max_size=size)))
+    times = st.one_of(st.integers(0, 10**13), LONG)
+    counters = IndexCounters(*(data.draw(times) for _ in range(4)), data.draw(st.integers(0, slots)),
+                             data.draw(st.integers(1, entries + 2)))
+    first = data.draw(st.integers(0, len(rows)))
+    results = []
+    for kernel in (bulk_plain, compiled_kernel()):
+        file = bytearray(old)
+        results.append((kernel.put_keys(file, slots, entries, tuple(counters), keys, first, len(rows)), file))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"hash_slot_num": 0}, {"index_num": -1}, {"index_num": 6}, {"first": -1}, {"first": 2, "last": 1}, {"last": 4},
+    {"counters": IndexCounters(0, 0, 0, 0, 0, 0)}, {"counters": IndexCounters(0, 0, 0, 0, -1, 1)},
+    {"counters": IndexCounters(0, 0, 0, 0, (1 << 31) - 1, 1)}])
+def test_impossible_index_file_is_refused_untouched(kernel, wrong):
+    file = bytearray(40 + 4 * 5 + 20 * 5)
+    arguments = {"buffer": file, "hash_slot_num": 5, "index_num": 5, "counters": IndexCounters(0, 0, 0, 0, 0, 1),
+                 "keys": KEY.pack(1, 2, 3, 0) * 3} | wrong
+    with pytest.raises(ValueError):
+        kernel.put_keys(**arguments)
+    assert not any(file)
