@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmqha.common.java_compat import string_hash_code_plain
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.store.index import index_layout as layout
+from rmqha.store.index import index_service
 from rmqha.store.index.index_file import IndexFile
 from tests.store.support import crash, message, new_store, open_store, put, wait_dispatched
 
@@ -241,3 +242,35 @@ def test_record_dispatched_twice_is_indexed_once(store):
     for request in store.commit_log.walk_records(0, store.get_max_phy_offset()):
         store.do_dispatch(request)
     assert len(query(store, "k")) == 1
+
+
+@pytest.mark.parametrize("step_ms", [0, -60_000])
+def test_names_keep_the_order_of_the_files_whatever_the_clock_does(tmp_path, monkeypatch, step_ms):
+    times = iter(range(1_700_000_000_000, 1_600_000_000_000, step_ms or -1))
+    monkeypatch.setattr(index_service, "current_time_millis", lambda: next(times) if step_ms else 1_700_000_000_000)
+    for begin, ending in ((0, crash), (350, None)):
+        store = new_store(tmp_path)
+        assert store.load()
+        store.start()
+        try:
+            put(store, *(message(UNIQ_KEY=f"u{number}") for number in range(begin, begin + 350)))
+            wait_dispatched(store)
+            files = [each.file_name for each in store.index_service.index_file_list]
+            assert files == sorted(set(files)) and len(files) > 1
+            assert all(len(query(store, f"u{number}")) == 1 for number in range(begin + 350))
+        finally:
+            (ending or type(store).shutdown)(store)
+
+
+def test_file_without_entries_does_not_survive_a_crash(tmp_path):
+    store = new_store(tmp_path)
+    assert store.load()
+    store.start()
+    put(store, *(message(UNIQ_KEY=f"u{number}") for number in range(199)))
+    wait_dispatched(store)
+    crash(store)
+    empty = tmp_path / "index" / "99991231235959999"
+    empty.write_bytes(b"")
+    with open_store(tmp_path) as store:
+        assert not empty.exists()
+        assert all(len(query(store, f"u{number}")) == 1 for number in range(199))

@@ -191,9 +191,13 @@ class IndexService:
         last = files[-1] if files else None
         if last is not None and not last.is_write_full:
             return last
-        file_name = os.path.join(self.store_path, time_millis_to_human_string(current_time_millis()))
+        name = time_millis_to_human_string(current_time_millis())
+        if last is not None and name <= os.path.basename(last.file_name):
+            # Differs: the names keep the order of the files also when the clock went back or two are made in one
+            # millisecond; the original opens the next start's files in the wrong order, or one file twice.
+            name = f"{int(os.path.basename(last.file_name)) + 1:017d}"
         try:
-            index_file = IndexFile(file_name, self.hash_slot_num, self.index_num,
+            index_file = IndexFile(os.path.join(self.store_path, name), self.hash_slot_num, self.index_num,
                                    last.end_phy_offset if last else 0, last.end_timestamp if last else 0,
                                    self.preallocate)
         except (OSError, ValueError):
