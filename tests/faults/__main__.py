@@ -16,7 +16,7 @@ def run_seed(seed: int, names: list[str], folder: Path) -> list[Outcome]:
     """All points with one seed."""
     nursery = Nursery()
     try:
-        rounds = Rounds(nursery, folder / f"seed{seed}")
+        rounds = Rounds(nursery, folder / f"seed{seed}", seed)
         return [rounds.run(POINTS[name], seed) for name in names]
     finally:
         nursery.close()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.points import AGAIN, POINTS, RECOVERY, Point
+from tests.faults.points import AGAIN, POINTS, Point
 from tests.support.sources import ROOT
 
 NOT_PASSED = 3
@@ -64,13 +64,17 @@ class Nursery:
 
 
 class Rounds:
-    """Rounds on one store after another: a store that failed, or has grown large, is left for a new one."""
+    """Rounds on one store after another: a store that failed, or has grown large, is left for a new one.
 
-    MAX_RECORDS = 1500
+    `variant`: which of workload.VARIANTS the first store is; each next one is the next.
+    """
 
-    def __init__(self, nursery: Nursery, folder: Path) -> None:
+    MAX_RECORDS = 800
+
+    def __init__(self, nursery: Nursery, folder: Path, variant: int) -> None:
         self._nursery = nursery
         self._folder = folder
+        self._variant = variant
         self._number = 0
         self._store = self._new_store()
 
@@ -78,6 +82,8 @@ class Rounds:
         self._number += 1
         store = self._folder / f"{self._number}"
         store.mkdir(parents=True)
+        (store / "variant").write_text(str(self._variant))
+        self._variant += 1
         return store
 
     def run(self, point: Point, seed: int) -> Outcome:

@@ -23,7 +23,7 @@ def outcomes(request, tmp_path_factory) -> dict[tuple[str, int], Future]:
     free: queue.SimpleQueue[Rounds] = queue.SimpleQueue()
     nurseries = [Nursery() for _ in range(JOBS)]
     for number, nursery in enumerate(nurseries):
-        free.put(Rounds(nursery, tmp_path_factory.mktemp(f"stores{number}")))
+        free.put(Rounds(nursery, tmp_path_factory.mktemp(f"stores{number}"), number))
 
     def run(point_name: str, seed: int) -> Outcome:
         rounds = free.get()

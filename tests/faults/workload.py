@@ -37,21 +37,27 @@ _HOST = ("127.0.0.1", 10911)
 _MAX_TIME = (1 << 63) - 1
 
 
-def config(root: Path) -> MessageStoreConfig:
+# Stores take turns with these: what changes the order of things, or leaves something out.
+VARIANTS = [{}, {"dispatchBehindFlush": True}, {"messageIndexSafe": True}, {"preallocateMappedFile": False},
+            {"warmMapedFileEnable": True, "flushLeastPagesWhenWarmMapedFile": 1}]
+
+
+def config(root: Path, variant: int) -> MessageStoreConfig:
     """A store of small files that are flushed all the time."""
     return MessageStoreConfig(
+        **VARIANTS[variant % len(VARIANTS)],
         storePathRootDir=str(root), flushDiskType=FlushDiskType.SYNC_FLUSH, mappedFileSizeCommitLog=16384,
         mappedFileSizeConsumeQueue=400, maxHashSlotNum=20, maxIndexNum=80, haListenPort=0, flushIntervalConsumeQueue=20,
         flushConsumeQueueThoroughInterval=100, maxMsgsNumBatch=64)
 
 
 class Process:
-    """One process of a store: the store, the consumer offsets beside it, and the list of what was acknowledged."""
+    """One process of a store in `folder`: the store, the consumer offsets beside it, and the list of what was acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = folder / "store"
-        settings = config(self.root)
+        settings = config(self.root, int((folder / "variant").read_text()))
         self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
         self.offsets = ConsumerOffsetManager(SimpleNamespace(message_store_config=settings))
         self._acknowledged = os.open(folder / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
