@@ -54,7 +54,10 @@ class CommitLogRecovery:
             self._no_files()
             return
         index = len(files) - 1
-        while index > 0 and not self._is_mapped_file_matched_recover(files[index]):
+        # Differs: it starts no later than the furthest consume queue ends. The original believes the checkpoint even
+        # when the queues are gone, and what lies before that file never gets its units and keys again.
+        while index > 0 and not (files[index].file_from_offset <= max_phy_offset_of_consume_queue
+                                 and self._is_mapped_file_matched_recover(files[index])):
             index -= 1
         log.info("recover from this mapped file %s", files[index].file_name)
         end = self._walk(files, index, self._dispatch)

@@ -1,5 +1,6 @@
 """Stores that RocketMQ 4.9.7 wrote: read, dispatched again and written again."""
 import shutil
+import struct
 
 import pytest
 
@@ -31,6 +32,24 @@ def test_consume_queues_and_index_dispatched_again_are_byte_identical(tmp_path, 
     assert {path: data for path, data in after.items() if path.startswith("consumequeue/")} == \
         {path: data for path, data in before.items() if path.startswith("consumequeue/")}
     # index files are named by the time at which they were made
+    assert [data for path, data in after.items() if path.startswith("index/")] == \
+        [data for path, data in before.items() if path.startswith("index/")]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_queues_that_are_gone_come_back_whole_after_a_crash_whatever_the_checkpoint_says(tmp_path, name):
+    root = unpack_golden(name, tmp_path)
+    before = tree(root)
+    for gone in ("consumequeue", "index"):
+        shutil.rmtree(root / gone)
+    (root / "abort").touch()
+    all_flushed = struct.pack(">qqq", 1 << 62, 1 << 62, 1 << 62)
+    (root / "checkpoint").write_bytes(all_flushed.ljust(4096, b"\0"))
+    with open_store(root):
+        pass
+    after = tree(root)
+    assert {path: data for path, data in after.items() if path.startswith("consumequeue/")} == \
+        {path: data for path, data in before.items() if path.startswith("consumequeue/")}
     assert [data for path, data in after.items() if path.startswith("index/")] == \
         [data for path, data in before.items() if path.startswith("index/")]
 
