@@ -107,7 +107,9 @@ class CommitLog:
 
     def load(self) -> bool:
         """Map the files; False when one does not belong to the log."""
-        result = self.mapped_file_queue.load()
+        # Differs: a log with a file missing in the middle is refused; the original serves what it finds
+        result = self.mapped_file_queue.load() and \
+            self.mapped_file_queue.files_before_gap() == len(self.mapped_file_queue.mapped_files)
         log.info("load commit log %s", "OK" if result else "Failed")
         return result
 
@@ -385,6 +387,20 @@ class CommitLog:
         if mapped_file is None:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size, size)
+
+    def may_hold_record(self, offset: int, size: int) -> bool:
+        """False when the log holds `offset` and has no record of `size` bytes there."""
+        queue = self.mapped_file_queue
+        if not 0 <= self.get_min_offset() <= offset < queue.get_max_offset():
+            return offset < self.get_min_offset()
+        mapped_file = queue.find_mapped_file_by_offset(offset)
+        if mapped_file is None:
+            return False
+        position = offset - mapped_file.file_from_offset
+        if position + max(size, message_layout.HEAD_LENGTH) > mapped_file.file_size:
+            return False
+        head = message_layout.HEADS[0].unpack_from(mapped_file.slice_byte_buffer(), position)
+        return head[:2] == (size, MESSAGE_MAGIC_CODE)
 
     def roll_next_file(self, offset: int) -> int:
         """Offset of the file behind the one that holds `offset`."""

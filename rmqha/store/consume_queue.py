@@ -30,6 +30,7 @@ log_error = logging.getLogger("RocketmqStoreError")
 MAX_RETRIES = 30
 _RETRY_MS = 1000
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
+_LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 
 
 class ConsumeQueue:
@@ -53,6 +54,7 @@ class ConsumeQueue:
             queue_dir, mapped_file_size, allocation_unit=_ALLOCATION_UNIT if config.preallocateMappedFile else 0)
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
+        self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
         self.consume_queue_ext: ConsumeQueueExt | None = None
         if config.enableConsumeQueueExt:
             self.consume_queue_ext = ConsumeQueueExt(
@@ -69,20 +71,30 @@ class ConsumeQueue:
 
     def recover(self) -> None:
         """Find the end of the units, looking at the last three files, and cut off what lies behind it."""
-        files = self.mapped_file_queue.mapped_files
+        files = self._drop_behind_a_gap()
         if not files:
             return
+        self.is_behind |= self.mapped_file_queue.last_file_was_mended
         max_ext_addr = 1
         process_offset = 0
+        last_good = files[0], 0
         for mapped_file in files[max(len(files) - 3, 0):]:
             buffer = mapped_file.slice_byte_buffer()
             valid = count_valid_units(buffer) * CQ_STORE_UNIT_SIZE
             process_offset = mapped_file.file_from_offset + valid
             if valid:
-                self._set_max_physic_offset(*unpack_unit(buffer, valid - CQ_STORE_UNIT_SIZE))
-                max_ext_addr = self._last_ext_addr(buffer[:valid], max_ext_addr)
+                last_good = mapped_file, valid
             if valid != self.mapped_file_size:
+                self._look_behind_the_end(mapped_file, valid)
                 break
+        if last_good[1] and not self._is_right(last_good[0], last_good[1] - CQ_STORE_UNIT_SIZE):
+            last_good = self._end_of_right_units(*last_good)
+            process_offset = last_good[0].file_from_offset + last_good[1]
+        mapped_file, valid = last_good
+        if valid:
+            units = mapped_file.slice_byte_buffer()[:valid]
+            self._set_max_physic_offset(*unpack_unit(units, valid - CQ_STORE_UNIT_SIZE))
+            max_ext_addr = self._last_ext_addr(units, max_ext_addr)
         log.info("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
         self.mapped_file_queue.flushed_where = process_offset
         self.mapped_file_queue.committed_where = process_offset
@@ -90,6 +102,43 @@ class ConsumeQueue:
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.recover()
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    def _drop_behind_a_gap(self) -> list[MappedFile]:
+        """Differs: files behind a missing one go, to be built again from the log; the original reads on behind it."""
+        files = self.mapped_file_queue.mapped_files
+        count = self.mapped_file_queue.files_before_gap()
+        if count < len(files):
+            self.mapped_file_queue.truncate_dirty_files(files[count - 1].file_from_offset + self.mapped_file_size)
+            self.is_behind = True
+        return files[:count]
+
+    def _look_behind_the_end(self, mapped_file: MappedFile, end: int) -> None:
+        """Anything but zeros behind the last valid unit means that units were lost."""
+        files = self.mapped_file_queue.mapped_files
+        if mapped_file is not files[-1] or any(mapped_file.slice_byte_buffer()[end:end + _LOOKED_AT]):
+            log.error("consume queue %s-%s: %s is damaged at position %s; all behind it is built again", self.topic,
+                      self.queue_id, mapped_file.file_name, end)
+            self.is_behind = True
+
+    def _end_of_right_units(self, mapped_file: MappedFile, valid: int) -> tuple[MappedFile, int]:
+        """The last unit, from `valid` bytes of a file backwards, that points at a record of its size: file and end.
+
+        Differs: the original believes the last unit, and with it begins its dispatch too late.
+        """
+        files = self.mapped_file_queue.mapped_files
+        index, end = files.index(mapped_file), valid
+        while end > 0 and not self._is_right(files[index], end - CQ_STORE_UNIT_SIZE):
+            end -= CQ_STORE_UNIT_SIZE
+            if end == 0 and index > 0:
+                index, end = index - 1, self.mapped_file_size
+        log.error("consume queue %s-%s: what %s says behind position %s is not in the log; it is built again",
+                  self.topic, self.queue_id, files[index].file_name, end)
+        self.is_behind = True
+        return files[index], end
+
+    def _is_right(self, mapped_file: MappedFile, position: int) -> bool:
+        offset, size, _ = unpack_unit(mapped_file.slice_byte_buffer(), position)
+        return (offset, size) == BLANK_POSITION or self.default_message_store.commit_log.may_hold_record(offset, size)
 
     def _set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
         # Differs: a queue that ends in the blanks before its first message points at nothing yet; the original takes

@@ -43,6 +43,7 @@ class MappedFileQueue:
         self.keep_descriptor = keep_descriptor
         self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
         self._change = threading.Lock()
+        self.last_file_was_mended = False  # by load: its length was wrong
         self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
         self.committed_where = 0  # bytes; kept for parity
         self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
@@ -93,16 +94,30 @@ class MappedFileQueue:
         return self.do_load(entries)
 
     def do_load(self, paths: list[str]) -> bool:
-        """Map `paths` in the order of their names."""
-        paths.sort(key=os.path.basename)
+        """Map `paths` in the order of their names; False, with the file's name in the log, when one does not fit.
+
+        Differs: folders are left alone, and a last file of another length, which a crash or a full disk can leave
+        behind, is brought to its length: recovery finds its end. The original refuses both.
+        """
+        folders = {path for path in paths if os.path.isdir(path) and not os.path.basename(path).isdecimal()}
+        for path in folders:
+            log.warning("%s is a folder, and is left alone", path)
+        paths = sorted(set(paths) - folders, key=os.path.basename)
         for index, path in enumerate(paths):
-            length = os.path.getsize(path)
-            # Differs: a crash between creating and sizing leaves an empty last file, which the original refuses.
-            newborn = length == 0 and index == len(paths) - 1 and os.path.isfile(path)
-            if length != self.mapped_file_size and not newborn:
-                log.warning("%s\t%s length not matched message store config value, please check it manually",
-                            path, length)
+            if not (os.path.basename(path).isdecimal() and os.path.isfile(path)):
+                log.error("load file %s error: it is none of the store's, take it away", path)
                 return False
+            length = os.path.getsize(path)
+            if length != self.mapped_file_size:
+                # a lone file of another length was probably written with another configured size
+                if index < len(paths) - 1 or index == 0 and length > 0:
+                    log.warning("%s\t%s length not matched message store config value, please check it manually",
+                                path, length)
+                    return False
+                log.warning("the last file %s has a length of %s, and is brought to %s", path, length,
+                            self.mapped_file_size)
+                self.last_file_was_mended = True
+                os.truncate(path, self.mapped_file_size)
             try:
                 mapped_file = self._new_mapped_file(path)
             except (OSError, ValueError) as error:
@@ -113,6 +128,17 @@ class MappedFileQueue:
                 self.mapped_files = [*self.mapped_files, mapped_file]
             log.info("load %s OK", path)
         return True
+
+    def files_before_gap(self) -> int:
+        """How many files follow one another without a gap; the log names the files around one."""
+        files = self.mapped_files
+        for index, (pre, cur) in enumerate(zip(files, files[1:]), 1):
+            due = pre.file_from_offset + self.mapped_file_size
+            if cur.file_from_offset != due:
+                log.error("file %s is followed by %s, where %s is due: files are missing or do not belong here",
+                          pre.file_name, cur.file_name, offset_to_file_name(due))
+                return index
+        return len(files)
 
     def how_much_fall_behind(self) -> int:
         """Bytes written but not flushed."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_TOPIC_LENGTH,
                                                  MESSAGE_MAGIC_CODE, V6_FLAGS, cal_msg_length, decode_text)
+from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.dispatch_request import DispatchRequest
 
@@ -28,9 +30,14 @@ log = logging.getLogger("RocketmqStore")
 _HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4xqi")
                for store in (8, 20) for born in (8, 20))
 assert [head.size for head in _HEADS] == [head.size for head in HEADS]
+# total size, magic, crc, queue id, queue offset, physical offset, system flag, body length of a record with IPv4 hosts
+_unpack_lengths = struct.Struct(">iiii4xqqi44xi").unpack_from
+_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+_WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 _KEYS = message_const.PROPERTY_KEYS
 _UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 _TAGS = message_const.PROPERTY_TAGS
+_DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 _unpack_v4 = _HEADS[0].unpack_from
 
 
@@ -81,10 +88,42 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
     (_, _, _, request.queue_id, request.consume_queue_offset, request.commit_log_offset, request.sys_flag,
      request.store_timestamp, request.prepared_transaction_offset, _) = fields
     request.topic = _topic(bytes(buffer[topic_at + 1:properties_at - 2]))
-    if properties_length and \
-            not _take_properties(request, str(buffer[properties_at:properties_end], "utf-8", "replace"), schedule):
-        return DispatchRequest(-1)
+    if properties_length:
+        _take_properties(request, str(buffer[properties_at:properties_end], "utf-8", "replace"), schedule)
     return request
+
+
+def skip_good_records(buffer: memoryview, position: int, end: int, file_from_offset: int, check_crc: bool,
+                      is_dispatched: Callable[[bytes, int, int, int], bool]) -> int:
+    """Position, from `position` on, of the first record that `check_message_and_return_size` has to look at.
+
+    That is a bad one, a blank, one with an IPv6 host, one that is not where it says, and one that is not dispatched
+    yet, which `is_dispatched` tells by topic (bytes), queue id, queue offset and position in `buffer`. Prepared and
+    rolled back ones are not asked for. Several times as fast as looking at everything in each record.
+    """
+    unpack = _unpack_lengths
+    while position + HEAD_LENGTH <= end:
+        (total_size, magic_code, crc, queue_id, queue_offset, physical_offset, sys_flag,
+         body_length) = unpack(buffer, position)
+        topic_at = position + HEAD_LENGTH + body_length
+        if magic_code != MESSAGE_MAGIC_CODE or sys_flag & V6_FLAGS or body_length < 0 or topic_at + 3 > end \
+                or physical_offset != file_from_offset + position:
+            break
+        topic_length = buffer[topic_at]
+        properties_at = topic_at + 3 + topic_length
+        if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
+            break
+        properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]
+        record_end = properties_at + properties_length
+        if properties_length >= 0x8000 or record_end > end or record_end - position != total_size:
+            break
+        if check_crc and zlib.crc32(buffer[position + HEAD_LENGTH:topic_at]) & 0x7FFF_FFFF != crc and body_length:
+            break
+        if sys_flag & _TRANSACTION_MASK in _WITHOUT_UNIT or not is_dispatched(
+                bytes(buffer[topic_at + 1:properties_at - 2]), queue_id, queue_offset, record_end):
+            break
+        position = record_end
+    return position
 
 
 def _no_message(magic_code: int) -> DispatchRequest:
@@ -109,8 +148,8 @@ def _topic(data: bytes) -> str:
     return decode_text(data)
 
 
-def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMessageService | None) -> bool:
-    """Fill in what the properties say; False when a delay level is no number (the original fails there)."""
+def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMessageService | None) -> None:
+    """Fill in what the properties say."""
     properties = request.properties_map = string2message_properties(text)
     get = properties.get
     request.keys = get(_KEYS)
@@ -118,14 +157,13 @@ def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMess
     tags = get(_TAGS)
     if tags:
         request.tags_code = string_hash_code(tags)
-    if request.topic == RMQ_SYS_SCHEDULE_TOPIC and schedule is not None:
-        level_text = get(message_const.PROPERTY_DELAY_TIME_LEVEL)
-        if level_text is not None:
-            try:
-                level = min(parse_int(level_text), schedule.max_delay_level)
-            except ValueError as error:
-                log.warning("a scheduled message has no delay level: %s", error)
-                return False
-            if level > 0:
-                request.tags_code = schedule.compute_deliver_timestamp(level, request.store_timestamp)
-    return True
+    if request.topic == RMQ_SYS_SCHEDULE_TOPIC and schedule is not None and _DELAY in properties:
+        try:
+            level = min(parse_int(properties[_DELAY]), schedule.max_delay_level)
+        except ValueError as error:
+            # Differs: such a message is dispatched like one without level; the original takes it for a damaged record,
+            # and drops all that is behind it in the file.
+            log.warning("a scheduled message has no delay level: %s", error)
+            return
+        if level > 0:
+            request.tags_code = schedule.compute_deliver_timestamp(level, request.store_timestamp)

@@ -226,20 +226,40 @@ def test_loaded_files_count_as_full_until_truncated(tmp_path):
     again.destroy()
 
 
-@pytest.mark.parametrize("length, last, loads", [(999, True, False), (1001, False, False), (0, False, False),
-                                                 (0, True, True)])
-def test_only_an_empty_last_file_of_another_length_is_taken(tmp_path, length, last, loads):
+@pytest.mark.parametrize("length, last, loads", [(999, True, True), (1001, True, True), (0, True, True),
+                                                 (999, False, False), (1001, False, False), (0, False, False)])
+def test_only_the_last_file_may_be_of_another_length(tmp_path, length, last, loads):
     queue = new_queue(tmp_path)
     fill(queue, 3000)
     queue.shutdown(0)
     (tmp_path / "queue" / ("00000000000000002000" if last else "00000000000000001000")).write_bytes(b"x" * length)
     again = new_queue(tmp_path)
     assert again.load() is loads
+    assert again.last_file_was_mended is loads
+    again.shutdown(0)
+
+
+def test_only_file_of_another_length_is_refused(tmp_path):
+    queue = new_queue(tmp_path)
+    fill(queue, 1000)
+    queue.shutdown(0)
+    os.truncate(tmp_path / "queue" / "00000000000000000000", 999)
+    assert not new_queue(tmp_path).load()
+
+
+def test_folder_is_passed_over_with_a_warning(tmp_path, caplog):
+    queue = new_queue(tmp_path)
+    fill(queue, 100)
+    queue.shutdown(0)
+    (tmp_path / "queue" / "lost+found").mkdir()
+    again = new_queue(tmp_path)
+    assert again.load()
+    assert "lost+found is a folder" in caplog.text
     again.shutdown(0)
 
 
 def test_foreign_file_or_folder_is_refused(tmp_path):
-    for name in ("notes.txt", "folder"):
+    for name in ("notes.txt", "00000000000000001000"):
         queue = new_queue(tmp_path / name)
         fill(queue, 100)
         path = tmp_path / name / "queue" / name

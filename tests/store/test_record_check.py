@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_layout as layout
-from rmqha.store.record_check import check_message_and_return_size
+from rmqha.store.record_check import check_message_and_return_size, skip_good_records
 
 
 class Levels:
@@ -66,9 +66,9 @@ def test_scheduled_message_has_its_delivery_time_for_a_tags_code(level, expected
         string_hash_code("a")
 
 
-def test_delay_level_that_is_no_number_is_no_record():
-    request = check(record("SCHEDULE_TOPIC_XXXX", properties="DELAY\x01x"), schedule=Levels)
-    assert (request.success, request.msg_size) == (False, -1)
+def test_delay_level_that_is_no_number_counts_as_none():
+    request = check(record("SCHEDULE_TOPIC_XXXX", properties="DELAY\x01x\x02TAGS\x01a"), schedule=Levels)
+    assert request.success and request.tags_code == string_hash_code("a")
 
 
 def test_blank_ends_a_file():
@@ -121,3 +121,45 @@ def test_flipped_bytes_are_survived(flips, kind):
     if request.success and request.msg_size:
         assert request.msg_size == len(data)
         layout.decode_parts(data)
+
+
+def placed(records):
+    """Records one behind the other, each with its own place in it."""
+    data = bytearray(b"".join(records))
+    at = 0
+    for each in records:
+        data[at + 28:at + 36] = struct.pack(">q", 1000 + at)
+        at += len(each)
+    return data
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3), st.booleans(), st.integers(0, 5))
+def test_fast_walk_skips_what_the_slow_one_finds_good(flips, check_crc, v6_at):
+    data = placed([record(body=b"x" * (number * 50), born="::1" if number == v6_at else "1.2.3.4")
+                   for number in range(6)]) + layout.encode_blank(100)
+    for at, value in flips:
+        data[at % len(data)] = value
+    view, position = memoryview(data), 0
+    stop = skip_good_records(view, 0, len(data), 1000, check_crc, lambda *_args: True)
+    while position < stop:
+        request = check(data, position=position, check_crc=check_crc)
+        assert request.success and request.msg_size > 0 and request.commit_log_offset == 1000 + position
+        position += request.msg_size
+    assert position == stop
+    request = check(data, position=position, check_crc=check_crc)
+    assert (not request.success or request.msg_size == 0 or request.sys_flag & 0x3C
+            or request.commit_log_offset != 1000 + position)
+
+
+def test_fast_walk_stops_at_what_is_not_dispatched():
+    data = placed([record()] * 3)
+    seen = []
+    size = len(data) // 3
+
+    def is_dispatched(*args):
+        seen.append(args)
+        return len(seen) < 3
+
+    assert skip_good_records(memoryview(data), 0, len(data), 1000, True, is_dispatched) == 2 * size
+    assert seen == [(b"T", 3, 5, (number + 1) * size) for number in range(3)]

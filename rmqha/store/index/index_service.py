@@ -224,6 +224,13 @@ class IndexService:
             self.default_message_store.store_checkpoint.index_msg_timestamp = timestamp
             self.default_message_store.store_checkpoint.flush()
 
+    def get_end_phy_offset(self) -> int:
+        """Commit log offset up to which all keys are in; beyond any offset when there is no index."""
+        if not self.default_message_store.message_store_config.messageIndexEnable:
+            return 1 << 63
+        files = self.index_file_list
+        return files[-1].end_phy_offset if files else 0
+
     def flush_last(self) -> None:
         """Flush the file that is being written. OSError when the disk says no."""
         files = self.index_file_list
