@@ -9,6 +9,7 @@ from rmqha.store import mapped_file
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.mapped_file import MappedFile
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
@@ -198,3 +199,24 @@ def test_any_checkpoint_file_opens(tmp_path, content):
     with open_store(tmp_path) as store:
         put(store, message())
     assert len(tree(tmp_path)["checkpoint"]) >= CHECKPOINT_SIZE
+
+
+def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypatch):
+    forced, force = [], MappedFile._force
+
+    def note(self):
+        force(self)
+        forced.append(self.file_name)
+    with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
+        store.index_service._flush_pool.submit = lambda *_: None  # its turn has not come
+        put(store, *(message(KEYS=f"k{number}") for number in range(420)))
+        wait_dispatched(store)
+        monkeypatch.setattr(MappedFile, "_force", note)
+        store.flush_consume_queue_service.do_flush(1)
+        written = [each.file_name for each in store.find_consume_queue("T", 0).mapped_file_queue.mapped_files]
+        written += [each.file_name for each in store.index_service.index_file_list]
+        assert len(written) >= 9 + 3 and sorted(forced) == sorted(written)
+        assert store.store_checkpoint.logics_msg_timestamp == store.store_checkpoint.dispatched_timestamp
+        forced.clear()
+        store.flush_consume_queue_service.do_flush(3)
+        assert forced == written[-1:]  # full files are forced once

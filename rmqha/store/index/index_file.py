@@ -30,6 +30,7 @@ class IndexFile:
         self._buffer = self.mapped_file.slice_byte_buffer()
         self._entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
         self._slots_allocated = not preallocate
+        self.is_flushed_full = False  # set by whoever flushes it: nothing is left to flush
         self.index_header = IndexHeader(self._buffer)
         if end_phy_offset > 0:
             self.index_header.begin_phy_offset = self.index_header.end_phy_offset = end_phy_offset
@@ -47,8 +48,9 @@ class IndexFile:
 
     def flush(self) -> None:
         """Force the file to the disk. OSError when the disk says no."""
-        begin = time.monotonic_ns()
+        begin, is_full = time.monotonic_ns(), self.is_write_full
         self.mapped_file.force()
+        self.is_flushed_full = is_full
         log.info("flush index file elapsed time(ms) %s", (time.monotonic_ns() - begin) // 1_000_000)
 
     def cut_back(self, timestamp: int) -> bool:

@@ -67,6 +67,7 @@ class IndexService:
             if not last_exit_ok and not self._keep_after_crash(index_file):
                 index_file.destroy(0)
                 continue
+            index_file.is_flushed_full = index_file.is_write_full
             log.info("load index file OK, %s", index_file.file_name)
             self.index_file_list = [*self.index_file_list, index_file]
         return True
@@ -231,11 +232,12 @@ class IndexService:
         files = self.index_file_list
         return files[-1].end_phy_offset if files else 0
 
-    def flush_last(self) -> None:
-        """Flush the file that is being written. OSError when the disk says no."""
+    def flush_all(self) -> None:
+        """Flush the file that is being written, and full ones whose turn has not come. OSError: the disk says no."""
         files = self.index_file_list
-        if files:
-            files[-1].flush()
+        for index_file in files:
+            if index_file is files[-1] or not index_file.is_flushed_full:
+                index_file.flush()
 
     def start(self) -> None:
         """Nothing to start."""
