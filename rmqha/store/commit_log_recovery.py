@@ -193,7 +193,8 @@ class CommitLogRecovery:
         for queue in store.all_consume_queues():
             last = self._last_queue_offsets.get((queue.topic.encode(), queue.queue_id))
             # a topic that was deleted has records in the log, but no files
-            short = last is not None and queue.mapped_file_queue.mapped_files and last >= queue.get_max_offset_in_queue()
+            has_files = bool(queue.mapped_file_queue.mapped_files)
+            short = last is not None and has_files and last >= queue.get_max_offset_in_queue()
             if queue.is_behind or short:
                 log.warning("consume queue %s-%s ends at %s, and the log has message %s: it is mended", queue.topic,
                             queue.queue_id, queue.get_max_offset_in_queue(), last)
