@@ -161,6 +161,17 @@ class JavaDriver:
         """Query by key: for each key the indices of the messages found (64 at most)."""
         return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
 
+    def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 30_000) -> list[list]:
+        """Send messages that are described one by one (see Mixed.java), in order; [status, ...] of each description."""
+        return self.submit("sendMixed", namesrv=namesrv, topic=topic, group="mixed-producer", messages=messages,
+                           deadlineMs=deadline_ms).result()["results"]
+
+    def read_mixed(self, namesrv: str, topic: str, group: str, until: int, expression: str = "*",
+                   deadline_ms: int = 30_000, linger_ms: int = 300) -> list[dict]:
+        """Consume `topic` from its start until `until` messages came; each with its fields (see Mixed.java)."""
+        return self.submit("readMixed", namesrv=namesrv, topic=topic, group=group, until=until, expression=expression,
+                           deadlineMs=deadline_ms, lingerMs=linger_ms).result()["messages"]
+
     def admin(self, *args: str) -> str:
         """Run mqadmin and give what it printed."""
         return self.submit("admin", args=list(args)).result()["out"]

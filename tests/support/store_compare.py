@@ -237,3 +237,42 @@ def check_consume_queues(store: Path, commit_log: Path | None = None) -> int:
             same = on[:2] == unit[:2] and unit[2] in (None, on[2])
             assert same, f"{key} index {index}: {on} on disk, {unit} from the log"
     return sum(map(len, rebuilt.values()))
+
+
+_INDEX_HEADER = struct.Struct(">qqqqii")
+_INDEX_ENTRY = struct.Struct(">iqii")
+
+
+def index_files(folder: Path) -> list[bytes]:
+    """The contents of the index files, oldest first; their names are the times at which they were made.
+
+    A last file that is made but has no entry yet is left out.
+    """
+    contents = [file.read_bytes() for file in sorted(folder.glob("*"))]
+    if contents and _INDEX_HEADER.unpack_from(contents[-1])[5] <= 1:
+        contents.pop()
+    return contents
+
+
+def compare_index_files(one: Path, other: Path, slots: int) -> int:
+    """The index files of two stores are the same bytes, in order. The number of entries."""
+    files, others = index_files(one / "index"), index_files(other / "index")
+    assert len(files) == len(others), f"{len(files)} index files in {one}, {len(others)} in {other}"
+    for number, (a, b) in enumerate(zip(files, others, strict=True)):
+        assert a == b, f"index file {number}: {_first_index_difference(a, b, slots)}"
+    return sum(_INDEX_HEADER.unpack_from(data)[5] - 1 for data in files)
+
+
+def _first_index_difference(a: bytes, b: bytes, slots: int) -> str:
+    if len(a) != len(b):
+        return f"sizes {len(a)} and {len(b)}"
+    heads = _INDEX_HEADER.unpack_from(a), _INDEX_HEADER.unpack_from(b)
+    if heads[0] != heads[1]:
+        return f"headers {heads[0]} and {heads[1]}"
+    entries = _INDEX_HEADER.size + 4 * slots
+    at = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+    if at < entries:
+        return f"slot {(at - _INDEX_HEADER.size) // 4}"
+    at = entries + (at - entries) // _INDEX_ENTRY.size * _INDEX_ENTRY.size
+    pair = _INDEX_ENTRY.unpack_from(a, at), _INDEX_ENTRY.unpack_from(b, at)
+    return f"entry {(at - entries) // _INDEX_ENTRY.size}: {pair[0]} and {pair[1]}"

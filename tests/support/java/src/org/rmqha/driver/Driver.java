@@ -63,6 +63,10 @@ public final class Driver {
                 return Pull.run(command);
             case "queryKey":
                 return Pull.queryKey(command);
+            case "sendMixed":
+                return Mixed.send(command);
+            case "readMixed":
+                return Mixed.read(command);
             case "admin":
                 return admin(command.getJSONArray("args").toArray(new String[0]));
             default:
