@@ -17,9 +17,12 @@ def run_seed(seed: int, names: list[str], folder: Path) -> list[Outcome]:
     nursery = Nursery()
     try:
         rounds = Rounds(nursery, folder / f"seed{seed}", seed)
-        return [rounds.run(POINTS[name], seed) for name in names]
+        outcomes = [rounds.run(POINTS[name], seed) for name in names]
     finally:
         nursery.close()
+    held = sum(not outcome.failure for outcome in outcomes)
+    print(f"seed {seed}: {held} of {len(outcomes)} hold", file=sys.stderr, flush=True)
+    return outcomes
 
 
 def main() -> int:

@@ -52,7 +52,7 @@ def config(root: Path, variant: int) -> MessageStoreConfig:
 
 
 class Process:
-    """One process of a store in `folder`: the store, the consumer offsets beside it, and the list of what was acknowledged."""
+    """One process on `folder`: the store, the consumer offsets beside it, and the list of what was acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
