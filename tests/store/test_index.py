@@ -125,6 +125,23 @@ def test_cut_back_file_has_the_flushed_entries_and_whole_chains(tmp_path, kept):
 
 # The service.
 
+def test_slots_of_entries_that_were_not_counted_are_mended(index_file):
+    keys = [f"T#{number}" for number in range(30)]
+    for number, key in enumerate(keys):
+        assert index_file.put_key(key, number, 1000)
+    header = bytes(index_file._buffer[:layout.INDEX_HEADER_SIZE])
+    for _ in range(2):
+        assert index_file.put_keys(["T#new", "T#newer", "T#0", "T#1"], 30, 1000) == 4
+    index_file._buffer[:layout.INDEX_HEADER_SIZE] = header  # the crash came before the count
+    layout.SLOT.pack_into(index_file._buffer, layout.INDEX_HEADER_SIZE, ENTRIES + 5)  # and one slot is damaged
+    index_file.load()
+    index_file.mend_slots()
+    damaged = [key for key in keys if layout.index_key_hash_method(key) % SLOTS == 0]
+    assert all(select(index_file, key) == [number] for number, key in enumerate(keys) if key not in damaged)
+    assert all(select(index_file, key) == [] for key in damaged)
+    assert index_file.put_key("T#0", 31, 1000) and select(index_file, "T#0")[0] == 31
+
+
 def query(store, key, topic="T", max_num=64, begin=0, end=EVER):
     result = store.query_message(topic, key, max_num, begin, end)
     try:

@@ -83,6 +83,31 @@ class IndexFile:
         self.flush()
         return True
 
+    def mend_slots(self) -> None:
+        """After a crash: slots that point to entries which were not counted yet go back to the counted ones.
+
+        Differs: the original leaves them, and so loses the older entries of the slot.
+        """
+        slots = array("i", bytes(self._buffer[INDEX_HEADER_SIZE:self._entries_at]))
+        if sys.byteorder == "little":
+            slots.byteswap()
+        count = self.index_header.index_count
+        if max(slots, default=INVALID_INDEX) < count:
+            return
+        for slot, pointed in enumerate(slots):
+            number = pointed
+            while number >= count:
+                number = self._predecessor(number, slot)
+            if number != pointed:
+                _pack_slot(self._buffer, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE, number)
+
+    def _predecessor(self, number: int, slot: int) -> int:
+        if number < self.index_num:
+            key_hash, _, _, previous = ENTRY.unpack_from(self._buffer, self._entries_at + number * INDEX_SIZE)
+            if key_hash % self.hash_slot_num == slot and INVALID_INDEX < previous < number:
+                return previous
+        return INVALID_INDEX
+
     def _allocate_slots(self) -> None:
         if not self._slots_allocated:
             self.mapped_file.allocate(0, self._entries_at)

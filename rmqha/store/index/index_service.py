@@ -82,6 +82,8 @@ class IndexService:
             return False
         flushed = self.default_message_store.store_checkpoint.index_msg_timestamp
         if index_file.end_timestamp <= flushed:
+            if not index_file.is_write_full:
+                index_file.mend_slots()
             return True
         kept = 0 < index_file.begin_timestamp <= flushed and index_file.cut_back(flushed)
         log.info("index file %s was not flushed: %s", index_file.file_name,
