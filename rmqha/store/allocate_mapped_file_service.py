@@ -103,7 +103,7 @@ class AllocateMappedFileService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def _mmap_operation(self, request: AllocateRequest) -> None:
-        config = self.message_store.message_store_config
+        config, mapped_file = self.message_store.message_store_config, None
         try:
             queue = self.message_store.commit_log.mapped_file_queue
             mapped_file = MappedFile(request.file_path, request.file_size, queue.allocation_unit, queue.keep_descriptor)
@@ -116,5 +116,7 @@ class AllocateMappedFileService(ServiceThread):
         except (OSError, ValueError) as error:
             log.exception("%s service has exception. ", self.get_service_name())
             request.error = error
+            if mapped_file is not None:
+                mapped_file.shutdown(0)  # the next try maps it again
         finally:
             request.done.set()

@@ -309,7 +309,7 @@ class MappedFile(ReferenceResource):
         Differs: the pages are not locked in memory (mlock); the kernel is asked to keep them (madvise).
         """
         begin = time.monotonic_ns()
-        if self._allocation_unit:
+        if self._allocated_to < self.file_size:
             self.allocate(0, self.file_size)
         flushed = 0
         for at in range(0, self.file_size, OS_PAGE_SIZE):
