@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     Java: org.apache.rocketmq.broker.BrokerStartup (4.9.8)
     """
     stop = threading.Event()
+    server_util.raise_descriptor_limit()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     command_line = parse_command_line(argv)

@@ -1,6 +1,7 @@
 """The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes."""
 import argparse
 import os
+import resource
 import sys
 from typing import NoReturn
 
@@ -54,3 +55,9 @@ def default_rocketmq_home() -> str:
     """Where `conf/` lies when ROCKETMQ_HOME is not set: the folder that the package was installed from."""
     # Differs: Java's start scripts set the variable, and its servers refuse to start without it
     return os.path.dirname(os.path.dirname(os.path.abspath(rmqha.__file__)))
+
+
+def raise_descriptor_limit() -> None:
+    """Let the process open as many descriptors as it may at all, as a JVM does: connections and segments need them."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

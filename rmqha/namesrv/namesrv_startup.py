@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     Java: org.apache.rocketmq.namesrv.NamesrvStartup (4.9.8)
     """
     threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
+    server_util.raise_descriptor_limit()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
