@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
@@ -328,10 +329,12 @@ class ConsumeQueue:
             current_logic_offset = mapped_file.wrote_position + mapped_file.file_from_offset
             if expect_logic_offset < current_logic_offset:
                 log.warning("Build  consume queue repeatedly, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
-                            "QID: %s Diff: %s", expect_logic_offset, current_logic_offset, self.topic, self.queue_id,
-                            expect_logic_offset - current_logic_offset)
+                            "QID: %s Diff: %s PhyOffset: %s", expect_logic_offset, current_logic_offset, self.topic,
+                            self.queue_id, expect_logic_offset - current_logic_offset, offset)
                 return True
             if expect_logic_offset != current_logic_offset:
+                if self._is_no_gap(current_logic_offset, expect_logic_offset, offset):
+                    return True
                 self._close_gap(current_logic_offset, expect_logic_offset, offset)
                 mapped_file = self.mapped_file_queue.get_last_mapped_file(expect_logic_offset)
                 if mapped_file is None:
@@ -350,6 +353,23 @@ class ConsumeQueue:
         mapped_file.append_bytes(PRE_BLANK_UNIT * blank)
         log.info("fill pre blank space %s %s %s", mapped_file.file_name, expect_logic_offset,
                  mapped_file.wrote_position)
+
+    def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
+        """True when the log could not hold as many records as an index says are missing: the index is wrong.
+
+        Differs: such a record (a flipped bit) is left out of its queue with an error; the original moves all later
+        messages of the queue.
+        """
+        missing = (expect_logic_offset - current_logic_offset) // CQ_STORE_UNIT_SIZE
+        # the records of missing units may have expired
+        seen = self.max_physic_offset >= self.default_message_store.get_min_phy_offset()
+        start = max(self.max_physic_offset, 0) if seen else 0
+        if missing <= (phy_offset - start) // HEAD_LENGTH:
+            return False
+        log_error.error("the record at %s says that it is message %s of %s-%s, which has %s: it is left out",
+                        phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, self.topic, self.queue_id,
+                        current_logic_offset // CQ_STORE_UNIT_SIZE)
+        return True
 
     def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
         """Units are missing in front of an index: build them from the log, and what is not there as blanks.

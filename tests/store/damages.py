@@ -1,5 +1,6 @@
-"""Ways to damage a store that lies still, each with what has to become of it; for rmqha and for the real RocketMQ alike.
+"""Ways to damage a store that lies still, each with what has to become of it.
 
+For rmqha and for the real RocketMQ alike.
 The store has messages 0..COUNT-1, message n in queue n % 2 of topic T, in six files of the log, three files of each
 consume queue and several of the index.
 """
@@ -143,8 +144,9 @@ def _log_damages() -> list[Damage]:
         Damage("log: foreign file of the same length",
                lambda p: (p.root / "commitlog" / "notes.txt").write_bytes(bytes(FILE_SIZE)), "refused",
                lambda p: "notes.txt"),
-        Damage("log: file between two others", lambda p: shutil.copy(p.logs()[1], p.logs()[1].with_name(f"{20000:020d}")),
-               "refused", lambda p: f"{20000:020d}"),
+        Damage("log: file between two others",
+               lambda p: shutil.copy(p.logs()[1], p.logs()[1].with_name(f"{20000:020d}")), "refused",
+               lambda p: f"{20000:020d}"),
         Damage("log: sub-folder", lambda p: (p.root / "commitlog" / "lost+found").mkdir(), "whole"),
     ]
 

@@ -84,3 +84,27 @@ def test_damage_is_cut_off_rebuilt_or_refused_by_name(written, tmp_path, damage,
         store.shutdown()
     if damage.name.startswith(("log", "queue")) and "flipped" not in damage.name:
         store_compare.check_consume_queues(root)
+
+
+@pytest.mark.parametrize("position", [20, 23, 24, 27])
+@pytest.mark.parametrize("number", [80, 118])
+def test_record_with_a_wrong_queue_offset_moves_no_other_message(written, tmp_path, number, position, caplog):
+    """When its queue is built again the record is left out, or at the index that it says, and nothing else changes."""
+    root = tmp_path / "store"
+    shutil.copytree(written, root)
+    Place(root).flip(number, position)
+    shutil.rmtree(root / "consumequeue")
+    store = new_store(root, **SIZES)
+    assert store.load()
+    try:
+        store.start()
+        wait_dispatched(store)
+        assert set(range(COUNT)) - set(numbers(store)) <= {number}
+        assert f"{offset_of(written, number)}" in caplog.text
+    finally:
+        store.shutdown()
+
+
+def offset_of(root, number: int) -> int:
+    """Where the message lies in the log."""
+    return Place(root).records[number].offset

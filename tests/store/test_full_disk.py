@@ -114,5 +114,6 @@ def test_full_disk_needs_the_preallocation(small_disk, tmp_path):
     command = [sys.executable, "-c", SCRIPT, str(small_disk), str(tmp_path / "store"), str(small_disk / "ballast"),
                json.dumps({"storePathCommitLog": str(small_disk / "commitlog"), "preallocateMappedFile": False})]
     env = {**os.environ, "rocketmq_broker_diskSpaceWarningLevelRatio": "2"}
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=110, check=False, env=env)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=110, check=False,
+                          env=env)
     assert done.returncode == -signal.SIGBUS, done.stderr[-2000:]
