@@ -18,7 +18,7 @@ from rmqha.store.default_message_store import DefaultMessageStore
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 TOPIC = "Mixed"
 QUEUES = 4
@@ -52,8 +52,8 @@ def describe(index: int, **more: object) -> dict:
     return described
 
 
-def descriptions(first: int, transactions: bool, delays: bool = True, count: int = COUNT) -> list[dict]:
-    """`count` descriptions; a batch holds several messages, and the index goes on through them."""
+def descriptions(first: int, transactions: bool, delays: tuple[int, ...], count: int = COUNT) -> list[dict]:
+    """`count` descriptions, some with one of the delay levels; the index goes on through the messages of a batch."""
     described, index = [], first
     for number in range(count):
         if number % 12 == 4:
@@ -62,7 +62,7 @@ def descriptions(first: int, transactions: bool, delays: bool = True, count: int
             continue
         more: dict[str, object] = {}
         if delays and number % 12 in (6, 8):
-            more["delayLevel"] = 1 if number % 12 == 6 else 2
+            more["delayLevel"] = delays[number // 12 % len(delays)]
         elif transactions and number % 12 in (1, 9):
             more["transaction"] = OUTCOMES[number // 12 % 4]
         described.append(describe(index, **more))
@@ -131,7 +131,7 @@ def write_phases(driver, broker: BrokerNode, kind: str, transactions: bool) -> l
         at_host(broker, kind, host)
         if not phase:
             driver.create_topic(broker.namesrv, broker.address, TOPIC, QUEUES)
-        described = descriptions(10_000 * phase, transactions)
+        described = descriptions(10_000 * phase, transactions, (1,) if phase else (1, 2))  # level 2: 5 s
         send(driver, broker, described)
         sent += described
         expected = visible(sent)
@@ -153,7 +153,7 @@ def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[
     shutil.copytree(broker.store, folder / "stopped")
     stores = {"stopped": (folder / "stopped", visible(sent))}
     at_host(broker, "java", HOSTS[0])
-    more = descriptions(50_000, transactions=False, delays=False, count=60)
+    more = descriptions(50_000, transactions=False, delays=(), count=60)
     send(java_driver, broker, more)
     expected = visible(sent + more)
     check_read(java_driver.read_mixed(broker.namesrv, TOPIC, "reader-2", len(expected)), expected)
