@@ -1,4 +1,6 @@
 """`store diff`: a master's store against its slave's, over what both hold."""
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import click
@@ -10,12 +12,14 @@ from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.output import cell, output_option, progress, put, to_json
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_position
-from rmqha.tools.store.record_scan import Stop, scan_block
+from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
+from rmqha.tools.store.segments import Segment
 from rmqha.tools.store.store_reader import StoreReader
 
 _BLOCK = 4 << 20
 _HEADER_BYTES = 8
 _SHOWN = 16  # bytes
+_SETTLE_S = 0.05
 _CHUNK_UNITS = 65536
 
 
@@ -32,6 +36,7 @@ class Diff:
     blank_bytes: int = 0  # files whose blank rests differ, which nobody reads
     queues: int = 0
     units: int = 0
+    lagging: int = 0  # queues of running brokers that lag: their common part is compared
     differences: list[str] = field(default_factory=list)
 
 
@@ -54,6 +59,9 @@ def _diff_logs(a: CommitLogReader, b: CommitLogReader, found: Diff, come_to) -> 
     while offset < found.end:
         size = min(_BLOCK, found.end - offset)
         mine, theirs = a.read(offset, size), b.read(offset, size)
+        if mine != theirs and (a.live or b.live):
+            time.sleep(_SETTLE_S)  # a record of which a slave has got but a part
+            mine, theirs = a.read(offset, size), b.read(offset, size)
         size = min(len(mine), len(theirs))
         if not size:
             found.offset = offset
@@ -87,20 +95,20 @@ def _first_difference(one: bytes, other: bytes) -> int:
 def _record_around(log: CommitLogReader, offset: int) -> tuple[int, bool]:
     """(where the record that holds byte `offset` begins, whether it is a blank)."""
     segment = log.folder.segments[log.folder.at(offset)]
-    walk = log.walk(segment.start)
     start = segment.start
-    for records in walk:
-        for record in records:
-            start = record.offset
-            if offset < record.offset + record.size:
-                return start, False
-            start += record.size
-            if start >= segment.start + log.file_size:
-                return start, False
-        if walk.position > offset:
-            break
-    blank = scan_block(log.read(start, _HEADER_BYTES), start).stop is Stop.BLANK
-    return start, blank
+    for record in _records_of(log, segment):
+        if offset < record.offset + record.size:
+            return record.offset, False
+        start = record.offset + record.size
+    return start, scan_block(log.read(start, _HEADER_BYTES), start).stop is Stop.BLANK
+
+
+def _records_of(log: CommitLogReader, segment: Segment) -> Iterator[LogRecord]:
+    """The records of one file."""
+    for records in log.walk(segment.start):
+        if records[0].offset >= segment.start + log.file_size:
+            return
+        yield from records
 
 
 def _behind_blank(a: CommitLogReader, b: CommitLogReader, offset: int) -> int | None:
@@ -152,10 +160,11 @@ def _diff_queues(a: StoreReader, b: StoreReader, found: Diff) -> None:
     mine, theirs = a.queues()[0], b.queues()[0]
     for key in sorted(mine.keys() | theirs.keys()):
         found.queues += 1
-        _diff_queue(key, mine.get(key), theirs.get(key), found)
+        _diff_queue(key, mine.get(key), theirs.get(key), found, a.live or b.live)
 
 
-def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | None, found: Diff) -> None:
+def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | None, found: Diff,
+                live: bool) -> None:
     """Compare the units that point into what both logs hold."""
     name = f"{cell(key[0])}/{key[1]}"
     spans = [(0, 0) if reader is None else (reader.index_of_offset(found.begin), reader.index_of_offset(found.end))
@@ -163,9 +172,16 @@ def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | N
     lengths = [high - low for low, high in spans]
     if not any(lengths):
         return
+    if live and (not all(lengths) or spans[0][1] != spans[1][1]):
+        found.lagging += 1
+        spans = [(low, min(spans[0][1], spans[1][1])) for low, _ in spans]
+        lengths = [max(high - low, 0) for low, high in spans]
+        if not all(lengths):
+            return
     if not all(lengths):
         side = "A" if lengths[0] else "B"
-        found.differences.append(f"queue {name} is only in {side}: {max(lengths)} units of messages that both logs hold")
+        found.differences.append(f"queue {name} is only in {side}: {max(lengths)} units of messages that both logs "
+                                 "hold")
         return
     if spans[0] != spans[1]:
         found.differences.append(f"queue {name} has the messages of the common range at indices {spans[0][0]} to "
@@ -201,6 +217,8 @@ def _print(found: Diff) -> None:
         for side, name in (("A", "message"), ("B", "otherMessage")):
             if found.record.get(name):
                 put(f"{side}: {cell(to_json(found.record[name]))}")
+    if found.lagging:
+        put(f"note {found.lagging} queues of a running broker lag the other's")
     if found.blank_bytes:
         put(f"note the unread rests of {found.blank_bytes} files differ")
     lag = found.end_a - found.end_b
@@ -229,7 +247,7 @@ def diff_command(a: str, b: str, commitlog_a: tuple[str, ...], commitlog_b: tupl
         put(to_json({"equal": not found.differences, "a": a, "b": b, "begin": found.begin, "end": found.end,
                      "endA": found.end_a, "endB": found.end_b, "offset": found.offset, "record": found.record or None,
                      "unreadRestsThatDiffer": found.blank_bytes, "queues": found.queues, "units": found.units,
-                     "differences": found.differences}))
+                     "laggingQueues": found.lagging, "differences": found.differences}))
     else:
         _print(found)
     if found.differences:

@@ -226,8 +226,8 @@ def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | No
 @click.argument("path", metavar="ROOT|FILE", type=click.Path(exists=True))
 @click.option("--topic", help="Only of this topic.")
 @click.option("--queue", type=click.IntRange(0), help="Only of this queue id.")
-@click.option("--from", "begin", metavar="TIME", help="Stored at TIME or later; ms, or 2024-05-31T12:30:00. Whole files "
-              "are passed over by the time of their first message.")
+@click.option("--from", "begin", metavar="TIME", help="Stored at TIME or later; ms, or 2024-05-31T12:30:00. Whole "
+              "files are passed over by the time of their first message.")
 @click.option("--to", "end", metavar="TIME", help="Stored at TIME or earlier.")
 @click.option("--key", help="Only with this word among its keys, or this unique key.")
 @click.option("--tag", help="Only with this tag.")

@@ -104,16 +104,16 @@ class IndexWriter:
 
 
 class IndexComparer:
-    """Compares with an existing file; `difference` says where it differs first. Without a file nothing is compared."""
+    """Compares with an existing file; `difference` says where it differs first. A running broker (`live`) writes on."""
 
     def __init__(self, reader: IndexReader | None, live: bool) -> None:
         self.reader = reader
         self.live = live
-        self.difference: str | None = None if reader is not None else "missing"
+        self.difference: str | None = None if reader is not None or live else "missing"
 
     def entries(self, position: int, data: bytes) -> None:
         """Compare entries; of a file that is being written only those that are there."""
-        if self.difference is not None:
+        if self.difference is not None or self.reader is None:
             return
         there = read_at(self.reader.path, position, len(data))
         if there != data and not (self.live and data.startswith(there.rstrip(b"\0"))):

@@ -50,11 +50,17 @@ class IndexReader:
     def __init__(self, path: str, size: int, told: Shape | None = None) -> None:
         self.path = path
         self.size = size
-        data = read_at(path, 0, INDEX_HEADER_SIZE).ljust(INDEX_HEADER_SIZE, b"\0")
+        self._read_head()
+        self.shape = told if told is not None else self._find_shape()
+        if self.shape is None and not self.is_empty:  # a running broker was changing the head
+            self._read_head()
+            self.shape = self._find_shape()
+
+    def _read_head(self) -> None:
+        data = read_at(self.path, 0, INDEX_HEADER_SIZE).ljust(INDEX_HEADER_SIZE, b"\0")
         head = IndexHead._make(HEADER.unpack(data))
         self.head_count_on_disk = head.index_count
         self.head = head._replace(index_count=max(head.index_count, 1))
-        self.shape = told if told is not None else self._find_shape()
 
     @property
     def name(self) -> str:

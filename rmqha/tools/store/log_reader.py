@@ -1,9 +1,13 @@
 """A commit log as one run of records over its files, read in blocks of some MiB while a broker may be appending.
 
 The log ends where its records do. A place that holds no record although records follow is a hole.
+
+A running broker copies a record into the file while it may be read, so that half of it may be seen. Where nothing
+follows yet, a block is therefore read again a moment later, and only records that had begun at the first look count.
 """
 import errno
 import os
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,6 +17,7 @@ from rmqha.tools.store.segments import Folder, Segment, pread, read_at
 
 BLOCK = 4 << 20
 _FIRST_LOOK = 4096
+_SETTLE_S = 0.02  # a record that was begun is whole after this long
 _MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
 
 
@@ -86,15 +91,15 @@ class LogWalk:
         while True:
             at = self.position - segment.start
             asked = min(want, length - at)
-            data = pread(fd, asked, at)
-            scan = scan_block(data, self.position, self.check_crc)
+            data, seen = self._read(segment, fd, asked, at)
+            scan = scan_block(data, self.position, self.check_crc, seen)
             self.position += scan.consumed
             if scan.records:
                 self.last_store_timestamp = scan.records[-1].store_timestamp
                 yield scan.records
             if scan.stop is Stop.MORE:
                 if len(data) == asked and at + asked < length:
-                    want = max(BLOCK, scan.size)
+                    want = max(BLOCK if scan.consumed else 2 * want, scan.size)
                     continue
                 if self.position == segment.start + length:
                     return
@@ -108,6 +113,16 @@ class LogWalk:
                 self.end = LogEnd(self.position, segment, scan.reason)
             return
 
+    def _read(self, segment: Segment, fd: int, asked: int, at: int) -> tuple[bytes, int]:
+        """A block, and how much of it was written when it was looked at first."""
+        # what follows is there: so is this
+        if not self.log.live or any(self.log.read(segment.start + at + asked, BLANK.size)):
+            return pread(fd, asked, at), asked
+        seen = len(pread(fd, asked, at).rstrip(b"\0"))
+        if seen:
+            time.sleep(_SETTLE_S)
+        return pread(fd, asked, at), seen
+
     def _cut_off(self, segment: Segment, length: int, whole: bool) -> None:
         """The bytes of a file are over before its blank."""
         if whole and segment.size < length:
@@ -120,8 +135,9 @@ class LogWalk:
 class CommitLogReader:
     """The files of a commit log. Made from a list of them at one time; files that come later are not seen."""
 
-    def __init__(self, folder: Folder, file_size: int | None = None) -> None:
+    def __init__(self, folder: Folder, file_size: int | None = None, live: bool = False) -> None:
         self.folder = folder
+        self.live = live  # a broker may be writing
         self.file_size = file_size or folder.file_size
 
     @property
@@ -152,9 +168,9 @@ class CommitLogReader:
         return self._record(self.read(offset, _FIRST_LOOK), offset, check_crc)
 
     def _record(self, data: bytes, offset: int, check_crc: bool) -> LogRecord | None:
-        scan = scan_block(data, offset, check_crc, limit=1)
+        scan = scan_block(data, offset, check_crc, begin_before=1)
         if not scan.records and scan.stop is Stop.MORE and scan.size > len(data):
-            scan = scan_block(self.read(offset, scan.size), offset, check_crc, limit=1)
+            scan = scan_block(self.read(offset, scan.size), offset, check_crc, begin_before=1)
         return scan.records[0] if scan.records else None
 
     def record_bytes(self, offset: int) -> bytes:
@@ -243,10 +259,7 @@ def whole_log(log: CommitLogReader, on_hole, begin: int | None = None) -> Iterat
         end, found = walk.end, log.next_record(walk.end.offset, walk.last_store_timestamp)
         if found is None:
             return
-        # looked at again behind the search: a running broker may have written it and what follows meanwhile
-        if log.goes_on_at(end.offset):
-            walk = log.walk(end.offset)
-        elif on_hole(end, found):
-            walk = log.walk(found.offset)
-        else:
+        # looked at again behind the search: a running broker has written it and what follows since
+        if log.goes_on_at(end.offset) or not on_hole(end, found):
             return
+        walk = log.walk(found.offset)

@@ -1,5 +1,6 @@
 """Consume queue files from units in the order of the log: the same bytes as a broker writes."""
 import os
+import time
 from typing import Protocol
 
 from rmqha.common.util_all import offset2file_name
@@ -8,6 +9,7 @@ from rmqha.tools.store.index_builder import write_all
 from rmqha.tools.store.queue_reader import UNIT, QueueReader, unpack
 
 _REST_UNITS = 65536
+_SETTLE_S = 0.02  # a unit that was begun is whole after this long
 
 
 class QueueSink(Protocol):
@@ -126,13 +128,18 @@ class QueueComparer:
     def __init__(self, reader: QueueReader | None, live: bool) -> None:
         self.reader = reader
         self.live = live
-        self.difference: str | None = None if reader is not None else "missing"
+        self.difference: str | None = None if reader is not None or live else "missing"
 
     def units(self, index: int, data: bytes) -> None:
         """Compare units."""
         if self.difference is not None:
             return
+        if self.reader is None:
+            return  # a running broker makes it later
         there = self.reader.read(index, len(data) // UNIT) if index >= self.reader.first_index else b""
+        if self.live and not data.startswith(there.rstrip(b"\0")):
+            time.sleep(_SETTLE_S)
+            there = self.reader.read(index, len(data) // UNIT)
         if there == data or (self.live and data.startswith(there.rstrip(b"\0"))):
             return
         for at in range(0, len(data), UNIT):

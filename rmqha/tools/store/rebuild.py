@@ -100,8 +100,8 @@ class Rebuild:
         return result
 
     def _on_hole(self, end: LogEnd, record: LogRecord) -> bool:
-        what = (f"the log is damaged: no record at offset {end.offset}: {end.reason or 'nothing is there'}; the next one "
-                f"is at {record.offset}")
+        what = (f"the log is damaged: no record at offset {end.offset}: {end.reason or 'nothing is there'}; the next "
+                f"one is at {record.offset}")
         if not self.skip_damage:
             raise StoreToolError(f"{what}. A replica may have the bytes; --skip-damage goes on behind the place and "
                                  "leaves blanks in the queues.")
@@ -140,7 +140,7 @@ class Rebuild:
         number = len(self._index_sinks)
         if self.target is None:
             reader = self._index_files[number] if number < len(self._index_files) else None
-            sink = IndexComparer(reader, self.store.live and reader is self._index_files[-1] if reader else False)
+            sink = IndexComparer(reader, self.store.live and (reader is None or reader is self._index_files[-1]))
             self._index_names.append(reader.name if reader is not None else f"file {number + 1}")
         else:
             folder = paths.get_store_path_index(self.target) + _NEW
@@ -178,8 +178,8 @@ class Rebuild:
         result.keys = self._index.keys
         older = bool(self._index_files) and self._index_files[0].head.begin_phy_offset < self.store.log.min_offset
         if older and self.target is None:
-            result.notes.append("the index reaches further back than the log: its files can't be compared byte by byte, "
-                                "see store verify")
+            result.notes.append("the index reaches further back than the log: its files can't be compared byte by "
+                                "byte, see store verify")
             return
         for name, sink in zip(self._index_names, self._index_sinks):
             state = (sink.difference or "equal") if isinstance(sink, IndexComparer) else "written"
@@ -196,8 +196,8 @@ class Rebuild:
 def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> int:
     size = told or common_file_size(readers) or _DEFAULT_QUEUE_FILE_SIZE
     if size % CQ_STORE_UNIT_SIZE:
-        raise StoreToolError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: tell "
-                             "the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
+        raise StoreToolError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: "
+                             "tell the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
     return size
 
 
@@ -282,13 +282,15 @@ def _print(result: Rebuilt, applied: bool) -> None:
 @click.command("rebuild")
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--apply", "apply_", is_flag=True, help="Write the files; without it they are only compared.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write to OUT/consumequeue and OUT/index instead of ROOT.")
+@click.option("--out", type=click.Path(file_okay=False),
+              help="Write to OUT/consumequeue and OUT/index instead of ROOT.")
 @click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside.")
 @click.option("--no-index", is_flag=True, help="Only the consume queues.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damaged places of the log.")
 @click.option("--consume-queue-file-size", type=click.IntRange(CQ_STORE_UNIT_SIZE),
               help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
-@click.option("--file-size", type=click.IntRange(1), help="Size of commit log files; by default what most of them have.")
+@click.option("--file-size", type=click.IntRange(1),
+              help="Size of commit log files; by default the size that most of them have.")
 @commitlog_option
 @delay_levels_option
 @index_shape_options

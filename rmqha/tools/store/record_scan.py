@@ -59,8 +59,9 @@ def _topic(data: bytes) -> str:
     return decode_text(data)
 
 
-def scan_block(data: bytes, base: int, check_crc: bool = False, limit: int | None = None) -> BlockScan:
-    """The records of `data`, whose first byte is at offset `base` of the log; at most `limit` of them.
+def scan_block(data: bytes, base: int, check_crc: bool = False, begin_before: int | None = None) -> BlockScan:
+    """The records of `data`, whose first byte is at offset `base` of the log; those that begin before byte
+    `begin_before`, behind which nothing counts as written.
 
     Every length is checked against the others and against the block. A body whose CRC is wrong makes a record with
     `crc_ok` false (always true without `check_crc`), since the chain of records goes on behind it.
@@ -68,21 +69,25 @@ def scan_block(data: bytes, base: int, check_crc: bool = False, limit: int | Non
     records: list[LogRecord] = []
     append, view = records.append, memoryview(data)
     position, end = 0, len(data)
-    while limit is None or len(records) < limit:
+    if begin_before is None:
+        begin_before = end
+    while True:
         room = end - position
         if room < BLANK.size:
-            break
+            return BlockScan(records, position, Stop.MORE)
+        if position >= begin_before:
+            return BlockScan(records, position, Stop.NOTHING)
         total, magic = BLANK.unpack_from(data, position)
         if magic != MESSAGE_MAGIC_CODE:
             return _no_record(records, position, total, magic)
         if room < HEAD_LENGTH:
-            break
+            return BlockScan(records, position, Stop.MORE)
         head = HEADS[0]
         fields = head.unpack_from(data, position)
         if fields[7] & V6_FLAGS:
             head = HEADS[fields[7] >> 4 & 3]
             if room < head.size:
-                break
+                return BlockScan(records, position, Stop.MORE)
             fields = head.unpack_from(data, position)
         body_length = fields[14]
         rest = total - head.size - body_length - _FIXED_TAIL  # of topic and properties
@@ -104,7 +109,6 @@ def scan_block(data: bytes, base: int, check_crc: bool = False, limit: int | Non
                          _topic(data[topic_at:properties_at - 2]), data[properties_at:position + total], body_length,
                          crc_ok))
         position += total
-    return BlockScan(records, position, Stop.MORE)
 
 
 def _no_record(records: list[LogRecord], position: int, total: int, magic: int) -> BlockScan:

@@ -42,7 +42,7 @@ class StoreReader:
 
     def log_now(self) -> CommitLogReader:
         """The commit log with the files that are there now."""
-        return CommitLogReader(list_folder(self.commit_log_paths), self.file_size)
+        return CommitLogReader(list_folder(self.commit_log_paths), self.file_size, self.live)
 
     @property
     def state(self) -> str:
@@ -92,15 +92,20 @@ class StoreReader:
 def open_log(path: str) -> CommitLogReader:
     """The commit log of a store, of a folder of commit log files, or of one such file."""
     if os.path.isfile(path):
-        return CommitLogReader(Folder([_single_file(path)], []))
+        return CommitLogReader(Folder([_single_file(path)], []), live=_is_live(os.path.dirname(path)))
     inner = os.path.join(path, "commitlog")
     if os.path.isdir(inner):
-        return CommitLogReader(list_folder([inner]))
+        return CommitLogReader(list_folder([inner]), live=_is_live(inner))
     folder = list_folder([path])
     if not folder.segments:
         raise StoreToolError(f"{path} has no folder commitlog and no commit log files. Give the broker's "
                              "storePathRootDir, a folder of commit log files, or one of them.")
-    return CommitLogReader(folder)
+    return CommitLogReader(folder, live=_is_live(path))
+
+
+def _is_live(commit_log_path: str) -> bool:
+    """Whether a broker runs on the store whose commit log folder this is."""
+    return broker_lock.is_held(paths.get_lock_file(os.path.dirname(os.path.abspath(commit_log_path))))
 
 
 def _single_file(path: str) -> Segment:

@@ -75,7 +75,7 @@ class Verification:
         self._queues = QueuesCheck(store, readers, findings)
         if self.with_index:
             files, foreign = store.index_files()
-            check_index_files(files, foreign, findings)
+            check_index_files(files, foreign, store.live, findings)
             self.counts.indexFiles = len(files)
             self._index = IndexCheck(store, files, findings)
         end = self._walk_log(come_to)
@@ -137,11 +137,9 @@ class Verification:
         """Where to go on behind a hole; None when the log has really come to its end."""
         log, end = self.store.log, walk.end
         found = log.next_record(end.offset, self._last_store_timestamp)
-        if found is None:
+        if found is None or log.goes_on_at(end.offset):  # a running broker has written on since
             self._real_end(walk)
             return None
-        if log.goes_on_at(end.offset):  # a running broker has written it since
-            return end.offset
         removed = end.segment is not None and end.position == 0 and end.reason == "the file has been removed"
         if removed and self.store.live:
             self.findings.note("the oldest files were deleted meanwhile")

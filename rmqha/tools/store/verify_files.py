@@ -3,6 +3,7 @@ import os
 import time
 
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
+from rmqha.store.index.index_layout import INDEX_HEADER_SIZE
 from rmqha.store.index.index_layout import file_size as index_file_size
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.index_reader import IndexReader
@@ -41,7 +42,8 @@ def _check_folder(folder: Folder, file_size: int, unit: int, live: bool, finding
     before = None
     for segment in folder.segments:
         is_last = segment is folder.segments[-1]
-        if segment.size != file_size and not (live and is_last and os.path.getsize(segment.path) == file_size):
+        is_being_made = live and is_last and segment.size < file_size
+        if segment.size != file_size and not is_being_made:
             findings.flaw(segment.path, None, f"it has {segment.size} bytes, the others have {file_size}"
                           if len(folder.segments) > 1 else f"it has {segment.size} bytes, not {file_size}")
         if file_size and (segment.start % file_size or segment.start % unit):
@@ -52,14 +54,17 @@ def _check_folder(folder: Folder, file_size: int, unit: int, live: bool, finding
         before = segment
 
 
-def check_index_files(files: list[IndexReader], foreign: list[str], findings: Findings) -> None:
+def check_index_files(files: list[IndexReader], foreign: list[str], live: bool, findings: Findings) -> None:
     """Names and sizes of the index files; their shapes."""
     for path in foreign:
         findings.note(f"{path} is no index file; brokers pass it over")
     sizes = [reader.size for reader in files]
     for reader in files:
-        if reader.shape is None:
-            if not reader.is_empty:
+        if reader.size <= INDEX_HEADER_SIZE:
+            if not live:
+                findings.flaw(reader.path, None, f"it has {reader.size} bytes")
+        elif reader.shape is None:
+            if not reader.is_empty and not live:
                 findings.flaw(reader.path, None, "maxHashSlotNum and maxIndexNum do not show from what is in it: it is "
                               "damaged, or tell them with --index-slots and --index-entries")
         elif reader.size != index_file_size(*reader.shape):

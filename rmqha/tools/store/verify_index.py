@@ -53,7 +53,9 @@ class IndexCheck:
         if found == expected:
             return
         lost = expected - found
-        if lost:
+        if lost and self._entry is None and self.store.may_be_torn:  # its keys were being added one by one
+            self._late, self._late_from = len(lost), offset
+        elif lost:
             names = [key.partition("#")[2] for key in keys if index_key_hash_method(key) in lost]
             self._flaw(self._file, self._entry, f"no entry for key {names[0]!r} of the record at {offset}")
         if found - expected:
@@ -114,7 +116,8 @@ class IndexCheck:
                 used += not last[slot]
                 last[slot] = number
                 if entry.phy_offset < before:
-                    self._flaw(reader, entry, f"entry {number} points at {entry.phy_offset}, the one before at {before}")
+                    self._flaw(reader, entry,
+                               f"entry {number} points at {entry.phy_offset}, the one before at {before}")
                 else:
                     before = entry.phy_offset
                     yield reader, entry

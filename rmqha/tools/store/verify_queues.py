@@ -15,6 +15,7 @@ _ZEROS = bytes(UNIT)
 _CHUNK_UNITS = 65536
 _DISPATCH_WAIT_S = 3.0
 _POLL_S = 0.05
+_SETTLE_S = 0.02  # a unit that was begun is whole after this long
 
 _pack_unit = CQ_UNIT.pack
 
@@ -76,6 +77,9 @@ class QueuesCheck:
             return
         if state.missing:
             self._hole(state, index)
+        if self.store.live:
+            time.sleep(_SETTLE_S)
+            data = reader.fresh_unit(index)
         found, wanted = unpack(data), unpack(expected)
         if found == wanted or self._is_ext_of(reader, found, wanted):
             return
