@@ -100,6 +100,14 @@ class IndexReader:
         if odd or entries < count - 1:
             return None
         shape = Shape(slots, entries)
+        edges = [list(self.entries(shape, number, number + 1)) for number in (0, 1, count - 1)]
+        if not all(edges):
+            return None
+        (unused,), (first,), (last,) = edges
+        # a shape that is off by one entry puts one of these elsewhere, though a record's keys share their offset
+        if any(unused[1:]) or not any(first[1:]) or first.phy_offset != self.head.begin_phy_offset \
+                or last.phy_offset != self.head.end_phy_offset:
+            return None
         newest: dict[int, int] = {}
         for entry in self.entries(shape, 1, min(count, _PROBED)):
             slot = entry.key_hash % slots

@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from rmqha.tools.store import index_builder, queue_builder, rebuild
+from rmqha.tools.store.index_reader import IndexReader, Shape
 from rmqha.tools.store.store_reader import StoreReader
 from tests.store.support import describe, message, open_store, put, tree, wait_dispatched
 from tests.tools.store.test_verify import damage_index_slot, damage_unit_tags, place, poke, records
@@ -145,6 +146,25 @@ def test_indices_that_jump_fill_blanks_and_absurd_ones_are_left_out():
     assert sorted(sink.data) == [10, 11, 12, 13, 14, 15, 16] and sink.end == 17
     assert [index for index, data in sorted(sink.data.items()) if data == unit] == [12, 13, 16]
     assert builder.files == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 150, 400])
+@pytest.mark.parametrize("slots, entries", [(50, 200), (500, 401), (3, 30), (1000, 100)])
+def test_shape_of_any_index_file_is_found_out(tmp_path, slots, entries, count):
+    shape, path = Shape(slots, entries), tmp_path / "1"
+    written = []
+
+    def open_sink():
+        path.unlink(missing_ok=True)
+        written.append(index_builder.IndexWriter(str(path), shape))
+        return written[-1]
+
+    builder = index_builder.IndexBuilder(shape, open_sink)
+    for number in range(count):  # three keys of each record, as usual
+        builder.put(f"T#{number}", number // 3 * 100, 1000 + number)
+    builder.finish()
+    reader = IndexReader(str(path), path.stat().st_size)
+    assert reader.shape == (shape if reader.head.end_phy_offset else None)
 
 
 def test_shape_of_index_files_is_found_out(copy):

@@ -10,6 +10,7 @@ import pytest
 from rmqha.tools.store import log_reader, queue_reader
 from tests.store.support import FILE_SIZE, message, new_store, open_store, put, wait_dispatched
 from tests.support import store_compare
+from tests.support.wait import wait_until
 from tests.tools.store.conftest import fill
 
 STORES = ["own", "crashed", "normal", "kill"]
@@ -524,6 +525,7 @@ def test_running_store_is_clean_while_it_grows(run, run_json, tmp_path):
         writer = threading.Thread(target=grow)
         writer.start()
         try:
+            wait_until(lambda: store.get_max_phy_offset() > 2 * FILE_SIZE, 20_000, "some files")
             for _ in range(3):
                 code, found = run_json("verify", root)
                 assert (code, found["state"], found["flaws"]) == (0, "running", [])
