@@ -40,7 +40,7 @@ for _group in GROUPS:
 
 def main() -> None:
     """Entry point."""
-    rmqha()
+    rmqha(prog_name="rmqha")
 
 
 if __name__ == "__main__":
