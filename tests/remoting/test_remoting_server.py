@@ -223,6 +223,8 @@ def test_server_calls_a_client():
     with running_server(listener) as server, running_client() as client:
         client.register_processor(40, Processor(lambda _channel, asked: echo(_channel, asked)))
         client.invoke_sync(address(server), request(), 3000)
+        # The event thread tells of the connection after, or before, the first answer.
+        wait_until(lambda: listener.events, 3000, "the connection is told")
         channel = listener.events[0][1]
         assert server.invoke_sync(channel, request(40, b"hello"), 3000).body == b"hello"
         done = []
