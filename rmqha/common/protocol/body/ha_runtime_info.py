@@ -1,0 +1,46 @@
+"""How replication stands, seen from one broker."""
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class HAConnectionRuntimeInfo:
+    """One slave of a master: offsets and `diff` in bytes of the commit log, the rate in bytes of the last second.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAConnectionRuntimeInfo (5.1.4)
+    """
+
+    addr: str | None = None  # ip:port of the slave's end
+    slaveAckOffset: int = 0
+    diff: int = 0
+    inSync: bool = False
+    transferredByteInSecond: int = 0
+    transferFromWhere: int = 0
+
+
+@dataclass(slots=True)
+class HAClientRuntimeInfo:
+    """A slave's own side: times are ms since 1970, 0 for never.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAClientRuntimeInfo (5.1.4)
+    """
+
+    masterAddr: str | None = None  # ip:port of the master's HA port
+    transferredByteInSecond: int = 0
+    maxOffset: int = 0
+    lastReadTimestamp: int = 0
+    lastWriteTimestamp: int = 0
+    masterFlushOffset: int = 0
+
+
+@dataclass(slots=True)
+class HARuntimeInfo:
+    """Answer of GET_BROKER_HA_STATUS: a master's slaves, or a slave's connection to its master.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo (5.1.4)
+    """
+
+    master: bool = False
+    masterCommitLogMaxOffset: int = 0
+    inSyncSlaveNums: int = 0
+    haConnectionInfo: list[HAConnectionRuntimeInfo] = field(default_factory=list)
+    haClientRuntimeInfo: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
