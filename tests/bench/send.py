@@ -1,23 +1,25 @@
 """How many messages per second the official Java client gets acknowledged: rmqha's servers against the real ones.
 
-    python -m tests.bench.send [--count 20000] [--size 1024] [--threads 16] [--rounds 3]
+    python -m tests.bench.send [--count 20000] [--sizes 1024] [--threads 16] [--rounds 3] [--roles SYNC_MASTER]
 
 Servers and client share the machine, so the figures are of this machine and load; the ratio is what counts. Rounds of
-the two kinds alternate; the median of each kind is printed, with the least and the most.
+the two kinds alternate; the median of each kind is printed, with the least and the most, and the latency of one send
+(median and 99th percentile of the median round). One thread sends a quarter of the count.
 """
 import argparse
-import statistics
+import os
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.support.java_driver import JavaDriver, Workload
+from tests.support import real_rocketmq
+from tests.support.java_driver import JavaDriver, Timing, Workload
 from tests.support.nodes import BrokerNode, NamesrvNode
 
 LARGE_STORE = {"mappedFileSizeCommitLog": 256 << 20, "mappedFileSizeConsumeQueue": 6_000_000,
                "maxHashSlotNum": 1_000_000, "maxIndexNum": 4_000_000}
+KINDS = ("java", "rmqha")
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 
 
@@ -35,17 +37,14 @@ class Cluster:
         self.master.wait_for_slave()
         self.sent = 0
 
-    def rate(self, count: int, size: int, threads: int) -> float:
-        """Send `count` messages of `size` bytes; acknowledged messages per second."""
+    def send(self, count: int, size: int, threads: int) -> Timing:
+        """Send `count` messages of `size` bytes."""
         load = Workload("bench", count, [size], first=self.sent)
         self.sent += count
-        begin = time.monotonic()
-        results = self.driver.produce(self.namesrv.address, load, threads)
-        elapsed = time.monotonic() - begin
-        acknowledged = sum(one.ok for one in results)
-        if acknowledged < count:
-            sys.stdout.write(f"  only {acknowledged} of {count} acknowledged\n")
-        return acknowledged / elapsed
+        timing = self.driver.produce_timed(self.namesrv.address, load, threads)
+        if timing.acknowledged < count:
+            say(f"  only {timing.acknowledged} of {count} acknowledged")
+        return timing
 
 
 class _running:  # noqa: N801 - used like a function
@@ -63,35 +62,60 @@ class _running:  # noqa: N801 - used like a function
 
 
 def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path) -> None:
-    """Alternate between the kinds and print the medians and their ratio."""
-    rates: dict[str, list[float]] = {"java": [], "rmqha": []}
+    """Alternate between the kinds, for each number of threads and size; print the medians and their ratios."""
     with ExitStack() as stack:
-        clusters = {kind: Cluster(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in rates}
+        clusters = {kind: Cluster(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
         for cluster in clusters.values():
-            cluster.rate(max(2000, arguments.count // 4), arguments.size, arguments.threads)  # warm up
-        for _ in range(arguments.rounds):
-            for kind, cluster in clusters.items():
-                rates[kind].append(cluster.rate(arguments.count, arguments.size, arguments.threads))
-    for kind, seen in rates.items():
-        sys.stdout.write(f"{role:13} {kind:6} {statistics.median(seen):9,.0f} msg/s  (min {min(seen):,.0f}, "
-                         f"max {max(seen):,.0f})\n")
-    ratio = statistics.median(rates["rmqha"]) / statistics.median(rates["java"])
-    sys.stdout.write(f"{role:13} rmqha / java: {ratio:.2f}\n")
+            for threads in (16, 1):
+                cluster.send(max(4000, arguments.count // 2), 1024, threads)  # warm up
+        for size in arguments.sizes:
+            for threads in arguments.threads:
+                seen: dict[str, list[Timing]] = {kind: [] for kind in KINDS}
+                count = arguments.count if threads > 1 else arguments.count // 4
+                for _ in range(arguments.rounds):
+                    for kind, cluster in clusters.items():
+                        seen[kind].append(cluster.send(count, size, threads))
+                report(f"{role} {size} B {threads:2} threads", seen)
+
+
+def rate(timing: Timing) -> float:
+    """Acknowledged messages per second."""
+    return timing.acknowledged / timing.seconds
+
+
+def report(name: str, seen: dict[str, list[Timing]]) -> None:
+    """The median round of each kind, and the ratio of their rates."""
+    medians = {}
+    for kind, timings in seen.items():
+        ordered = sorted(timings, key=rate)
+        medians[kind] = middle = ordered[len(ordered) // 2]
+        say(f"{name} {kind:6} {rate(middle):9,.0f} msg/s  (min {rate(ordered[0]):,.0f}, max {rate(ordered[-1]):,.0f})"
+            f"  latency {middle.median_us / 1000:.2f} ms, p99 {middle.p99_us / 1000:.2f} ms")
+    say(f"{name} rmqha / java: rate {rate(medians['rmqha']) / rate(medians['java']):.2f}, "
+        f"p99 {medians['rmqha'].p99_us / max(1, medians['java'].p99_us):.2f}")
+
+
+def say(text: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
     """Measure both roles."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024])
+    parser.add_argument("--threads", type=int, nargs="+", default=[16])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--roles", nargs="+", default=list(ROLES), choices=ROLES)
     arguments = parser.parse_args()
+    os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as folder:
         driver = JavaDriver(Path(folder) / "driver")
         driver.start()
         try:
-            for role in ROLES:
+            for role in arguments.roles:
                 compare(role, arguments, driver, Path(folder))
         finally:
             driver.shutdown()

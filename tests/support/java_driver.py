@@ -54,6 +54,17 @@ class Job:
         wait_until(lambda: self.progress >= count or self.done.is_set(), timeout_ms, f"progress of {count}")
 
 
+@dataclass(frozen=True)
+class Timing:
+    """How a produce job went: acknowledged messages, seconds, and the latency of one send in microseconds."""
+
+    acknowledged: int
+    seconds: float
+    median_us: int
+    p99_us: int
+    max_us: int
+
+
 @dataclass
 class Workload:
     """Messages that Java and Python can both compute: see bodies.py. `sizes` are taken round and round."""
@@ -136,6 +147,12 @@ class JavaDriver:
     def produce(self, namesrv: str, load: Workload, threads: int = 8, **options: object) -> list[Sent]:
         """Send `load`; what became of each message (of each batch, when batch > 1), by index."""
         return self.sent(self.start_produce(namesrv, load, threads, **options))
+
+    def produce_timed(self, namesrv: str, load: Workload, threads: int) -> Timing:
+        """Send `load`; how long that took, the producer's start and end left out."""
+        answer = self.start_produce(namesrv, load, threads, group=f"timed-{load.topic}").result(600)
+        ok = sum(Sent(*row).ok for row in answer["results"])
+        return Timing(ok, answer["seconds"], *answer["latencyUs"])
 
     @staticmethod
     def sent(job: Job, timeout_s: float = 110) -> list[Sent]:

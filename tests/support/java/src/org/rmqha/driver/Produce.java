@@ -3,6 +3,7 @@ package org.rmqha.driver;
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -11,7 +12,8 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends messages first .. first+count-1: body from (seed, index, sizes[index % n]), property "index", a tag and two keys.
- * Answers results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch.
+ * Answers results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch;
+ * seconds from the first send to the last answer, and latencyUs [median, 99th of a hundred, maximum] of the calls that threw nothing.
  */
 final class Produce {
     private final JSONObject command;
@@ -23,6 +25,7 @@ final class Produce {
     private final int batch;
     private final AtomicInteger next;
     private final JSONArray results = new JSONArray();
+    private final List<Long> latencies = new ArrayList<>(); // ns; guarded by results
     private DefaultMQProducer producer;
 
     private Produce(JSONObject command) {
@@ -47,19 +50,29 @@ final class Produce {
         producer.setRetryTimesWhenSendFailed(command.getIntValue("retries"));
         producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressOver"));
         producer.start();
+        long begin;
+        long elapsed;
         try {
             List<Thread> threads = new ArrayList<>();
             for (int i = 0; i < command.getIntValue("threads"); i++) {
                 threads.add(new Thread(() -> sendSome(progress), "produce-" + i));
             }
+            begin = System.nanoTime();
             threads.forEach(Thread::start);
             for (Thread thread : threads) {
                 thread.join();
             }
+            elapsed = System.nanoTime() - begin;
         } finally {
             producer.shutdown();
         }
-        return new JSONObject().fluentPut("results", results);
+        Collections.sort(latencies);
+        JSONArray latency = new JSONArray().fluentAdd(latencyUs(0.5)).fluentAdd(latencyUs(0.99)).fluentAdd(latencyUs(1));
+        return new JSONObject().fluentPut("results", results).fluentPut("seconds", elapsed / 1e9).fluentPut("latencyUs", latency);
+    }
+
+    private long latencyUs(double share) {
+        return latencies.isEmpty() ? -1 : latencies.get((int) Math.min(latencies.size() - 1, latencies.size() * share)) / 1000;
     }
 
     private void sendSome(Driver.Progress progress) {
@@ -68,8 +81,12 @@ final class Produce {
         for (int i = next.getAndAdd(batch); i < end; i = next.getAndAdd(batch)) {
             JSONArray result = new JSONArray().fluentAdd(i);
             boolean good = true;
+            long took = 0;
             try {
-                SendResult sent = batch == 1 ? producer.send(message(i)) : producer.send(messages(i));
+                List<Message> messages = messages(i);
+                long begin = System.nanoTime();
+                SendResult sent = batch == 1 ? producer.send(messages.get(0)) : producer.send(messages);
+                took = System.nanoTime() - begin;
                 result.fluentAdd(sent.getSendStatus().name()).fluentAdd(sent.getMsgId()).fluentAdd(sent.getOffsetMsgId())
                     .fluentAdd(sent.getMessageQueue().getBrokerName()).fluentAdd(sent.getMessageQueue().getQueueId())
                     .fluentAdd(sent.getQueueOffset());
@@ -80,6 +97,9 @@ final class Produce {
             int done;
             synchronized (results) {
                 results.add(result);
+                if (good) {
+                    latencies.add(took);
+                }
                 done = results.size();
             }
             if (done % every == 0) {
