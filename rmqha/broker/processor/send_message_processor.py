@@ -272,7 +272,9 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
 
     def _refuse(self, status: PutMessageStatus, response: RemotingCommand) -> None:
         response.code = response_code.SYSTEM_ERROR
-        if status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+        if status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+            response.remark = "in-sync replicas not enough"
+        elif status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
             response.remark = "create mapped file failed, server is busy or broken."
         elif status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             response.code = response_code.MESSAGE_ILLEGAL

@@ -135,6 +135,31 @@ class MessageStoreConfig:
     # True: consume queues and index follow the flushed end of the commit log, not its written end
     dispatchBehindFlush: bool = field(default=False, metadata={"extension": True})
 
+    # Replication: keys of 5.1.4.
+    # bytes that an in-sync slave may be behind
+    haMaxGapNotInSync: int = field(default=1024 * 1024 * 256, metadata={"extension": True})
+    # how many there are and how many must have a message, the master included; 1: the rule of 4.9, any one slave
+    totalReplicas: int = field(default=1, metadata={"extension": True})
+    inSyncReplicas: int = field(default=1, metadata={"extension": True})
+    minInSyncReplicas: int = field(default=1, metadata={"extension": True})
+    # True: all slaves that are in sync must have a message
+    allAckInSyncStateSet: bool = field(default=False, metadata={"extension": True})
+    # True: as many as are in sync, at least minInSyncReplicas and at most inSyncReplicas
+    enableAutoInSyncReplicas: bool = field(default=False, metadata={"extension": True})
+    haFlowControlEnable: bool = field(default=False, metadata={"extension": True})
+    # to one slave, when haFlowControlEnable
+    maxHaTransferByteInSecond: Long = field(default=100 * 1024 * 1024, metadata={"extension": True})
+
+    # Replication: keys of rmqha's own.
+    # slave: when empty, take the master's log from its first file; master: give it so to empty slaves
+    haSyncFromFirstFile: bool = field(default=False, metadata={"extension": True})
+    # addresses and networks (10.0.0.0/8) that may connect, separated by ","; None: all
+    haAllowedPeers: str | None = field(default=None, metadata={"extension": True})
+    # both sides: the slave tells who it is and its last record, the master checks that its log holds it
+    haHandshakeEnable: bool = field(default=False, metadata={"extension": True})
+    # slave: report only what is on the disk
+    haSlaveAckAfterFlush: bool = field(default=False, metadata={"extension": True})
+
     def get_mapped_file_size_consume_queue(self) -> int:
         """Bytes of a consume queue file: the configured size rounded up to whole units of 20."""
         units = -(-self.mappedFileSizeConsumeQueue // _CQ_STORE_UNIT_SIZE)
