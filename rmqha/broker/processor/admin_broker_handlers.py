@@ -4,6 +4,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.updatable_config_keys import allowed_keys
@@ -170,7 +171,7 @@ class AdminBrokerHandlers(AdminHandlers):
         """The table of GET_BROKER_RUNTIME_INFO."""
         controller = self.broker_controller
         store, config, totals = controller.message_store, controller.broker_config, controller.broker_stats
-        info: dict[str, object] = dict(store.get_runtime_info())
+        info: dict[str, object] = {**store.get_runtime_info(), **replication_times(store)}
         info |= {
             "brokerVersionDesc": mq_version.get_version_desc(mq_version.CURRENT_VERSION),
             "brokerVersion": mq_version.CURRENT_VERSION,

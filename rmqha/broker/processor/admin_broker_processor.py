@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
+from rmqha.broker.processor.admin_ha_handlers import AdminHaHandlers
 from rmqha.broker.processor.admin_topic_handlers import AdminTopicHandlers
 from rmqha.common.protocol import response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -24,6 +25,7 @@ class AdminBrokerProcessor:
             **AdminTopicHandlers(broker_controller).handlers(),
             **AdminGroupHandlers(broker_controller).handlers(),
             **AdminBrokerHandlers(broker_controller).handlers(),
+            **AdminHaHandlers(broker_controller).handlers(),
         }
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:

@@ -1,0 +1,44 @@
+"""Admin requests about replication."""
+from typing import TYPE_CHECKING
+
+from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success
+from rmqha.common.protocol import request_code
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.record_times import newest_store_timestamp, store_timestamp_from
+
+if TYPE_CHECKING:
+    from rmqha.remoting.channel import Channel
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+
+class AdminHaHandlers(AdminHandlers):
+    """How replication stands."""
+
+    def handlers(self) -> dict[int, Handler]:
+        """Handler by request code."""
+        return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status}
+
+    def get_broker_ha_status(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """A master's slaves, or a slave's connection to its master, as 5.1.4's haStatus asks for it.
+
+        Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor#getBrokerHaStatus (5.1.4)
+        """
+        store = self.broker_controller.message_store
+        return success(store.ha_service.get_runtime_info(store.get_max_phy_offset()))
+
+
+def replication_times(store: "DefaultMessageStore") -> dict[str, str]:
+    """By how many ms of stored messages each slave is behind, for GET_BROKER_RUNTIME_INFO.
+
+    `haSlaveLagMs_<address>`: the time of the newest record less that of the first which the slave has not got.
+    """
+    newest = newest_store_timestamp(store)
+    if newest is None:
+        return {}
+    times = {"haNewestStoreTimestamp": str(newest)}
+    for connection in store.ha_service.connection_list:
+        acked = connection.slave_ack_offset
+        if acked >= 0:
+            first = store_timestamp_from(store, acked) if acked < store.get_max_phy_offset() else None
+            times[f"haSlaveLagMs_{connection.client_addr}"] = str(max(newest - first, 0) if first is not None else 0)
+    return times
