@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KERNEL_VERSION 1
+#define KERNEL_VERSION 2
 #define MESSAGE_MAGIC_CODE 0xDAA320A7u
 #define BLANK_MAGIC_CODE 0xCBD43194u
 #define V6_FLAGS 0x30u
@@ -388,6 +388,10 @@ static void span_walk(span *s)
     s->stop = END;
     while (s->position < s->end) {
         s->stop = look(s->data + s->position, s->end - s->position, s->check_crc, &found);
+        if (s->stop == GOOD && s->file_from_offset >= 0 && found.physical_offset != s->file_from_offset + s->position) {
+            s->stop = PLAIN;
+            found.size = 0;
+        }
         if (s->stop != GOOD) {
             s->size = found.size;
             return;
@@ -630,12 +634,15 @@ static PyObject *bulk_walk(PyObject *module, PyObject *args)
 {
     Py_buffer view;
     Py_ssize_t start, end;
+    long long file_from_offset;
     span s = {0};
-    if (!PyArg_ParseTuple(args, "y*nnp", &view, &start, &end, &s.check_crc))
+    if (!PyArg_ParseTuple(args, "y*nnpL", &view, &start, &end, &s.check_crc, &file_from_offset))
         return NULL;
     PyObject *result = NULL;
-    if (check_span(&view, start, end)) {
-        s.data = view.buf, s.start = start, s.end = end;
+    if (file_from_offset > INT64_MAX / 2) {
+        PyErr_SetString(PyExc_ValueError, "offset out of range");
+    } else if (check_span(&view, start, end)) {
+        s.data = view.buf, s.start = start, s.end = end, s.file_from_offset = file_from_offset;
         Py_BEGIN_ALLOW_THREADS
         span_walk(&s);
         Py_END_ALLOW_THREADS

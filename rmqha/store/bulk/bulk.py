@@ -29,13 +29,22 @@ def _choose() -> tuple[ModuleType, str]:
 _kernel, IMPLEMENTATION = _choose()
 
 
-def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False) -> Walk:
+def is_compiled() -> bool:
+    """Whether the compiled kernel is used. The plain one is no faster than going record by record."""
+    return _kernel is not bulk_plain
+
+
+def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None) -> Walk:
     """Step over the records of `buffer[start:end]`, checking them as `check_message_and_return_size` does.
 
-    Nothing outside the span is looked at. ValueError when the span does not lie in the buffer.
+    With `file_from_offset`, where the buffer begins in the commit log, it stops with PLAIN in front of a record whose
+    PHYSICALOFFSET is not its place. Nothing outside the span is looked at. ValueError when the span does not lie in the
+    buffer.
     """
     _check_span(buffer, start, end)
-    count, position, stop, size = _kernel.walk(buffer, start, end, check_crc)
+    _check_offset(file_from_offset or 0)
+    count, position, stop, size = _kernel.walk(buffer, start, end, check_crc,
+                                               -1 if file_from_offset is None else file_from_offset)
     return Walk(count, position, Stop(stop), size)
 
 
@@ -56,8 +65,7 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
     _check_span(buffer, start, end)
     if not 1 <= limit <= MAX_LIMIT:
         raise ValueError(f"a limit of {limit} is not from 1 to {MAX_LIMIT}")
-    if not 0 <= file_from_offset <= _MAX_OFFSET:
-        raise ValueError(f"a commit log does not begin at {file_from_offset}")
+    _check_offset(file_from_offset)
     count, position, stop, size, topics, records, runs, units, keys = _kernel.scan(
         buffer, start, end, file_from_offset, check_crc, delays, multi_dispatch, limit)
     return Span(count, position, Stop(stop), size, [TopicShare(*topic) for topic in topics], records,
@@ -84,3 +92,8 @@ def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: Index
 def _check_span(buffer: Buffer, start: int, end: int) -> None:
     if not 0 <= start <= end <= len(buffer):
         raise ValueError(f"bytes {start} to {end} of {len(buffer)}")
+
+
+def _check_offset(file_from_offset: int) -> None:
+    if not 0 <= file_from_offset <= _MAX_OFFSET:
+        raise ValueError(f"a commit log does not begin at {file_from_offset}")

@@ -30,7 +30,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 # Of the functions and rows as they are here; a compiled kernel of another number is not used.
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 RECORD = struct.Struct("=qqqqiiii")
 assert RECORD.size == 48
@@ -53,7 +53,7 @@ class Stop(IntEnum):
 
     END = 0  # the span is used up
     LIMIT = 1  # as many records or keys as were asked for
-    PLAIN = 2  # a record that only the single-record path takes; see `bulk.scan`
+    PLAIN = 2  # a record that only the single-record path takes; see `bulk.walk` and `bulk.scan`
     BLANK = 3  # the blank rest of the file
     UNWRITTEN = 4  # magic code 0: nothing was written here yet
     BAD_MAGIC = 5

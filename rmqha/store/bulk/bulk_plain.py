@@ -34,14 +34,16 @@ _HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4x8xi") for store in 
 assert [head.size for head in _HEADS] == [head.size for head in HEADS]
 
 
-def walk(buffer: Buffer, start: int, end: int, check_crc: bool) -> tuple[int, int, int, int]:
+def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int) -> tuple[int, int, int, int]:
     """See `bulk.walk`."""
     with memoryview(buffer) as view, view[:end] as span:
         position, count = start, 0
         while position < end:
-            stop, size, *_ = _look(span, position, check_crc)
+            stop, size, *parts = _look(span, position, check_crc)
             if stop != _GOOD:
                 return count, position, int(stop), size
+            if file_from_offset >= 0 and parts[0][5] != file_from_offset + position:
+                return count, position, int(Stop.PLAIN), 0
             position += size
             count += 1
         return count, position, int(Stop.END), 0

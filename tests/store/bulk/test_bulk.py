@@ -86,7 +86,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
             break
         position, count, size = position + size, count + 1, 0
     for kernel in (bulk_plain, compiled_kernel()):
-        found = kernel.walk(buffer, start, end, check_crc)
+        found = kernel.walk(buffer, start, end, check_crc, -1)
         assert (found[0], found[1], found[3]) == (count, position, size)
         assert (found[2] in (Stop.END, Stop.BLANK)) == success
 
@@ -219,6 +219,8 @@ def test_record_that_is_not_at_its_place_is_left_to_the_plain_path(kernel):
     data = record(100)
     assert kernel.scan(data, 0, len(data), 0).stop == Stop.PLAIN
     assert kernel.scan(data, 0, len(data), 100).stop == Stop.END
+    assert kernel.walk(data, 0, len(data), file_from_offset=0) == Walk(0, 0, Stop.PLAIN, 0)
+    assert kernel.walk(data, 0, len(data), file_from_offset=100).stop == Stop.END
 
 
 def test_limits_end_a_scan_between_records(kernel):
@@ -238,15 +240,16 @@ def test_span_outside_the_buffer_is_refused(kernel, start, end):
             call()
     with pytest.raises(ValueError):
         kernel.scan(b"", 0, 0, 0, limit=MAX_LIMIT + 1)
-    with pytest.raises(ValueError):
-        kernel.scan(b"", 0, 0, -1)
+    for call in (lambda: kernel.scan(b"", 0, 0, -1), lambda: kernel.walk(b"", 0, 0, False, 1 << 63)):
+        with pytest.raises(ValueError):
+            call()
 
 
 def test_compiled_kernel_checks_spans_itself():
     compiled = compiled_kernel()
     for start, end in ((-1, 5), (5, 4), (0, 101)):
         with pytest.raises(ValueError):
-            compiled.walk(bytes(100), start, end, False)
+            compiled.walk(bytes(100), start, end, False, -1)
         with pytest.raises(ValueError):
             compiled.scan(bytes(100), start, end, 0, False, None, False, 5)
     with pytest.raises(ValueError):
@@ -281,7 +284,7 @@ def test_other_threads_run_while_the_compiled_kernel_works():
     try:
         for _ in range(100):
             before = rounds[0]
-            compiled.walk(data, 0, len(data), True)
+            compiled.walk(data, 0, len(data), True, 0)
             if rounds[0] > before:
                 break
         assert rounds[0] > before
