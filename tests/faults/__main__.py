@@ -1,10 +1,20 @@
-"""All points with many seeds: python -m tests.faults --seeds 20 [--jobs 2] [--point TEXT]
+"""The long forms. Exit code 1 when something failed; what failed stays in its folder.
 
-Prints a table, and the first lines of each failure; the stores that failed stay. Exit code 1 when something failed.
+Faults of a master and its slave under load, see campaign.py; one line per cycle, the same schedule for the same seed:
+
+    python -m tests.faults --minutes 10 --seed 1                              all kinds that this machine can do
+    python -m tests.faults --cycles 500 --seed 1 --kind kill [--kind link]    so many cycles of each kind named
+    python -m tests.faults --cycles 100 --seed 1 --kind kill --brokers java-rmqha    a Java master, an rmqha slave
+
+All named points of one store with many seeds, see points.py; prints a table:
+
+    python -m tests.faults --seeds 20 [--jobs 2] [--point TEXT]
 """
 import argparse
+import shutil
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,19 +35,11 @@ def run_seed(seed: int, names: list[str], folder: Path) -> list[Outcome]:
     return outcomes
 
 
-def main() -> int:
-    """Run, print, and say by the exit code whether all holds."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="kill a store at each named point")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--point", default="", help="only points whose name contains this")
-    parser.add_argument("--folder", type=Path, default=None, help="where the stores go")
-    options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
+def run_points(options: argparse.Namespace, folder: Path) -> int:
+    """The kill points; the exit code."""
     names = [name for name in POINTS if options.point in name]
     seeds = range(options.first, options.first + options.seeds)
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(options.jobs or 2) as pool:
         outcomes = [outcome for each in pool.map(lambda seed: run_seed(seed, names, folder), seeds) for outcome in each]
     for name in names:
         of_point = [outcome for outcome in outcomes if outcome.point == name]
@@ -48,6 +50,59 @@ def main() -> int:
         print(f"\n{outcome.point!r} seed {outcome.seed} passage {outcome.passage}:\n{outcome.failure}")
     print(f"\n{len(outcomes) - len(failures)} of {len(outcomes)} rounds hold; stores: {folder}")
     return 1 if failures else 0
+
+
+def run_campaign(options: argparse.Namespace, folder: Path) -> int:
+    """Faults of a pair; the exit code."""
+    from tests.faults import campaign
+    kinds = []
+    for kind in options.kind or list(campaign.KINDS):
+        reason = campaign.KINDS[kind].why_not()
+        print(f"kind {kind} " + (f"is left out: {reason}" if reason else "is taken"), flush=True)
+        kinds += [] if reason else [kind]
+    if not kinds:
+        return 1
+    master, _, slave = options.brokers.partition("-")
+    minutes = options.minutes or (24 * 60 if options.cycles else 10)
+    begin = time.monotonic()
+    until = begin + minutes * 60
+    lives = campaign.lives_of(kinds, (master, slave), options.seed, options.cycles, until, folder)
+    outcomes = campaign.run(lives, options.jobs or 4, until)
+    print("\n" + campaign.summary(outcomes))
+    print(f"{time.monotonic() - begin:.0f} s, seed {options.seed}")
+    failed = any(outcome.failure for outcome in outcomes)
+    if not failed and options.folder is None:
+        shutil.rmtree(folder)
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from tests.faults import campaign
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=0, help="processes at a time: 2 for the points, 4 for pairs")
+    parser.add_argument("--folder", type=Path, default=None, help="where the stores go; default: a new one in memory")
+    pairs = parser.add_argument_group("faults of a pair")
+    pairs.add_argument("--minutes", type=float, default=0, help="no cycle begins after that")
+    pairs.add_argument("--cycles", type=int, default=None, help="of each kind")
+    pairs.add_argument("--seed", type=int, default=1)
+    pairs.add_argument("--kind", action="append", choices=list(campaign.KINDS))
+    pairs.add_argument("--brokers", default="rmqha-rmqha", help="kinds of master and slave: java-rmqha, rmqha-java")
+    points = parser.add_argument_group("kill points of a store")
+    points.add_argument("--seeds", type=int, default=20)
+    points.add_argument("--first", type=int, default=1, help="the first seed")
+    points.add_argument("--point", default="", help="only points whose name contains this")
+    return parser
+
+
+def main() -> int:
+    """Run, print, and say by the exit code whether all holds."""
+    options = _parser().parse_args()
+    of_pairs = bool(options.minutes or options.cycles or options.kind)
+    memory = Path("/dev/shm")
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-",
+                                                     dir=memory if of_pairs and memory.is_dir() else None))
+    return run_campaign(options, folder) if of_pairs else run_points(options, folder)
 
 
 if __name__ == "__main__":

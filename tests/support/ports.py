@@ -4,6 +4,12 @@ import socket
 
 _LOWEST, _HIGHEST = 23_000, 32_000  # Linux gives outgoing connections ports from 32768 on
 _taken: set[int] = set()  # by this test process; a port is not given twice
+_range = [_LOWEST, _HIGHEST]  # of this test process
+
+
+def use_range(lowest: int, highest: int) -> None:
+    """From now on this process takes its ports from here: for processes that run side by side."""
+    _range[:] = lowest, highest
 
 
 def _is_free(port: int) -> bool:
@@ -19,7 +25,7 @@ def _is_free(port: int) -> bool:
 def free_block(below: int = 0, above: int = 0) -> int:
     """A port that is free together with `below` ports under it and `above` ports over it."""
     for _ in range(1000):
-        port = random.randrange(_LOWEST + below, _HIGHEST - above)
+        port = random.randrange(_range[0] + below, _range[1] - above)
         block = set(range(port - below, port + above + 1))
         if not block & _taken and all(map(_is_free, block)):
             _taken.update(block)

@@ -1,0 +1,138 @@
+"""Many lives of many kinds of fault, side by side: the schedule follows from the seed, each cycle prints one line.
+
+    main process --(kind, kinds of broker, seed, cycles) per life--> worker processes --a line per cycle--> stdout
+                 <------------------counts of the life--------------
+Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has its own
+range of ports: a broker that is down must find its ports free when it comes back.
+"""
+import itertools
+import multiprocessing
+import shutil
+import sys
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.fault import Fault
+from tests.faults.kills import Kill
+from tests.support import ports
+
+_LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
+KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill,)}
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a worker is to do."""
+
+    kind: str
+    brokers: tuple[str, str]  # kinds of master and slave
+    seed: int
+    cycles: int
+    folder: Path
+    until: float  # monotonic time at which no further cycle begins
+    plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    def label(self) -> str:
+        """Short, for the lines."""
+        return f"{self.kind} {'-'.join(self.brokers)} seed {self.seed}"
+
+
+@dataclass
+class Outcome:
+    """What became of a life."""
+
+    life: Life
+    cycles: int = 0
+    acknowledged: int = 0
+    maybe: int = 0
+    seconds: float = 0.0
+    notes: Counter = field(default_factory=Counter)
+    failure: str = ""
+
+
+def run_life(life: Life) -> Outcome:
+    """Run its cycles one after another, until one fails or the time is over. The folder of a good life is removed."""
+    outcome, begin = Outcome(life), time.monotonic()
+    fault = KINDS[life.kind](life.folder, life.seed, life.brokers, life.plants)
+    try:
+        fault.open()
+        while outcome.cycles < life.cycles and time.monotonic() < life.until:
+            cycle_begin = time.monotonic()
+            told = fault.cycle()
+            outcome.cycles += 1
+            print(f"{life.label()} cycle {outcome.cycles}: {told} ({time.monotonic() - cycle_begin:.1f} s)", flush=True)
+        fault.end()
+    except Exception as failure:  # whatever it is, the campaign goes on and tells it
+        outcome.failure = f"cycle {outcome.cycles + 1}: {failure}" + (
+            "" if isinstance(failure, AssertionError) else f"\n{traceback.format_exc()}")
+        print(f"{life.label()} FAILED in {outcome.failure}; the stores: {life.folder}", flush=True)
+    finally:
+        senders = fault.pair.senders if fault.pair is not None else None
+        if senders is not None:
+            outcome.acknowledged, outcome.maybe = len(senders.acknowledged), senders.maybe
+        outcome.notes = fault.notes
+        fault.close()
+    outcome.seconds = time.monotonic() - begin
+    if not outcome.failure:
+        shutil.rmtree(life.folder)
+    return outcome
+
+
+def _begin_worker(numbers, jobs: int) -> None:
+    number = numbers.get()
+    width = (_HIGHEST_PORT - _LOWEST_PORT) // jobs
+    ports.use_range(_LOWEST_PORT + number * width, _LOWEST_PORT + (number + 1) * width)
+
+
+def lives_of(kinds: list[str], brokers: tuple[str, str], seed: int, cycles: int | None, until: float, folder: Path):
+    """The schedule: kinds take turns, each life has the next seed; `cycles` is the sum over all, None: no end."""
+    left = {kind: cycles if cycles is not None else sys.maxsize for kind in kinds}
+    for number in itertools.count():
+        kind = kinds[number % len(kinds)]
+        if not any(left.values()):
+            return
+        count = min(KINDS[kind].cycles_per_life, left[kind])
+        left[kind] -= count
+        if count:
+            life_seed = seed * 100_000 + number
+            yield Life(kind, brokers, life_seed, count, folder / f"{kind}-{life_seed}", until)
+
+
+def run(lives, jobs: int, until: float) -> list[Outcome]:
+    """Run lives in `jobs` processes until there is none left or the time is over."""
+    context = multiprocessing.get_context("spawn")
+    numbers = context.Queue()
+    for number in range(jobs):
+        numbers.put(number)
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(jobs, context, _begin_worker, (numbers, jobs)) as pool:
+        running = {pool.submit(run_life, life) for life in itertools.islice(lives, jobs)}
+        while running:
+            done = next(as_completed(running))
+            running.remove(done)
+            outcomes.append(done.result())
+            if time.monotonic() < until:
+                running |= {pool.submit(run_life, life) for life in itertools.islice(lives, 1)}
+    return outcomes
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """A line per kind and mix of brokers, and the failures."""
+    rows: dict[tuple, list[Outcome]] = {}
+    for outcome in outcomes:
+        rows.setdefault((outcome.life.kind, outcome.life.brokers), []).append(outcome)
+    lines = []
+    for (kind, brokers), group in rows.items():
+        notes = sum((outcome.notes for outcome in group), Counter())
+        lines.append(f"{kind} {'-'.join(brokers)}: {sum(o.cycles for o in group)} cycles in {len(group)} lives, "
+                     f"{sum(o.acknowledged for o in group)} acknowledged, {sum(o.maybe for o in group)} maybe, "
+                     f"{sum(bool(o.failure) for o in group)} failed lives"
+                     + "".join(f", {count} {note}" for note, count in sorted(notes.items())))
+    for outcome in outcomes:
+        if outcome.failure:
+            lines.append(f"FAILED {outcome.life.label()}, {outcome.failure}; the stores: {outcome.life.folder}")
+    return "\n".join(lines)

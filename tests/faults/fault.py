@@ -1,0 +1,57 @@
+"""The face of a kind of fault: a pair of brokers that lives for some cycles, each of which does one thing to it."""
+import random
+from collections import Counter
+from pathlib import Path
+
+from tests.faults.pair import Pair
+
+
+class Fault:
+    """One life of a pair. Everything that is chosen follows from `seed`; when it happens is up to the machine.
+
+    `plants`: faults of planted.py, for the master and for the slave, which the cycles are expected to find.
+    """
+
+    name = ""
+    cycles_per_life = 20
+
+    def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
+                 plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())):
+        self.folder = folder
+        self.seed = seed
+        self.kinds = kinds
+        self.plants = plants
+        self.rng = random.Random(f"{self.name} {seed}")
+        self.pair: Pair | None = None
+        self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        """The reason why this kind can't be had on this machine; None when it can."""
+        return None
+
+    def sides(self) -> tuple[dict, dict]:
+        """Options of master and slave that follow from the plants."""
+        return {"plants": self.plants[0]}, {"plants": self.plants[1]}
+
+    def make(self) -> Pair:
+        """The pair, not started."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Make and start the pair."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.pair = self.make()
+        self.pair.open()
+
+    def cycle(self) -> str:
+        """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """What must hold at the end of a life that went well."""
+
+    def close(self) -> None:
+        """Kill what runs, take down what was put up; called also after a failure."""
+        if self.pair is not None:
+            self.pair.close()
