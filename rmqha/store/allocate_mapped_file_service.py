@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.mapped_file import MappedFile
 
@@ -21,7 +22,7 @@ log = logging.getLogger("RocketmqStore")
 
 WAIT_TIME_OUT_MS = 1000 * 5
 _IDLE_MS = 60_000
-_FAILURE_PAUSE_MS = 100
+_FILES_IN_STOCK = 2  # the one asked for and the one behind it
 
 
 class AllocateRequest:
@@ -57,12 +58,23 @@ class AllocateMappedFileService(ServiceThread):
                                            file_size: int) -> MappedFile | None:
         """The file at `next_file_path`; the one behind it is prepared. None when it fails or takes more than 5 s.
 
+        With fastFailIfNoBufferInStorePool also None when the TransientStorePool has no buffer for it.
+
         Differs: a failure answers at once, and the next request tries again; the original tries for ever in a loop of
         1 ms and refuses all requests meanwhile.
         """
         with self._lock:
-            request = self._submit(next_file_path, file_size)
-            self._submit(next_next_file_path, file_size)
+            can_submit = self._can_submit_requests()
+            request = self._submit(next_file_path, file_size, can_submit > 0)
+            if request is None:
+                log.warning("[NOTIFYME]TransientStorePool is not enough, so create mapped file error, "
+                            "RequestQueueSize : %s", len(self._request_queue))
+                return None
+            if self._request_queue and self._request_queue[-1] is request:
+                can_submit -= 1
+            if self._submit(next_next_file_path, file_size, can_submit > 0) is None:
+                log.warning("[NOTIFYME]TransientStorePool is not enough, so skip preallocate mapped file, "
+                            "RequestQueueSize : %s", len(self._request_queue))
         self.wakeup()
         finished = request.done.wait(WAIT_TIME_OUT_MS / 1000)
         if not finished:
@@ -72,9 +84,18 @@ class AllocateMappedFileService(ServiceThread):
             self._request_table.pop(next_file_path, None)
         return request.mapped_file
 
-    def _submit(self, file_path: str, file_size: int) -> AllocateRequest:
+    def _can_submit_requests(self) -> int:
+        """How many files may be asked for; the caller holds the lock."""
+        config, pool = self.message_store.message_store_config, self.message_store.transient_store_pool
+        if pool.is_in_use and config.fastFailIfNoBufferInStorePool and config.brokerRole is not BrokerRole.SLAVE:
+            return pool.available_buffer_nums() - len(self._request_queue)
+        return _FILES_IN_STOCK
+
+    def _submit(self, file_path: str, file_size: int, may_submit: bool) -> AllocateRequest | None:
         request = self._request_table.get(file_path)
         if request is None or request.error is not None:
+            if not may_submit:
+                return None
             request = self._request_table[file_path] = AllocateRequest(file_path, file_size)
             self._request_queue.append(request)
         return request
@@ -106,7 +127,9 @@ class AllocateMappedFileService(ServiceThread):
         config, mapped_file = self.message_store.message_store_config, None
         try:
             queue = self.message_store.commit_log.mapped_file_queue
-            mapped_file = MappedFile(request.file_path, request.file_size, queue.allocation_unit, queue.keep_descriptor)
+            pool = self.message_store.transient_store_pool
+            mapped_file = MappedFile(request.file_path, request.file_size, queue.allocation_unit, queue.keep_descriptor,
+                                     pool if pool.is_in_use else None)
             if queue.allocation_unit:
                 mapped_file.allocate(0, 1)
             if mapped_file.file_size >= config.mappedFileSizeCommitLog and config.warmMapedFileEnable:

@@ -77,6 +77,7 @@ class CommitLog:
         config = default_message_store.message_store_config
         self.default_message_store = default_message_store
         self.config = config
+        self.transient_store_pool = default_message_store.transient_store_pool
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(config)
         self.flush_commit_log_service: FlushCommitLogService = (
@@ -117,7 +118,7 @@ class CommitLog:
         """Start flushing."""
         self.flush_commit_log_service.start()
         self.flush_disk_watcher.start()
-        if self.default_message_store.message_store_config.is_transient_store_pool_enable():
+        if self.transient_store_pool.is_in_use:
             self.commit_log_service.start()
 
     def shutdown(self) -> None:
@@ -128,7 +129,8 @@ class CommitLog:
 
     def flush(self) -> int:
         """Flush now; the flushed offset. OSError when the disk says no."""
-        self.mapped_file_queue.commit(0)
+        if self.mapped_file_queue.commit(0) is False:
+            self.default_message_store.on_appended()
         self.mapped_file_queue.flush(0)
         return self.mapped_file_queue.flushed_where
 
@@ -191,6 +193,11 @@ class CommitLog:
                     yield request
                     position += request.msg_size
             offset = offset + position if position >= result.size else self.roll_next_file(offset)
+
+    def reset_offset(self, offset: int) -> bool:
+        """Cut the log off at `offset`, while nobody writes; False when that is more than two files back."""
+        with self.put_message_lock:
+            return self.mapped_file_queue.reset_offset(offset)
 
     def get_confirm_offset(self) -> int:
         """End of what duplication has confirmed; -1 for nothing."""
@@ -269,7 +276,8 @@ class CommitLog:
         put_result = PutMessageResult(status, result)
         if status is not _PUT_OK_STATUS:
             return Completable.completed(put_result)
-        store.on_appended()
+        if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
+            store.on_appended()
         return self._when_safe(put_result, msg)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,
@@ -307,12 +315,16 @@ class CommitLog:
 
     def _append_failed(self, error: OSError) -> PutMessageStatus:
         """No room on the disk, or worse: nothing was written."""
-        store = self.default_message_store
         log.error("append to the commit log failed: %s", error)
         if not is_no_space(error):
             return PutMessageStatus.UNKNOWN_ERROR
-        store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
+        self.make_disk_full()
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+    def make_disk_full(self) -> None:
+        """A write found no room: refuse puts until the disk check finds some."""
+        store = self.default_message_store
+        store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
     def _when_safe(self, put_result: PutMessageResult, msg: MessageExt) -> Completable[PutMessageResult]:
         result = put_result.append_message_result
@@ -340,7 +352,7 @@ class CommitLog:
                 service.put_request(request)
                 return request.future
             service.wakeup()
-        elif config.transientStorePoolEnable and config.is_transient_store_pool_enable():
+        elif self.transient_store_pool.is_in_use:
             self.commit_log_service.wakeup()
         elif not service.timed:
             service.wakeup()

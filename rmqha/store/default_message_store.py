@@ -54,6 +54,7 @@ from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from rmqha.store.store_lock import StoreLock
 from rmqha.store.store_stats_service import StoreStatsService
+from rmqha.store.transient_store_pool import TransientStorePool
 
 log = logging.getLogger("RocketmqStore")
 
@@ -67,7 +68,6 @@ _CATCH_UP_STEP_MS = 1000
 _MAX_TOPIC_LENGTH = 127
 _MAX_PROPERTIES_LENGTH = 32767
 _ENDLESS_BUSY_MS = 10_000_000
-_INT_MAX = 0x7FFF_FFFF
 _KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
 
@@ -86,6 +86,7 @@ class DefaultMessageStore:
         self.message_arriving_listener = message_arriving_listener
         self.broker_config = broker_config
         self.running_flags = RunningFlags()
+        self.transient_store_pool = TransientStorePool(message_store_config)
         self.allocate_mapped_file_service = AllocateMappedFileService(self)
         self.commit_log = CommitLog(self)
         self.consume_queue_table: dict[str, dict[int, ConsumeQueue]] = {}
@@ -128,6 +129,8 @@ class DefaultMessageStore:
             ensure_dir_ok(config.storePathRootDir)
             ensure_dir_ok(self.get_store_path_physic(), MULTI_PATH_SPLITTER)
             ensure_dir_ok(self.get_store_path_logic())
+            if config.is_transient_store_pool_enable():
+                self.transient_store_pool.init()
             self.allocate_mapped_file_service.start()
             last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
@@ -150,6 +153,7 @@ class DefaultMessageStore:
         """A load that failed gives back what it took."""
         self.allocate_mapped_file_service.shutdown()
         self._unmap()
+        self.transient_store_pool.destroy()
         self._store_lock.release()
 
     def start(self) -> None:
@@ -217,6 +221,7 @@ class DefaultMessageStore:
         self.reput_message_service.shutdown()
         self.allocate_mapped_file_service.shutdown()
         self._unmap()
+        self.transient_store_pool.destroy()
         self._store_lock.release()
 
     def _unmap(self) -> None:
@@ -569,6 +574,10 @@ class DefaultMessageStore:
         """Flush the commit log; the flushed offset. OSError when the disk says no."""
         return self.commit_log.flush()
 
+    def reset_write_offset(self, phy_offset: int) -> bool:
+        """Cut the commit log off at `phy_offset`, while nobody writes; False when that is more than two files back."""
+        return self.commit_log.reset_offset(phy_offset)
+
     def get_confirm_offset(self) -> int:
         """End of what duplication has confirmed."""
         return self.commit_log.confirm_offset
@@ -672,15 +681,15 @@ class DefaultMessageStore:
 
     def remain_transient_store_buffer_numbs(self) -> int:
         """Free write buffers; without a pool as many as an int can say."""
-        return _INT_MAX
+        return self.transient_store_pool.available_buffer_nums()
 
     def is_transient_store_pool_deficient(self) -> bool:
         """True when no write buffer is free."""
         return self.remain_transient_store_buffer_numbs() == 0
 
     def unlock_mapped_file(self, mapped_file: MappedFile) -> None:
-        """Differs: files are not locked in memory, so there is nothing to unlock."""
-        log.debug("%s is full", mapped_file.file_name)
+        """Unlock a warmed file that is full, after 6 s."""
+        self._scheduled_service.schedule(mapped_file.munlock, _UNLOCK_MS)
 
     # Tasks.
 

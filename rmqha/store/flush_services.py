@@ -16,6 +16,7 @@ from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import write_round
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.mapped_file import is_no_space
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -79,14 +80,37 @@ class CommitRealTimeService(FlushCommitLogService):
             least_pages, begin = config.commitCommitLogLeastPages, time.monotonic() * 1000
             if begin >= last_commit_ms + config.commitCommitLogThoroughInterval:
                 last_commit_ms, least_pages = begin, 0
-            if not self.commit_log.mapped_file_queue.commit(least_pages):
+            if self._commit(least_pages):
                 last_commit_ms = time.monotonic() * 1000
-                self.commit_log.flush_commit_log_service.wakeup()
+                if not self.commit_log.flush_commit_log_service.timed:
+                    self.commit_log.flush_commit_log_service.wakeup()
+                if self.commit_log.remain_how_many_data_to_commit():
+                    continue  # the rest lies in the next file
             self.wait_for_running(config.commitIntervalCommitLog)
-        for _ in range(RETRY_TIMES_OVER):
-            if self.commit_log.mapped_file_queue.commit(0):
-                break
-        log.info("%s service end", self.get_service_name())
+        while self._commit(0):
+            continue
+        log.info("%s service shutdown, %s bytes are not committed", self.get_service_name(),
+                 self.commit_log.remain_how_many_data_to_commit())
+
+    def _commit(self, commit_least_pages: int) -> bool:
+        """True when something was committed; who follows the log is told.
+
+        Differs: a failed write stops the puts as a failed append does; the original logs it, and takes more. What was
+        not written stays in the buffer, and is tried again.
+        """
+        store = self.commit_log.default_message_store
+        try:
+            if self.commit_log.mapped_file_queue.commit(commit_least_pages):
+                return False
+        except OSError as error:
+            log.exception("Error occurred when commit data to FileChannel.")
+            if is_no_space(error):
+                self.commit_log.make_disk_full()
+            elif not store.running_flags.is_flush_error:
+                store.running_flags.make_flush_error()
+            return False
+        store.on_appended()
+        return True
 
 
 class FlushRealTimeService(FlushCommitLogService):

@@ -1,6 +1,8 @@
-"""One mapped segment: the only module of the store that touches mmap (the checkpoint has its own page).
+"""One mapped segment: the only module of the store that touches mmap (the checkpoint and the pool have their own).
 
     putting thread --append--> map ... kernel writes back ...          flushing thread --flush--> fdatasync
+    with a buffer of the TransientStorePool:
+    putting thread --append--> buffer <--commit-- committing thread --pwrite--> file
     any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
 
 One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
@@ -13,10 +15,13 @@ import os
 import time
 from collections.abc import Iterable
 
+from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.transient_store_pool import TransientStorePool
+from rmqha.store.util import lib_c
 
 log = logging.getLogger("RocketmqStore")
 
@@ -30,17 +35,19 @@ class MappedFile(ReferenceResource):
 
     `allocation_unit`: disk blocks are reserved this many bytes at a time ahead of the writer; 0 leaves the file sparse.
     `keep_descriptor`: keep one descriptor open for flushing (the commit log); others open the file for each flush.
+    `transient_store_pool`: write through one of its buffers, if it has one left; what is not committed is not readable.
 
     Java: org.apache.rocketmq.store.MappedFile (4.9.8)
     """
 
-    def __init__(self, file_name: str, file_size: int, allocation_unit: int = 0, keep_descriptor: bool = False) -> None:
+    def __init__(self, file_name: str, file_size: int, allocation_unit: int = 0, keep_descriptor: bool = False,
+                 transient_store_pool: TransientStorePool | None = None) -> None:
         super().__init__()
         self.file_name = file_name
         self.file_size = file_size
         self.file_from_offset = int(os.path.basename(file_name))
         self.wrote_position = 0  # bytes; written by the one appending thread
-        self.committed_position = 0  # bytes; kept for parity, only a write buffer would make it differ
+        self.committed_position = 0  # bytes; meaningful with a write buffer; written by the committing thread
         self.flushed_position = 0  # bytes; written by the flushing thread
         self.store_timestamp = 0  # ms, of the last appended message
         self.first_create_in_queue = False
@@ -61,6 +68,9 @@ class MappedFile(ReferenceResource):
         self._fd = fd if keep_descriptor else -1
         if not keep_descriptor:
             os.close(fd)
+        self.transient_store_pool = transient_store_pool
+        # Given back by the committing thread once the file is full and committed, or by cleanup.
+        self.write_buffer: memoryview | None = transient_store_pool.borrow_buffer() if transient_store_pool else None
 
     @property
     def last_modified_timestamp(self) -> int:
@@ -80,6 +90,11 @@ class MappedFile(ReferenceResource):
                       self.file_size)
             return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
         result = callback.do_append(self, current_pos, self.file_size - current_pos, msg, context)
+        if result.status is AppendMessageStatus.END_OF_FILE and self.write_buffer is not None:
+            # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes of
+            # an older file there in the original
+            behind = current_pos + END_FILE_MIN_BLANK_LENGTH
+            self.write_buffer[behind:] = bytes(self.file_size - behind)
         self.wrote_position = current_pos + result.wrote_bytes
         self.store_timestamp = result.store_timestamp
         return result
@@ -95,17 +110,17 @@ class MappedFile(ReferenceResource):
         return True
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Put `data` into the map at `position`, without moving the write position. OSError when the disk is full."""
+        """Put `data` into the map (or the buffer) at `position`, without moving the write position. OSError when the disk is full."""
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)
-        self._mmap[position:end] = data
+        (self.write_buffer or self._mmap)[position:end] = data
 
     def write_parts_at(self, position: int, parts: Iterable[bytes | memoryview], size: int) -> None:
         """`write_at` of several parts one behind the other, `size` bytes in all."""
         if position + size > self._allocated_to:
             self.allocate(position, position + size)
-        target = self._mmap
+        target = self.write_buffer or self._mmap
         for part in parts:
             end = position + len(part)
             target[position:end] = part
@@ -162,9 +177,45 @@ class MappedFile(ReferenceResource):
             finally:
                 self.release()
 
-    def commit(self, _commit_least_pages: int) -> int:
-        """Nothing to commit without a write buffer: the write position."""
-        return self.wrote_position
+    def commit(self, commit_least_pages: int) -> int:
+        """Write the buffer to the file when at least so many pages wait (0: anything); the committed position.
+
+        Without a buffer there is nothing to commit: the write position. OSError when the disk says no: what is not
+        committed stays in the buffer.
+        """
+        if self.write_buffer is None:
+            return self.wrote_position
+        if self._is_able_to_commit(commit_least_pages):
+            if self.hold():
+                try:
+                    self._commit0()
+                    if self.committed_position == self.file_size:
+                        self._return_write_buffer()
+                finally:
+                    self.release()
+            else:
+                log.warning("in commit, hold failed, commit offset = %s", self.committed_position)
+        return self.committed_position
+
+    def _commit0(self) -> None:
+        # Differs: a failed write is the caller's to see; the original logs it, and goes on
+        write_pos = self.wrote_position
+        while self.committed_position < write_pos:
+            with self.write_buffer[self.committed_position:write_pos] as waiting:
+                self.committed_position += os.pwrite(self._fd, waiting, self.committed_position)
+
+    def _return_write_buffer(self) -> None:
+        buffer, self.write_buffer = self.write_buffer, None
+        if buffer is not None:
+            self.transient_store_pool.return_buffer(buffer)
+
+    def _is_able_to_commit(self, commit_least_pages: int) -> bool:
+        commit, write = self.committed_position, self.wrote_position
+        if self.is_full:
+            return True
+        if commit_least_pages > 0:
+            return write // OS_PAGE_SIZE - commit // OS_PAGE_SIZE >= commit_least_pages
+        return write > commit
 
     def _force(self) -> None:
         # fdatasync writes the pages dirtied through the map like msync does, and lets go of the GIL.
@@ -197,8 +248,8 @@ class MappedFile(ReferenceResource):
     # Reading: any thread.
 
     def select_mapped_buffer(self, pos: int, size: int | None = None) -> SelectMappedBufferResult | None:
-        """The `size` bytes at `pos`, or all written from `pos` on; None when they are not there, or the file goes."""
-        read_position = self.wrote_position
+        """The `size` bytes at `pos`, or all readable from `pos` on; None when they are not there, or the file goes."""
+        read_position = self.wrote_position if self.write_buffer is None else self.committed_position
         if size is None:
             if not 0 <= pos < read_position or not self.hold():
                 return None
@@ -231,6 +282,8 @@ class MappedFile(ReferenceResource):
         if self.cleanup_over:
             log.error("this file[REF:%s] %s have cleanup, do not do it again.", current_ref, self.file_name)
             return True
+        # Differs: uncommitted or not, the buffer goes back; the original never sees it again
+        self._return_write_buffer()
         self._view.release()
         mapped, self._mmap = self._mmap, None
         try:
@@ -269,7 +322,7 @@ class MappedFile(ReferenceResource):
     @property
     def read_position(self) -> int:
         """End of the readable bytes."""
-        return self.wrote_position
+        return self.wrote_position if self.write_buffer is None else self.committed_position
 
     def set_positions(self, position: int) -> None:
         """Set the write, commit and flush positions at once: recovery found the end of the data."""
@@ -304,9 +357,9 @@ class MappedFile(ReferenceResource):
         return changed
 
     def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
-        """Touch every page so that the first writes meet no page fault; with sync flush force each `pages` pages.
+        """Touch every page so that the first writes meet no page fault, and lock them in memory.
 
-        Differs: the pages are not locked in memory (mlock); the kernel is asked to keep them (madvise).
+        With `sync_flush` each `pages` pages are forced to the disk.
         """
         begin = time.monotonic_ns()
         if self._allocated_to < self.file_size:
@@ -319,9 +372,24 @@ class MappedFile(ReferenceResource):
                 self._force()
         if sync_flush:
             self._force()
-        self._mmap.madvise(mmap.MADV_WILLNEED)
         log.info("mapped file warm-up done. mappedFile=%s, costTime=%s", self.file_name,
                  (time.monotonic_ns() - begin) // 1_000_000)
+        self.mlock()
+
+    def mlock(self) -> bool:
+        """Lock the map in memory, and have it read ahead; False when the system does not lock it."""
+        result = lib_c.mlock(self._mmap, self.file_name)
+        self._mmap.madvise(mmap.MADV_WILLNEED)
+        return result
+
+    def munlock(self) -> bool:
+        """Undo `mlock`; False when the file is gone, or the system says no."""
+        if not self.hold():
+            return False
+        try:
+            return lib_c.munlock(self._mmap, self.file_name)
+        finally:
+            self.release()
 
     def __repr__(self) -> str:
         return self.file_name

@@ -45,7 +45,7 @@ class MappedFileQueue:
         self._change = threading.Lock()
         self.last_file_was_mended = False  # by load: its length was wrong
         self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
-        self.committed_where = 0  # bytes; kept for parity
+        self.committed_where = 0  # bytes; written by the committing thread and by recovery
         self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
 
     def check_self(self) -> None:
@@ -182,6 +182,18 @@ class MappedFileQueue:
                 self.mapped_files = [*self.mapped_files, mapped_file]
         return mapped_file
 
+    def reset_offset(self, offset: int) -> bool:
+        """Cut the queue off at `offset`, while nobody writes; False when that is more than two files back.
+
+        Differs: the original's loop goes the wrong way round: it answers True, and cuts nothing off.
+        """
+        if self.get_max_wrote_position() - offset > self.mapped_file_size * 2:
+            return False
+        self.truncate_dirty_files(offset)
+        self.flushed_where = min(self.flushed_where, offset)
+        self.committed_where = min(self.committed_where, offset)
+        return True
+
     def get_min_offset(self) -> int:
         """Offset of the first file; -1 when there is none."""
         files = self.mapped_files
@@ -193,13 +205,18 @@ class MappedFileQueue:
         if not files:
             return 0
         last = files[-1]
-        return last.file_from_offset + last.wrote_position
+        return last.file_from_offset + (last.wrote_position if last.write_buffer is None else last.committed_position)
 
-    get_max_wrote_position = get_max_offset
+    def get_max_wrote_position(self) -> int:
+        """End of the written bytes, those in write buffers included; 0 when there is no file."""
+        last = self.get_last_mapped_file()
+        return last.file_from_offset + last.wrote_position if last is not None else 0
 
     def remain_how_many_data_to_commit(self) -> int:
-        """Bytes written but not committed: without a write buffer all are."""
-        return 0
+        """Bytes in write buffers that are not committed."""
+        # Differs: summed over the files; the original is wrong once the pool had no buffer for a file
+        return sum(mapped_file.wrote_position - mapped_file.committed_position for mapped_file in self.mapped_files
+                   if mapped_file.write_buffer is not None)
 
     def remain_how_many_data_to_flush(self) -> int:
         """Bytes readable but not flushed."""
@@ -280,7 +297,12 @@ class MappedFileQueue:
         return result
 
     def commit(self, commit_least_pages: int) -> bool:
-        """Commit the write buffer of the file at the committed position; True when there was nothing to do."""
+        """Commit the write buffer of the file at the committed position; True when there was nothing to do.
+
+        OSError when the disk says no.
+        """
+        if self.committed_where == self.get_max_wrote_position():
+            return True
         mapped_file = self.find_mapped_file_by_offset(self.committed_where, self.committed_where == 0)
         if mapped_file is None:
             return True

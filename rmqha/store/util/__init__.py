@@ -1,0 +1,1 @@
+"""Helpers of the store that stand on the operating system."""
