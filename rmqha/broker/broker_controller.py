@@ -4,6 +4,7 @@
     SendMessageThread_, PullMessageThread_, HeartbeatThread_   the requests of those kinds that may block
     QueryMessageThread_, AdminBrokerThread_                    all requests of those kinds
     BrokerControllerScheduledThread1       registration, saving, slave synchronisation, marks
+    TransactionalMessageCheckService       half messages that nobody ended (masters)
     ClientHousekeepingScheduledThread1, BrokerStatsThread1, PullRequestHoldService, brokerOutApi_thread_, the store's
 """
 import copy
@@ -26,12 +27,19 @@ from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
+from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic.topic_config_manager import TopicConfigManager
+from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
+    DefaultTransactionalMessageCheckListener)
+from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.broker.transaction.queue.transactional_message_service_impl import TransactionalMessageServiceImpl
+from rmqha.broker.transaction.transactional_message_check_service import TransactionalMessageCheckService
+from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.common import util_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import Configuration
@@ -96,6 +104,9 @@ class BrokerController:
         self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # the bound port, once started
         self.message_store: DefaultMessageStore | None = None  # from initialize on
         self.broker_stats: BrokerStats | None = None  # from initialize on
+        self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
+        self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
+        self.transactional_message_check_service = TransactionalMessageCheckService(self)
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service)
         self._make_executors()
@@ -137,7 +148,13 @@ class BrokerController:
         self.register_processor()
         self._initialize_name_servers()
         self._initialize_role()
+        self._initial_transaction()
         return True
+
+    def _initial_transaction(self) -> None:
+        # Differs: the services are fixed; the original looks for other ones in META-INF/service
+        self.transactional_message_service = TransactionalMessageServiceImpl(
+            TransactionalMessageBridge(self, self.message_store))
 
     def _initialize_name_servers(self) -> None:
         namesrv_addr = self.broker_config.namesrvAddr
@@ -179,8 +196,8 @@ class BrokerController:
         query = QueryMessageProcessor(self)
         admin = AdminBrokerProcessor(self)
         self.remoting_server.register_processor(request_code.PULL_MESSAGE, self.pull_message_processor)
-        # Differs: END_TRANSACTION and SEND_REPLY_MESSAGE(_V2) are not supported; they go to the default processor,
-        # which says so.
+        end_transaction = EndTransactionProcessor(self)
+        # Differs: SEND_REPLY_MESSAGE(_V2) are not supported; they go to the default processor, which says so.
         for server in (self.remoting_server, self.fast_remoting_server):
             for code in (request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
                          request_code.CONSUMER_SEND_MSG_BACK):
@@ -192,6 +209,7 @@ class BrokerController:
             for code in (request_code.GET_CONSUMER_LIST_BY_GROUP, request_code.UPDATE_CONSUMER_OFFSET,
                          request_code.QUERY_CONSUMER_OFFSET):
                 server.register_processor(code, consumer)
+            server.register_processor(request_code.END_TRANSACTION, end_transaction)
             server.register_default_processor(admin, self.admin_broker_executor)
 
     def protect_broker(self) -> None:
@@ -222,6 +240,9 @@ class BrokerController:
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
         self._handle_slave_synchronize(self.message_store_config.brokerRole)
+        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            self.transactional_message_service.open()
+            self.transactional_message_check_service.start()
         self.register_broker_all(True, False, True)
         self._schedule_tasks()
         self.broker_stats_manager.start()
@@ -235,6 +256,9 @@ class BrokerController:
         self.broker_stats_manager.shutdown()
         self.client_housekeeping_service.shutdown()
         self.pull_request_hold_service.shutdown()
+        if self.transactional_message_service is not None:
+            self.transactional_message_service.close()
+        self.transactional_message_check_service.shutdown()
         self.remoting_server.shutdown()
         self.fast_remoting_server.shutdown()
         if self.message_store is not None:

@@ -86,13 +86,14 @@ def send(driver, broker: BrokerNode, described: list[dict]) -> None:
     assert [result for result in results if result[0] != "SEND_OK"] == []
 
 
-def check_read(messages: list[dict], expected: dict[int, dict]) -> None:
+def check_read(messages: list[dict], expected: dict[int, dict], written_by: str) -> None:
     """Each message once, with every field as it was sent."""
     assert sorted(int(message["properties"]["index"]) for message in messages) == sorted(expected)
     for message in messages:
         properties = message["properties"]
         sent = expected[int(properties["index"])]
-        flag = 0 if sent.get("transaction") == "late" else sent["flag"]  # a half message that is put back loses it
+        # Java's broker forgets the flag of a half message when it puts it back to ask about it.
+        flag = 0 if written_by == "java" and sent.get("transaction") == "late" else sent["flag"]
         got = {"body": message["body"], "flag": message["flag"], "tag": properties.get("TAGS"),
                "keys": properties.get("KEYS"), **{name: properties.get(name) for name in sent.get("properties", {})}}
         assert got == {"body": sent["body"], "flag": flag, "tag": sent.get("tag"), "keys": sent.get("keys"),
@@ -124,18 +125,18 @@ def at_host(broker: BrokerNode, kind: str, host: str) -> BrokerNode:
     return broker.become(kind).start()
 
 
-def write_phases(driver, broker: BrokerNode, kind: str, transactions: bool) -> list[dict]:
+def write_phases(driver, broker: BrokerNode, kind: str) -> list[dict]:
     """Fill the store of a broker of `kind` at an IPv4, then at an IPv6 host, and stop it; what was sent."""
     sent: list[dict] = []
     for phase, host in enumerate(HOSTS):
         at_host(broker, kind, host)
         if not phase:
             driver.create_topic(broker.namesrv, broker.address, TOPIC, QUEUES)
-        described = descriptions(10_000 * phase, transactions, (1,) if phase else (1, 2))  # level 2: 5 s
+        described = descriptions(10_000 * phase, True, (1,) if phase else (1, 2))  # level 2: 5 s
         send(driver, broker, described)
         sent += described
         expected = visible(sent)
-        check_read(driver.read_mixed(broker.namesrv, TOPIC, f"reader-{phase}", len(expected)), expected)
+        check_read(driver.read_mixed(broker.namesrv, TOPIC, f"reader-{phase}", len(expected)), expected, kind)
         broker.stop()
         assert not (broker.store / "abort").exists()
     return sent
@@ -149,14 +150,14 @@ def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[
     broker = BrokerNode("java", folder / "broker", namesrv.address, **SIZES, **TRANSACTIONS)
     module_nodes += [namesrv, broker]
     namesrv.start()
-    sent = write_phases(java_driver, broker, "java", transactions=True)
+    sent = write_phases(java_driver, broker, "java")
     shutil.copytree(broker.store, folder / "stopped")
     stores = {"stopped": (folder / "stopped", visible(sent))}
     at_host(broker, "java", HOSTS[0])
     more = descriptions(50_000, transactions=False, delays=(), count=60)
     send(java_driver, broker, more)
     expected = visible(sent + more)
-    check_read(java_driver.read_mixed(broker.namesrv, TOPIC, "reader-2", len(expected)), expected)
+    check_read(java_driver.read_mixed(broker.namesrv, TOPIC, "reader-2", len(expected)), expected, "java")
     broker.kill()
     assert (broker.store / "abort").exists()
     stores["killed"] = broker.store, expected
@@ -192,7 +193,7 @@ def assert_same_derived(store: Path, original: Path) -> None:
     assert store_compare.compare_index_files(store, original, SLOTS) > 3 * ENTRIES
 
 
-def check_kinds(store: Path, transactions: bool) -> None:
+def check_kinds(store: Path) -> None:
     """The store holds what it is to be proven with."""
     records = list(store_compare.walk(store / "commitlog"))
     topics = {record.topic for record in records}
@@ -200,9 +201,8 @@ def check_kinds(store: Path, transactions: bool) -> None:
     assert any(record.sys_flag & 1 for record in records), "no compressed body"
     assert {record.properties["DELAY"] for record in records if record.topic == store_compare.SCHEDULE_TOPIC} == \
         {"1", "2"}
-    if transactions:
-        assert {HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC} <= topics
-        assert any(record.sys_flag & 0xC == 0x8 for record in records), "no committed message"
+    assert {HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC} <= topics
+    assert any(record.sys_flag & 0xC == 0x8 for record in records), "no committed message"
     assert len(store_compare.segments(store / "commitlog")) > 3
     assert len(list((store / "index").iterdir())) > 3
     assert min(len(store_compare.segments(store / "consumequeue" / TOPIC / str(queue))) for queue in range(QUEUES)) > 3
@@ -210,7 +210,7 @@ def check_kinds(store: Path, transactions: bool) -> None:
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
 def test_java_store_holds_every_kind(javas, name):
-    check_kinds(javas[name][0], transactions=True)
+    check_kinds(javas[name][0])
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
@@ -260,15 +260,16 @@ def test_every_key_of_javas_store_is_found(javas, name, tmp_path):
 
 def test_java_finds_and_reads_everything_in_rmqhas_store(make_namesrv, make_broker, java_driver, tmp_path):
     namesrv = make_namesrv("rmqha").address
-    broker = make_broker("rmqha", namesrv, start=False, **SIZES)
-    sent = write_phases(java_driver, broker, "rmqha", transactions=False)
+    broker = make_broker("rmqha", namesrv, start=False, **SIZES, **TRANSACTIONS)
+    sent = write_phases(java_driver, broker, "rmqha")
     expected = visible(sent)
-    check_kinds(broker.store, transactions=False)
+    check_kinds(broker.store)
     written = tmp_path / "written"
     shutil.copytree(broker.store, written)
 
+    broker.properties["transactionCheckInterval"] = 3_600_000  # from here on nothing is written
     at_host(broker, "java", HOSTS[1])
-    check_read(java_driver.read_mixed(namesrv, TOPIC, "java-reader", len(expected)), expected)
+    check_read(java_driver.read_mixed(namesrv, TOPIC, "java-reader", len(expected)), expected, "rmqha")
     assert check_keys(java_driver, namesrv, expected) > COUNT
     broker.stop()
     assert_same_derived(broker.store, written)
@@ -279,12 +280,3 @@ def test_java_finds_and_reads_everything_in_rmqhas_store(make_namesrv, make_brok
     assert check_keys(java_driver, namesrv, expected) > COUNT
     broker.stop()
     assert_same_derived(broker.store, written)
-
-
-def test_half_messages_are_refused(make_namesrv, make_broker, java_driver):
-    namesrv = make_namesrv("rmqha").address
-    broker = make_broker("rmqha", namesrv, **SIZES)
-    java_driver.create_topic(namesrv, broker.address, TOPIC, QUEUES)
-    (status, *_), = java_driver.send_mixed(namesrv, TOPIC, [describe(1, transaction="commit")])
-    assert "CODE: 16" in status and "sending transaction message is forbidden" in status
-    assert store_compare.log_end(broker.commit_log) == 0

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 _V3_4_9 = int(Version["V3_4_9"])
+_TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _CONTINUE = -1  # the response's code while nothing speaks against the message
 
 _SENT_CODES = {
@@ -168,7 +169,14 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             message = self._build_inner_msg(channel, request, header, topic_config, queue_id, response)
             if message is None:
                 return response
-            put = self.broker_controller.message_store.async_put_message(message)
+            if message.properties.get(_TRANSACTION_PREPARED, "").lower() == "true":
+                if config.rejectTransactionMessage:
+                    response.code = response_code.NO_PERMISSION
+                    response.remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
+                    return response
+                put = self.broker_controller.transactional_message_service.async_prepare_message(message)
+            else:
+                put = self.broker_controller.message_store.async_put_message(message)
         if put.is_done:
             return self._handle_put_message_result(put.get(), response, message, queue_id)
         return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id),
@@ -184,12 +192,6 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
                 and not self._handle_retry_and_dlq(header, response, request, message)):
             return None
         properties = message_decoder.string2message_properties(header.properties)
-        if properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-            # Differs: there are no transactions yet, so half messages are refused as by rejectTransactionMessage
-            response.code = response_code.NO_PERMISSION
-            response.remark = (f"the broker[{self.broker_controller.broker_config.brokerIP1}] sending transaction "
-                               "message is forbidden")
-            return None
         self._fill(message, channel, request, header, topic_config)
         properties[message_const.PROPERTY_CLUSTER] = self.broker_controller.broker_config.brokerClusterName
         wait = properties.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, None)

@@ -3,6 +3,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
 from rmqha.common.mq_version import Version, get_version_desc
 from rmqha.common.protocol import request_code, response_code
@@ -12,6 +14,7 @@ from rmqha.common.protocol.body.reset_offset_body_for_c import ResetOffsetBodyFo
 from rmqha.common.protocol.header.consumer_admin_headers import (
     GetConsumerStatusRequestHeader, ResetOffsetRequestHeader)
 from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
+from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
@@ -36,6 +39,18 @@ class Broker2Client:
 
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
+
+    def check_producer_transaction_state(self, group: str, channel: "Channel",
+                                         request_header: CheckTransactionStateRequestHeader,
+                                         message: MessageExt) -> None:
+        """Ask a producer what became of a half message; no answer is waited for."""
+        request = RemotingCommand.create_request_command(request_code.CHECK_TRANSACTION_STATE, request_header)
+        request.body = message_decoder.encode(message, False)
+        try:
+            self._broker_controller.remoting_server.invoke_oneway(channel, request, 10)
+        except RemotingException as failure:
+            log.error("Check transaction failed because invoke producer exception. group=%s, msgId=%s, error=%s", group,
+                      message.msg_id, failure)
 
     def call_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Ask a client, wait at most 10 s. Raises RemotingException."""

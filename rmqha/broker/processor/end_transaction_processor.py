@@ -1,0 +1,167 @@
+"""Producers commit and roll back.
+
+    IO thread: find and check the half message -> store the message -> its op message --> response, by whoever
+    completes the put
+"""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.broker.transaction.queue import transactional_message_util
+from rmqha.common.completable import Completable
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message.message import parse_int
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqTransaction")
+
+_STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+           PutMessageStatus.SLAVE_NOT_AVAILABLE)
+# (after a check, outcome) -> what is logged
+_NOTICES = {
+    (True, message_sys_flag.TRANSACTION_NOT_TYPE): "Check producer[%s] transaction state, but it's pending status.",
+    (True, message_sys_flag.TRANSACTION_COMMIT_TYPE):
+        "Check producer[%s] transaction state, the producer commit the message.",
+    (True, message_sys_flag.TRANSACTION_ROLLBACK_TYPE):
+        "Check producer[%s] transaction state, the producer rollback the message.",
+    (False, message_sys_flag.TRANSACTION_NOT_TYPE):
+        "The producer[%s] end transaction in sending message,  and it's pending status.",
+    (False, message_sys_flag.TRANSACTION_ROLLBACK_TYPE):
+        "The producer[%s] end transaction in sending message, rollback the message.",
+}
+
+
+class EndTransactionProcessor:
+    """END_TRANSACTION.
+
+    Java: org.apache.rocketmq.broker.processor.EndTransactionProcessor (4.9.8)
+    """
+
+    # Differs: served by the thread that read it, which waits for nothing; endTransactionThreadPoolNums is not read.
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+        """Serve one request; None, no answer, while the outcome is not known."""
+        header = request.decode_command_custom_header(EndTransactionRequestHeader)
+        if self.broker_controller.message_store_config.brokerRole is BrokerRole.SLAVE:
+            log.warning("Message store is slave mode, so end transaction is forbidden. ")
+            return _answer(response_code.SLAVE_NOT_AVAILABLE)
+        outcome = header.commitOrRollback
+        notice = _NOTICES.get((bool(header.fromTransactionCheck), outcome))
+        if notice is not None:
+            log.warning(notice + "RequestHeader: %s Remark: %s", parse_channel_remote_addr(channel), header,
+                        request.remark)
+        if outcome == message_sys_flag.TRANSACTION_COMMIT_TYPE:
+            return self._commit(header)
+        if outcome == message_sys_flag.TRANSACTION_ROLLBACK_TYPE:
+            return self._rollback(header)
+        return None
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def _commit(self, header: EndTransactionRequestHeader) -> RemotingCommand | Completable:
+        service = self.broker_controller.transactional_message_service
+        result = service.commit_message(header)
+        if result.response_code != response_code.SUCCESS:
+            return _answer(result.response_code, result.response_remark)
+        refused = _check_prepare_message(result.prepare_message, header)
+        if refused is not None:
+            return _answer(response_code.SYSTEM_ERROR, refused)
+        message = _end_message_transaction(result.prepare_message)
+        message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag, header.commitOrRollback)
+        message.queue_offset = header.tranStateTableOffset
+        message.prepared_transaction_offset = header.commitLogOffset
+        message.store_timestamp = result.prepare_message.store_timestamp
+        message.clear_property(message_const.PROPERTY_TRANSACTION_PREPARED)
+
+        def sent(put: PutMessageResult | None) -> RemotingCommand:
+            response = self._send_final_message(put)
+            if response.code == response_code.SUCCESS:
+                service.delete_prepare_message(result.prepare_message)
+            return response
+
+        return self.broker_controller.message_store.async_put_message(message).then_apply(
+            sent, lambda failure: _answer(response_code.SYSTEM_ERROR, exception_simple_desc(failure)))
+
+    def _rollback(self, header: EndTransactionRequestHeader) -> RemotingCommand:
+        service = self.broker_controller.transactional_message_service
+        result = service.rollback_message(header)
+        if result.response_code != response_code.SUCCESS:
+            return _answer(result.response_code, result.response_remark)
+        refused = _check_prepare_message(result.prepare_message, header)
+        if refused is not None:
+            return _answer(response_code.SYSTEM_ERROR, refused)
+        service.delete_prepare_message(result.prepare_message)
+        return _answer(response_code.SUCCESS)
+
+    def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
+        if result is None:
+            return _answer(response_code.SYSTEM_ERROR, "store putMessage return null")
+        status = result.put_message_status
+        if status in _STORED:
+            return _answer(response_code.SUCCESS)
+        if status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
+            return _answer(response_code.SYSTEM_ERROR, "Create mapped file failed.")
+        if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            limit = self.broker_controller.message_store_config.maxMessageSize
+            return _answer(response_code.MESSAGE_ILLEGAL, "The message is illegal, maybe msg body or properties length "
+                           f"not matched. msg body length limit {limit}B, msg properties length limit 32KB.")
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return _answer(response_code.SERVICE_NOT_AVAILABLE, "Service not available now.")
+        if status is PutMessageStatus.OS_PAGECACHE_BUSY:
+            return _answer(response_code.SYSTEM_ERROR, "OS page cache busy, please try another machine")
+        unknown = status is PutMessageStatus.UNKNOWN_ERROR
+        return _answer(response_code.SYSTEM_ERROR, "UNKNOWN_ERROR" if unknown else "UNKNOWN_ERROR DEFAULT")
+
+
+def _check_prepare_message(message: MessageExt, header: EndTransactionRequestHeader) -> str | None:
+    """Why `message` is not the half message that the producer means; None when it is."""
+    if message.get_property(message_const.PROPERTY_PRODUCER_GROUP) != header.producerGroup:
+        return "The producer group wrong"
+    if message.queue_offset != header.tranStateTableOffset:
+        return "The transaction state table offset wrong"
+    if message.commit_log_offset != header.commitLogOffset:
+        return "The commit log offset wrong"
+    # Differs: only what lies in the half topic is committed; the original takes any record that has the properties of
+    # a half message, and a producer can give them to any message
+    if message.topic != transactional_message_util.build_half_topic():
+        return "The message is no half message"
+    return None
+
+
+def _end_message_transaction(message: MessageExt) -> MessageExtBrokerInner:
+    """The message as its producer meant it. Its stored properties keep the traces of the transaction, as in Java."""
+    inner = MessageExtBrokerInner(message.get_user_property(message_const.PROPERTY_REAL_TOPIC), message.body)
+    inner.queue_id = parse_int(message.get_user_property(message_const.PROPERTY_REAL_QUEUE_ID))
+    inner.flag = message.flag
+    inner.born_timestamp = message.born_timestamp
+    inner.born_host = message.born_host
+    inner.store_host = message.store_host
+    inner.reconsume_times = message.reconsume_times
+    inner.transaction_id = message.get_user_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+    inner.sys_flag = message.sys_flag
+    inner.tags_code = MessageExtBrokerInner.tags_string2tags_code(None, message.tags)
+    inner.properties = message.properties
+    inner.properties_string = message_decoder.message_properties2string(message.properties)
+    inner.clear_property(message_const.PROPERTY_REAL_TOPIC)
+    inner.clear_property(message_const.PROPERTY_REAL_QUEUE_ID)
+    return inner
+
+
+def _answer(code: int, remark: str | None = None) -> RemotingCommand:
+    return RemotingCommand.create_response_command(code, remark)

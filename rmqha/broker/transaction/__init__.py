@@ -1,0 +1,1 @@
+"""Half messages: kept back until their producer says commit or rollback."""

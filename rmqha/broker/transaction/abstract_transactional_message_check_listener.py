@@ -1,0 +1,61 @@
+"""What is done with half messages that are due for a check."""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common.message import message_const
+from rmqha.common.message.message import parse_int
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqTransaction")
+
+TCMT_QUEUE_NUMS = 1  # queues of TRANS_CHECK_MAX_TIME_TOPIC
+
+
+class AbstractTransactionalMessageCheckListener:
+    """Asks the producers; what is done with messages that were asked about too often is for the subclass to say.
+
+    Java: org.apache.rocketmq.broker.transaction.AbstractTransactionalMessageCheckListener (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def send_check_message(self, message: MessageExt) -> None:
+        """Ask one producer of the message's group for its outcome; no answer is waited for. ValueError: a bad record.
+
+        `message` lies at its queue and commit log offset in the half topic; it goes out as of its real topic.
+        """
+        header = CheckTransactionStateRequestHeader(
+            tranStateTableOffset=message.queue_offset, commitLogOffset=message.commit_log_offset,
+            offsetMsgId=message.msg_id)
+        header.msgId = message.get_user_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        header.transactionId = header.msgId
+        message.topic = message.get_user_property(message_const.PROPERTY_REAL_TOPIC)
+        queue_id = message.get_user_property(message_const.PROPERTY_REAL_QUEUE_ID)
+        if message.topic is None or queue_id is None:
+            raise ValueError(f"half message {message.msg_id} lacks {message_const.PROPERTY_REAL_TOPIC} or "
+                             f"{message_const.PROPERTY_REAL_QUEUE_ID}")
+        message.queue_id = parse_int(queue_id)
+        message.store_size = 0
+        group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
+        channel = self.broker_controller.producer_manager.get_available_channel(group)
+        if channel is None:
+            log.warning("Check transaction failed, channel is null. groupId=%s", group)
+            return
+        self.broker_controller.broker2_client.check_producer_transaction_state(group, channel, header, message)
+
+    def resolve_half_msg(self, message: MessageExt) -> None:
+        """Ask about a message."""
+        # Differs: the checking thread asks itself; a request is only queued at the connection, so it needs no pool
+        try:
+            self.send_check_message(message)
+        except ValueError:
+            log.exception("Send check message error!")
+
+    def resolve_discard_msg(self, message: MessageExt) -> None:
+        """Put away a message that was asked about too often."""
+        raise NotImplementedError
