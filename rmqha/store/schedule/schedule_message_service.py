@@ -90,6 +90,10 @@ class ScheduleMessageService(ConfigManager):
         """When (ms) a message stored at `store_timestamp` is due; after 1 s for an unknown level."""
         return store_timestamp + self.delay_level_table.get(delay_level, 1000)
 
+    def delays(self) -> tuple[int, ...]:
+        """The delay (ms) of each level from 1 on."""
+        return tuple(self.compute_deliver_timestamp(level, 0) for level in range(1, self.max_delay_level + 1))
+
     @property
     def is_started(self) -> bool:
         """Whether it delivers: on a master."""
