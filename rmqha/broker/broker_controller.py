@@ -20,9 +20,11 @@ from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
+from rmqha.broker.longpolling.lmq_pull_request_hold_service import LmqPullRequestHoldService
 from rmqha.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
@@ -32,7 +34,9 @@ from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
+from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.topic.lmq_topic_config_manager import LmqTopicConfigManager
 from rmqha.broker.topic.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
     DefaultTransactionalMessageCheckListener)
@@ -59,6 +63,7 @@ from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.stats.broker_stats import BrokerStats
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
 
 log = logging.getLogger("RocketmqBroker")
 LOG_PROTECTION = logging.getLogger("RocketmqProtection")
@@ -83,20 +88,22 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
-        self.consumer_offset_manager = ConsumerOffsetManager(self)
-        self.topic_config_manager = TopicConfigManager(self)
+        is_lmq = message_store_config.enableLmq
+        self.consumer_offset_manager = (LmqConsumerOffsetManager if is_lmq else ConsumerOffsetManager)(self)
+        self.topic_config_manager = (LmqTopicConfigManager if is_lmq else TopicConfigManager)(self)
         self.pull_message_processor = PullMessageProcessor(self)
-        self.pull_request_hold_service = PullRequestHoldService(self)
+        self.pull_request_hold_service = (LmqPullRequestHoldService if is_lmq else PullRequestHoldService)(self)
         self.message_arriving_listener = NotifyMessageArrivingListener(self.pull_request_hold_service)
         self.consumer_manager = ConsumerManager(DefaultConsumerIdsChangeListener(self))
         self.producer_manager = ProducerManager()
         self.client_housekeeping_service = ClientHousekeepingService(self)
         self.broker2_client = Broker2Client(self)
-        self.subscription_group_manager = SubscriptionGroupManager(self)
+        self.subscription_group_manager = (LmqSubscriptionGroupManager if is_lmq else SubscriptionGroupManager)(self)
         self.rebalance_lock_manager = RebalanceLockManager()
         self.broker_outer_api = BrokerOuterAPI(client_config)
         self.slave_synchronize = SlaveSynchronize(self)
-        self.broker_stats_manager = BrokerStatsManager(broker_config.brokerClusterName, broker_config.enableDetailStat)
+        self.broker_stats_manager = (LmqBrokerStatsManager if is_lmq else BrokerStatsManager)(
+            broker_config.brokerClusterName, broker_config.enableDetailStat)
         self.broker_fast_failure = BrokerFastFailure(lambda: broker_config.brokerFastFailureEnable)
         self.configuration = Configuration(
             log, *self.configs,

@@ -18,6 +18,11 @@ def get_consumer_offset_path(root_dir: str) -> str:
     return os.path.join(root_dir, "config", "consumerOffset.json")
 
 
+def get_lmq_consumer_offset_path(root_dir: str) -> str:
+    """lmqConsumerOffset.json, in the place of consumerOffset.json on brokers with light message queues."""
+    return os.path.join(root_dir, "config", "lmqConsumerOffset.json")
+
+
 def get_subscription_group_path(root_dir: str) -> str:
     """subscriptionGroup.json."""
     return os.path.join(root_dir, "config", "subscriptionGroup.json")

@@ -150,10 +150,9 @@ def _check_namesrv_addr(broker_config: BrokerConfig, file: str | None) -> None:
 
 
 def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
-    # Differs: a broker that is told to use ACL, DLedger, light message queues or a store plug-in does not start; to go
-    # on without them would be worse
+    # Differs: a broker that is told to use ACL, DLedger or a store plug-in does not start; to go on without them would
+    # be worse
     unsupported = ((broker_config, "aclEnable", "ACL is"), (store_config, "enableDLegerCommitLog", "DLedger is"),
-                   (store_config, "enableLmq", "light message queues are"),
                    (broker_config, "messageStorePlugIn", "store plug-ins are"))
     for config, key, what in unsupported:
         if getattr(config, key):

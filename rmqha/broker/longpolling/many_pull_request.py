@@ -11,16 +11,25 @@ class ManyPullRequest:
     Java: org.apache.rocketmq.broker.longpolling.ManyPullRequest (4.9.8)
     """
 
-    __slots__ = ("_lock", "_pull_request_list")
+    __slots__ = ("_lock", "_pull_request_list", "_closed")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pull_request_list: list[PullRequest] = []  # guarded by _lock
+        self._closed = False  # guarded by _lock
 
-    def add_pull_request(self, pull_request: PullRequest) -> None:
-        """One more waits."""
+    def add_pull_request(self, pull_request: PullRequest) -> bool:
+        """One more waits; False when the list takes nobody any more."""
         with self._lock:
-            self._pull_request_list.append(pull_request)
+            if not self._closed:
+                self._pull_request_list.append(pull_request)
+            return not self._closed
+
+    def close_if_empty(self) -> bool:
+        """Take nobody any more; False when somebody waits."""
+        with self._lock:
+            self._closed = not self._pull_request_list
+            return self._closed
 
     def take(self, wants_to_go: Callable[[PullRequest], bool]) -> list[PullRequest]:
         """Remove and return those that want to go; the others stay."""

@@ -38,15 +38,17 @@ class PullRequestHoldService(ServiceThread):
     def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
         """Hold a pull. One whose message came since it looked is woken at once."""
         key = (topic, queue_id)
-        many = self.pull_request_table.get(key)
-        if many is None:
-            many = self.pull_request_table.setdefault(key, ManyPullRequest())
-        many.add_pull_request(pull_request)
+        while not self._list_of(key).add_pull_request(pull_request):
+            continue  # the scan forgets that list in this moment
         # Differs: the queue is looked at again once the pull is held; in the original a message that came between
         # wakes nobody, and the pull waits for the next message or the next scan
         max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
             self.notify_message_arriving(topic, queue_id, max_offset)
+
+    def _list_of(self, key: tuple[str, int]) -> ManyPullRequest:
+        many = self.pull_request_table.get(key)
+        return many if many is not None else self.pull_request_table.setdefault(key, ManyPullRequest())
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -56,7 +58,7 @@ class PullRequestHoldService(ServiceThread):
             begin = now_ms()
             try:
                 with write_round():
-                    self._check_hold_request()
+                    self.check_hold_request()
             except Exception:
                 log.exception("%s service has exception. ", self.get_service_name())
             cost = now_ms() - begin
@@ -114,7 +116,8 @@ class PullRequestHoldService(ServiceThread):
                 if request.client_channel.is_active:
                     processor.execute_request_when_wakeup(request.client_channel, request.request_command)
 
-    def _check_hold_request(self) -> None:
+    def check_hold_request(self) -> None:
+        """One scan of all held pulls."""
         store = self._broker_controller.message_store
         for (topic, queue_id), many in list(self.pull_request_table.items()):
             if many.is_empty:

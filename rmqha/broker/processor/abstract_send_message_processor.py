@@ -61,7 +61,7 @@ class AbstractSendMessageProcessor:
             return None
         if topic not in self._checked_topics and not self._check_name(topic, response):
             return None
-        config = topics.topic_config_table.get(topic)
+        config = topics.select_topic_config(topic)
         if config is None:
             config = self._create_topic(channel, header)
             if config is None:

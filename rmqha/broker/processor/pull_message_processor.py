@@ -141,7 +141,7 @@ class PullMessageProcessor:
 
     def _check_topic(self, channel: "Channel", header: PullMessageRequestHeader, response: RemotingCommand) -> bool:
         topic = header.topic
-        config = self.broker_controller.topic_config_manager.topic_config_table.get(topic)
+        config = self.broker_controller.topic_config_manager.select_topic_config(topic)
         if config is None:
             log.error("the topic %s not exist, consumer: %s", topic, parse_channel_remote_addr(channel))
             response.code = response_code.TOPIC_NOT_EXIST
