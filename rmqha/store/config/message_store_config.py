@@ -144,6 +144,13 @@ class MessageStoreConfig:
     minInSyncReplicas: int = field(default=1, metadata={"extension": True})
     # True: all slaves that are in sync must have a message
     allAckInSyncStateSet: bool = field(default=False, metadata={"extension": True})
+    # slave of an AutoSwitchHAService: when empty, begin at the master's last file; never be one of the in-sync ones
+    syncFromLastFile: bool = field(default=False, metadata={"extension": True})
+    asyncLearner: bool = field(default=False, metadata={"extension": True})
+    # ms after which a slave that has not caught up leaves the in-sync ones
+    haMaxTimeSlaveNotCatchup: int = field(default=1000 * 15, metadata={"extension": True})
+    # None: epochFileCheckpoint in storePathRootDir
+    storePathEpochFile: str | None = field(default=None, metadata={"extension": True})
     # True: as many as are in sync, at least minInSyncReplicas and at most inSyncReplicas
     enableAutoInSyncReplicas: bool = field(default=False, metadata={"extension": True})
     haFlowControlEnable: bool = field(default=False, metadata={"extension": True})
@@ -155,6 +162,8 @@ class MessageStoreConfig:
     haSyncFromFirstFile: bool = field(default=False, metadata={"extension": True})
     # addresses and networks (10.0.0.0/8) that may connect, separated by ","; None: all
     haAllowedPeers: str | None = field(default=None, metadata={"extension": True})
+    # epochs, truncation and roles that an admin command changes (AutoSwitchHAService; 5.1.4: enableControllerMode)
+    enableAutoSwitchHA: bool = field(default=False, metadata={"extension": True})
     # both sides: the slave tells who it is and its last record, the master checks that its log holds it
     haHandshakeEnable: bool = field(default=False, metadata={"extension": True})
     # slave: report only what is on the disk
@@ -170,6 +179,10 @@ class MessageStoreConfig:
         if self.storePathCommitLog is None:
             return os.path.join(self.storePathRootDir, "commitlog")
         return self.storePathCommitLog
+
+    def get_store_path_epoch_file(self) -> str:
+        """File of the epochs of an AutoSwitchHAService."""
+        return self.storePathEpochFile or os.path.join(self.storePathRootDir, "epochFileCheckpoint")
 
     def get_disk_max_used_space_ratio(self) -> int:
         """Percent of the disk from which old files go: the configured one within 10 to 95."""

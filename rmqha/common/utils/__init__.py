@@ -1,0 +1,1 @@
+"""Small helpers that stand in Java's common.utils."""

@@ -1,0 +1,225 @@
+"""The bytes between a master and its slaves when roles can change. Pure: no socket, no thread, no file.
+
+All numbers are big-endian. Slave to master:
+
+| frame | fields |
+|---|---|
+| HANDSHAKE, 16 bytes | state int32 (1), isSyncFromLastFile int16, isAsyncLearner int16, slave's broker id int64 |
+| TRANSFER, 12 bytes | state int32 (2), the slave's max commit log offset int64 |
+
+Master to slave:
+
+| frame | fields |
+|---|---|
+| HANDSHAKE, 20 bytes | state int32 (1), body size int32, master's max offset int64, last epoch int32 (-1: none) |
+| its body | the master's epochs, 12 bytes each: epoch int32, startOffset int64 |
+| TRANSFER, 36 bytes | the same four (state 2, commit log offset, its epoch), epochStartOffset, confirmOffset int64 |
+| its body | commit log bytes of one epoch and one file; none: a heartbeat |
+"""
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, TransferError
+
+# HAConnectionState's ordinals in 5.x
+STATE_HANDSHAKE = 1
+STATE_TRANSFER = 2
+
+SLAVE_HANDSHAKE = struct.Struct(">ihhq")
+assert SLAVE_HANDSHAKE.size == 16
+SLAVE_TRANSFER = struct.Struct(">iq")
+assert SLAVE_TRANSFER.size == 12
+HANDSHAKE_HEADER = struct.Struct(">iiqi")
+assert HANDSHAKE_HEADER.size == 20
+TRANSFER_HEADER = struct.Struct(">iiqiqq")
+assert TRANSFER_HEADER.size == 36
+EPOCH_ENTRY = struct.Struct(">iq")
+assert EPOCH_ENTRY.size == 12
+# A 5.1.4 master has room for so many in its answer.
+MAX_EPOCH_ENTRIES = 1000
+MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - TRANSFER_HEADER.size
+_STATE = struct.Struct(">i")
+
+
+class SlaveHandshake(NamedTuple):
+    """Who the slave is."""
+
+    is_sync_from_last_file: bool
+    is_async_learner: bool
+    slave_id: int
+
+
+class MasterHandshake(NamedTuple):
+    """How the master's log came to be."""
+
+    max_offset: int
+    last_epoch: int  # -1: none
+    entries: list[EpochEntry]
+
+
+class TransferRun(NamedTuple):
+    """Contiguous bytes of one epoch: `length` of them at `start` of the decoder's view; 0 is a heartbeat."""
+
+    offset: int
+    epoch: int
+    epoch_start_offset: int
+    confirm_offset: int
+    start: int
+    length: int
+
+
+def encode_slave_handshake(handshake: SlaveHandshake) -> bytes:
+    """The slave's first frame."""
+    return SLAVE_HANDSHAKE.pack(STATE_HANDSHAKE, *handshake)
+
+
+def encode_report(max_offset: int) -> bytes:
+    """The frame that says "my commit log ends at `max_offset`"."""
+    return SLAVE_TRANSFER.pack(STATE_TRANSFER, max_offset)
+
+
+def encode_master_handshake(max_offset: int, entries: Iterable[EpochEntry]) -> bytes:
+    """The master's answer to a handshake: all its epochs, the newest MAX_EPOCH_ENTRIES when there are more."""
+    entries = tuple(entries)[-MAX_EPOCH_ENTRIES:]
+    last_epoch = entries[-1].epoch if entries else -1
+    header = HANDSHAKE_HEADER.pack(STATE_HANDSHAKE, len(entries) * EPOCH_ENTRY.size, max_offset, last_epoch)
+    return header + b"".join(EPOCH_ENTRY.pack(entry.epoch, entry.start_offset) for entry in entries)
+
+
+def encode_header(offset: int, size: int, entry: EpochEntry, confirm_offset: int) -> bytes:
+    """The 36 bytes before `size` bytes of the log, all of them of the epoch `entry`."""
+    return TRANSFER_HEADER.pack(STATE_TRANSFER, size, offset, entry.epoch, entry.start_offset, confirm_offset)
+
+
+class SlaveFrameDecoder:
+    """Cuts the bytes of a slave into handshakes and reports. One per connection; owned by the reading thread."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # of an incomplete frame, 0 to 15 bytes
+
+    def feed(self, data: bytes | memoryview) -> list[SlaveHandshake | int]:
+        """What `data` completes, in order. TransferError when it is no frame."""
+        data = self._rest + bytes(data)
+        position, end = 0, len(data)
+        found: list[SlaveHandshake | int] = []
+        while end - position >= _STATE.size:
+            state = _STATE.unpack_from(data, position)[0]
+            if state not in (STATE_HANDSHAKE, STATE_TRANSFER):
+                raise TransferError(f"a frame of a slave has state {state}, neither handshake nor transfer")
+            layout = SLAVE_TRANSFER if state == STATE_TRANSFER else SLAVE_HANDSHAKE
+            if end - position < layout.size:
+                break
+            fields = layout.unpack_from(data, position)
+            found.append(fields[1] if state == STATE_TRANSFER
+                         else SlaveHandshake(fields[1] == 1, fields[2] == 1, fields[3]))
+            position += layout.size
+        self._rest = data[position:]
+        return found
+
+
+class MasterFrameDecoder:
+    """Cuts the bytes of a master into its handshake, and then into runs of log bytes. Owned by the client's thread.
+
+    The socket fills `writable()`, `received(n)` tells how much. A frame of another state than the slave's own is a
+    TransferError; so is one whose size, offset or epoch can't be. The connection can't be used any more then.
+    """
+
+    def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
+        self.view = memoryview(bytearray(capacity))
+        self._end = 0  # bytes of `view` that are filled; the first frame starts at 0 between the calls
+        self._epoch = -1  # of the last transfer frame
+        self._epoch_start = -1
+
+    def writable(self, limit: int) -> memoryview:
+        """Where the next bytes belong, at most `limit` of them. Never empty after all complete frames were taken."""
+        return self.view[self._end:self._end + limit]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to `writable()`."""
+        self._end += count
+
+    def handshake(self) -> MasterHandshake | None:
+        """The master's answer, once it is there whole."""
+        if self._end < HANDSHAKE_HEADER.size:
+            return None
+        state, size, max_offset, last_epoch = HANDSHAKE_HEADER.unpack_from(self.view)
+        _check_state(state, STATE_HANDSHAKE)
+        if not 0 <= size <= len(self.view) - HANDSHAKE_HEADER.size or size % EPOCH_ENTRY.size or max_offset < 0:
+            raise TransferError(f"the master's handshake has {size} bytes of epochs, and ends at {max_offset}")
+        end = HANDSHAKE_HEADER.size + size
+        if self._end < end:
+            return None
+        entries = [EpochEntry(*fields) for fields in EPOCH_ENTRY.iter_unpack(self.view[HANDSHAKE_HEADER.size:end])]
+        self._check_entries(entries, last_epoch)
+        self._take(end)
+        return MasterHandshake(max_offset, last_epoch, entries)
+
+    @staticmethod
+    def _check_entries(entries: list[EpochEntry], last_epoch: int) -> None:
+        before = EpochEntry(-1, 0)
+        for entry in entries:
+            if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
+                raise TransferError(f"the master's epochs do not rise: {entry.epoch} at {entry.start_offset} follows "
+                                    f"{before.epoch} at {before.start_offset}")
+            before = entry
+        if last_epoch != before.epoch:
+            raise TransferError(f"the master's last epoch is {last_epoch}, and the last one that it names is "
+                                f"{before.epoch}")
+
+    def runs(self, segment_size: int) -> Iterator[TransferRun]:
+        """Each run of the complete frames received; it ends with its epoch, and where a file of `segment_size` begins.
+
+        A run's bytes are valid until the next one is asked for.
+        """
+        view, end, position = self.view, self._end, 0
+        run: TransferRun | None = None
+        while end - position >= HANDSHAKE_HEADER.size:
+            state, size = HANDSHAKE_HEADER.unpack_from(view, position)[:2]
+            _check_state(state, STATE_TRANSFER)
+            if not 0 <= size <= len(view) - TRANSFER_HEADER.size:
+                raise TransferError(f"a frame has an impossible size: {size}")
+            body = position + TRANSFER_HEADER.size
+            if end - body < size:
+                break
+            frame = self._frame(position, body)
+            position = body + size
+            if run is not None and run.length and size and frame.epoch == run.epoch \
+                    and frame.offset == run.offset + run.length and frame.offset % segment_size:
+                run = self._joined(run, frame)
+                continue
+            if run is not None:
+                yield run
+            run = frame
+        if run is not None:
+            yield run
+        self._take(position)
+
+    def _frame(self, position: int, body: int) -> TransferRun:
+        _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
+        # an empty 5.1.4 master sends its heartbeats with offset -1
+        if start < 0 or offset < (0 if size else -1) or size and offset < start:
+            raise TransferError(f"{size} bytes at commit log offset {offset} can't be of epoch {epoch}, which starts at "
+                                f"{start}")
+        other_start = start < self._epoch_start or epoch == self._epoch and start != self._epoch_start
+        if epoch < max(self._epoch, 0) or other_start:
+            raise TransferError(f"epoch {epoch} at {start} follows epoch {self._epoch} at {self._epoch_start}")
+        self._epoch, self._epoch_start = epoch, start
+        return TransferRun(offset, epoch, start, confirm, body, size)
+
+    def _joined(self, run: TransferRun, frame: TransferRun) -> TransferRun:
+        after = run.start + run.length
+        self.view[after:after + frame.length] = self.view[frame.start:frame.start + frame.length]
+        return run._replace(length=run.length + frame.length, confirm_offset=frame.confirm_offset)
+
+    def _take(self, count: int) -> None:
+        """Drop the first `count` bytes."""
+        end, self._end = self._end, self._end - count
+        if count and self._end:
+            self.view[:self._end] = self.view[count:end]
+
+
+def _check_state(state: int, expected: int) -> None:
+    if state != expected:
+        raise TransferError(f"the master's frame has state {state}, the slave is in state {expected}")

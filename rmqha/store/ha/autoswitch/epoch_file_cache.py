@@ -1,0 +1,188 @@
+"""Where in the commit log each mastership began.
+
+    master     --append_entry-->  EpochFileCache <--> epochFileCheckpoint ("epoch-startOffset" a line)
+    HAClient   --append_entry, truncate_suffix-->
+    connections --find, next-->
+"""
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmqha.common.utils.checkpoint_file import CheckpointFile
+
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+
+
+class EpochEntry(NamedTuple):
+    """One mastership: it wrote the log from `start_offset` to `end_offset`, which is LONG_MAX for the last one.
+
+    Java: org.apache.rocketmq.remoting.protocol.EpochEntry (5.1.4)
+    """
+
+    epoch: int
+    start_offset: int
+    end_offset: int = LONG_MAX
+
+
+class EpochError(ValueError):
+    """Entries that do not rise."""
+
+
+class EpochFileCache:
+    """Epoch -> where it starts, rising in both; written through to the file at `path`, None: in memory only.
+
+    Two neighbours may start at one offset: nothing was written under the first. Safe from any thread. What is changed
+    raises OSError when the file can't be written; the memory is as before then.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.EpochFileCache (5.1.4)
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._lock = threading.Lock()
+        self._entries: tuple[EpochEntry, ...] = ()  # replaced whole under _lock, read without it
+        self._checkpoint = None if path is None else CheckpointFile(path, _to_line, _from_line)
+
+    def init_cache_from_file(self) -> None:
+        """Read the file. CheckpointFileError or EpochError name it when it can't be used.
+
+        Differs: the original logs it, and goes on with no epochs, as a new replica that never compares its log.
+        """
+        entries = self._checkpoint.read()
+        with self._lock:
+            self._entries = _chained(entries, f"{self._checkpoint.file_path}: ")
+
+    def init_cache_from_entries(self, entries: Iterable[EpochEntry]) -> None:
+        """Replace all entries. EpochError when they do not rise."""
+        with self._lock:
+            self._replace(_chained(entries))
+
+    @property
+    def entry_size(self) -> int:
+        """How many there are."""
+        return len(self._entries)
+
+    def append_entry(self, entry: EpochEntry) -> bool:
+        """Add a newer epoch; False when it is none, or starts below the last one.
+
+        Differs: one that starts where the last one does is added; the original refuses it, and writes the new master's
+        messages under the old epoch, so that two logs can differ within one epoch.
+        """
+        with self._lock:
+            last = self._entries[-1] if self._entries else None
+            if last is not None and (entry.epoch <= last.epoch or entry.start_offset < last.start_offset):
+                return False
+            self._replace(_chained((*self._entries, entry)))
+            return True
+
+    def set_last_epoch_entry_end_offset(self, end_offset: int) -> None:
+        """The last epoch ends here; for a comparison, in memory."""
+        with self._lock:
+            if self._entries and self._entries[-1].start_offset <= end_offset:
+                self._entries = (*self._entries[:-1], self._entries[-1]._replace(end_offset=end_offset))
+
+    def first_entry(self) -> EpochEntry | None:
+        """The oldest epoch."""
+        entries = self._entries
+        return entries[0] if entries else None
+
+    def last_entry(self) -> EpochEntry | None:
+        """The newest epoch."""
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    def last_epoch(self) -> int:
+        """The newest epoch's number; -1 when there is none."""
+        entries = self._entries
+        return entries[-1].epoch if entries else -1
+
+    def get_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of an epoch."""
+        entries = self._entries
+        at = bisect.bisect_left(entries, epoch, key=_epoch)
+        return entries[at] if at < len(entries) and entries[at].epoch == epoch else None
+
+    def find_epoch_entry_by_offset(self, offset: int) -> EpochEntry | None:
+        """The epoch under which the byte at `offset` was, or will be, written."""
+        entries = self._entries
+        at = bisect.bisect_right(entries, offset, key=_start) - 1
+        return entries[at] if at >= 0 and offset < entries[at].end_offset else None
+
+    def next_entry(self, epoch: int) -> EpochEntry | None:
+        """The first epoch above `epoch`."""
+        entries = self._entries
+        at = bisect.bisect_right(entries, epoch, key=_epoch)
+        return entries[at] if at < len(entries) else None
+
+    def get_all_entries(self) -> tuple[EpochEntry, ...]:
+        """All, the oldest first."""
+        return self._entries
+
+    def find_consistent_point(self, compare_cache: EpochFileCache) -> int:
+        """Up to where both logs are the same: the end of the newest epoch that both have; -1 when they share none."""
+        for entry in reversed(self._entries):
+            other = compare_cache.get_entry(entry.epoch)
+            if other is not None and other.start_offset == entry.start_offset:
+                return min(entry.end_offset, other.end_offset)
+        return -1
+
+    def truncate_suffix_by_epoch(self, truncate_epoch: int) -> None:
+        """Forget the epochs from `truncate_epoch` on."""
+        self._keep(lambda entry: entry.epoch < truncate_epoch)
+
+    def truncate_suffix_by_offset(self, truncate_offset: int) -> None:
+        """Forget the epochs that start at or behind `truncate_offset`."""
+        self._keep(lambda entry: entry.start_offset < truncate_offset)
+
+    def truncate_prefix_by_offset(self, truncate_offset: int) -> None:
+        """Forget the epochs that end at or before `truncate_offset`."""
+        self._keep(lambda entry: entry.end_offset > truncate_offset)
+
+    def _keep(self, wanted) -> None:
+        with self._lock:
+            kept = tuple(filter(wanted, self._entries))
+            if len(kept) < len(self._entries):
+                self._replace(_chained(kept))
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.write(entries)
+        self._entries = entries
+
+
+def _chained(entries: Iterable[EpochEntry], where: str = "") -> tuple[EpochEntry, ...]:
+    """The entries, each ending where the next one starts. EpochError when they do not rise."""
+    chained: list[EpochEntry] = []
+    for entry in entries:
+        if not 0 <= entry.epoch <= INT_MAX or not 0 <= entry.start_offset <= LONG_MAX:
+            raise EpochError(f"{where}epoch {entry.epoch} at {entry.start_offset} can't be")
+        if chained:
+            last = chained[-1]
+            if entry.epoch <= last.epoch or entry.start_offset < last.start_offset:
+                raise EpochError(f"{where}epoch {entry.epoch} at {entry.start_offset} follows epoch {last.epoch} at "
+                                 f"{last.start_offset}")
+            chained[-1] = last._replace(end_offset=entry.start_offset)
+        chained.append(EpochEntry(entry.epoch, entry.start_offset))
+    return tuple(chained)
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+def _to_line(entry: EpochEntry) -> str:
+    return f"{entry.epoch}-{entry.start_offset}"
+
+
+def _from_line(line: str) -> EpochEntry:
+    epoch, dash, start = line.partition("-")
+    if not dash or not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in (epoch, start)):
+        raise ValueError(f"{line[:60]!r} is no epoch")
+    return EpochEntry(int(epoch), int(start))
