@@ -75,7 +75,7 @@ class MappedFileQueue:
                 mapped_file.zero_from(position)
                 mapped_file.set_positions(position)
             else:
-                mapped_file.destroy(1000)
+                _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
                 will_remove.append(mapped_file)
         self.delete_expired_file(will_remove)
 

@@ -189,6 +189,6 @@ class MessageStoreConfig:
         return min(max(self.diskMaxUsedSpaceRatio, 10), 95)
 
     def is_transient_store_pool_enable(self) -> bool:
-        """True when the pool is asked for and usable: asynchronous flush, not a slave."""
+        """True when the pool is asked for and usable: asynchronous flush, not a slave, and no slave to become."""
         return (self.transientStorePoolEnable and self.flushDiskType is FlushDiskType.ASYNC_FLUSH
-                and self.brokerRole is not BrokerRole.SLAVE)
+                and self.brokerRole is not BrokerRole.SLAVE and not self.enableAutoSwitchHA)
