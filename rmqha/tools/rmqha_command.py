@@ -1,13 +1,15 @@
 """The command `rmqha`: one root, a group for each kind of work."""
 import errno
+import logging
 from typing import Any
 
 import click
 
 from rmqha import __version__
+from rmqha.tools.ha.ha_command import ha_group
 from rmqha.tools.store.store_command import store_group
 
-GROUPS = (store_group,)
+GROUPS = (store_group, ha_group)
 
 
 class _CannotAnswerError(click.ClickException):
@@ -18,7 +20,9 @@ class RootGroup(click.Group):
     """Says in one line what the system refused, with exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command. What the client logs is told by the commands themselves."""
+        if not logging.getLogger().handlers:
+            logging.getLogger().addHandler(logging.NullHandler())
         try:
             return super().invoke(ctx)
         except OSError as error:

@@ -1,0 +1,1 @@
+"""Replication, seen and received: `rmqha ha`."""

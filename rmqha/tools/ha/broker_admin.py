@@ -1,0 +1,193 @@
+"""What the tools ask of name servers and brokers, rmqha's and Java's, with errors that say what to do."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import click
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.exception import MQBrokerException
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+from rmqha.common.config_file import nearest_key
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.common.remoting_helper import string2_socket_address
+from rmqha.remoting.exception import RemotingConnectException, RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+DEFAULT_TIMEOUT_MS = 3000
+_MAX_TOPICS = 500  # asked one by one for the time of their last message
+
+T = TypeVar("T")
+
+
+class ReplicationToolError(click.ClickException):
+    """What can't be answered, why, and what to do about it."""
+
+    exit_code = 2
+
+
+class NoAnswerError(ReplicationToolError):
+    """A server can't be reached, or does not answer."""
+
+
+class RefusedError(ReplicationToolError):
+    """A server answered with an error; `code` is its response code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, order=True)
+class Broker:
+    """A broker as a name server lists it; `address` is host:port."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """Whether its id is a master's."""
+        return self.broker_id == MASTER_ID
+
+
+class BrokerAdmin:
+    """Admin requests over one client; a context manager. `namesrv`: "host:port", several separated by semicolons."""
+
+    def __init__(self, namesrv: str | None = None, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
+        self.namesrv = namesrv
+        self.timeout_ms = timeout_ms
+        self._api = MQClientAPIImpl(
+            RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=int(timeout_ms)),
+            ClientConfig(namesrv_addr=namesrv))
+        for address in (namesrv or "").split(";"):
+            if address.strip():
+                parsed_address(address.strip(), "the name server")
+        if namesrv:
+            self._api.update_name_server_address_list(namesrv)
+
+    def __enter__(self) -> "BrokerAdmin":
+        self._api.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._api.shutdown()
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers that the name server knows."""
+        if not self.namesrv:
+            raise ReplicationToolError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
+        return self._asked(f"name server {self.namesrv}", lambda: self._api.get_broker_cluster_info(self.timeout_ms))
+
+    def brokers(self) -> list[Broker]:
+        """All brokers that the name server knows, sorted."""
+        table = self.cluster_info().brokerAddrTable
+        return sorted(Broker(data.cluster or "", name, broker_id, address) for name, data in table.items()
+                      for broker_id, address in data.brokerAddrs.items())
+
+    def runtime_info(self, address: str) -> dict[str, str]:
+        """The broker's runtime table."""
+        table = self._asked(f"broker {address}", lambda: self._api.get_broker_runtime_info(address, self.timeout_ms))
+        return table.table or {}
+
+    def config(self, address: str) -> dict[str, str]:
+        """All settings of a broker."""
+        return self._asked(f"broker {address}", lambda: self._api.get_broker_config(address, self.timeout_ms))
+
+    def ha_runtime_info(self, address: str) -> HARuntimeInfo | None:
+        """How replication stands; None when the broker does not know the request, as 4.9."""
+        try:
+            response = self._asked(f"broker {address}",
+                                   lambda: self._invoke(address, request_code.GET_BROKER_HA_STATUS))
+        except RefusedError as refusal:
+            if refusal.code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        return self._asked(f"broker {address}",
+                           lambda: remoting_serializable.from_json(HARuntimeInfo, response.body or b"{}"))
+
+    def newest_store_timestamp(self, address: str) -> int | None:
+        """When the newest message in any of a broker's queues was stored (ms); None when it can't be told."""
+        wrapper = self._asked(f"broker {address}", lambda: self._api.get_all_topic_config(address, self.timeout_ms))
+        topics = list(wrapper.topicConfigTable or ())
+        if len(topics) > _MAX_TOPICS:
+            return None
+        newest = 0
+        for topic in topics:
+            try:
+                stats = self._asked(f"broker {address}", lambda name=topic: self._api.get_topic_stats_info(
+                    address, name, self.timeout_ms))
+            except RefusedError:  # a topic that has gone meanwhile
+                continue
+            newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
+        return newest or None
+
+    def _invoke(self, address: str, code: int) -> RemotingCommand:
+        response = self._api.remoting_client.invoke_sync(
+            address, RemotingCommand.create_request_command(code), self.timeout_ms)
+        if response.code != response_code.SUCCESS:
+            raise MQBrokerException(response.code, response.remark, address)
+        return response
+
+    def _asked(self, whom: str, ask: Callable[[], T]) -> T:
+        """What `ask` gives; its failures as errors for people."""
+        try:
+            return ask()
+        except RemotingConnectException:
+            raise NoAnswerError(f"the {whom} can't be reached: nobody listens there, or a firewall is between. Is it "
+                                "running, and are address and port right?") from None
+        except RemotingException as error:
+            raise NoAnswerError(f"the {whom} gives no answer within {self.timeout_ms / 1000:g} s: {error}. Is it "
+                                "stopped, overloaded, or no RocketMQ port at all? --timeout waits longer") from None
+        except MQBrokerException as error:
+            if error.response_code == response_code.NO_PERMISSION:
+                raise RefusedError(f"the {whom} refuses, no permission: {error.error_message}. Ask with an account "
+                                   "that it lets administer, or from an address of its white list",
+                                   error.response_code) from None
+            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+                               error.response_code) from None
+        except (FastjsonError, UnicodeDecodeError) as error:
+            raise ReplicationToolError(f"the {whom} answers with something that is no such answer: {error}. Is it a "
+                                       "RocketMQ broker or name server?") from None
+
+
+def parsed_address(text: str, what: str) -> tuple[str, int]:
+    """(host, port) of "host:port"; an error for people when it is none."""
+    try:
+        host, port = string2_socket_address(text)
+    except ValueError:
+        host, port = "", 0
+    if not host or not port:
+        raise ReplicationToolError(f"{what}: {text!r} is no host:port")
+    return host, port
+
+
+def chosen(brokers: list[Broker], cluster: str | None, broker: str | None) -> list[Broker]:
+    """The brokers of a cluster, or those that share the name of `broker`, which is a name or an address."""
+    if cluster is not None:
+        clusters = {each.cluster for each in brokers}
+        if cluster not in clusters:
+            raise ReplicationToolError(f"no cluster {cluster!r} at the name server{_instead(cluster, clusters)}")
+        brokers = [each for each in brokers if each.cluster == cluster]
+    if broker is not None:
+        names = {each.name for each in brokers if broker in (each.name, each.address)}
+        if not names:
+            known = {each.name for each in brokers} | {each.address for each in brokers}
+            raise ReplicationToolError(f"no broker {broker!r} at the name server{_instead(broker, known)}")
+        brokers = [each for each in brokers if each.name in names]
+    return brokers
+
+
+def _instead(name: str, known: set[str]) -> str:
+    near = nearest_key(name, known)
+    if near:
+        return f"; did you mean {near}?"
+    return f"; it knows {', '.join(sorted(known)[:20])}" if known else "; it knows none"

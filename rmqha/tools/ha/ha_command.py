@@ -1,0 +1,13 @@
+"""The group `rmqha ha`."""
+import click
+
+from rmqha.tools.ha.status import status_command
+
+
+@click.group("ha")
+def ha_group() -> None:
+    """See how replication stands, and receive a master's log."""
+
+
+for _command in (status_command,):
+    ha_group.add_command(_command)

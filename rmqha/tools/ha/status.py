@@ -1,0 +1,126 @@
+"""`ha status`: each master's slaves, how far they are, and who is refused."""
+import dataclasses
+import sys
+import time
+
+import click
+
+from rmqha.tools.cluster_table import render_table
+from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.options import cluster_options, rate_text, read_replication, seconds_text
+from rmqha.tools.ha.replication import MasterView, SlaveView
+from rmqha.tools.store.output import cell, output_option, put, to_json
+
+_HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
+_RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
+
+
+class RateMeter:
+    """Rates of slaves whose broker tells none, from two looks at their offsets."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # (master, slave) -> (monotonic s, offset)
+
+    def fill_in(self, views: list[MasterView], now: float) -> None:
+        """Set `rate` where it is unknown and the slave was seen before."""
+        for view in views:
+            for slave in view.slaves:
+                if slave.ack_offset is None:
+                    continue
+                key = (view.address, slave.address)
+                before = self._seen.get(key)
+                self._seen[key] = (now, slave.ack_offset)
+                if slave.rate is None and before is not None and now > before[0]:
+                    slave.rate = max(slave.ack_offset - before[1], 0) / (now - before[0])
+
+
+def render(view: MasterView) -> str:
+    """One master and its slaves as text."""
+    lines = [_title(view)]
+    if view.error:
+        lines.append(f"  UNREACHABLE: {view.error}" if view.address else f"  {view.error}")
+    if view.follows is not None:
+        lines += [f"  {line}" for line in _own_connection(view.follows)]
+    if view.note:
+        lines.append(f"  {view.note}")
+    if view.slaves:
+        table = render_table(_HEADINGS, [_cells(slave) for slave in view.slaves], _RIGHT)
+        lines += [f"  {line}" for line in table.split("\n")]
+    elif not view.error and not view.note and view.follows is None:
+        lines.append("  no slave is connected")
+    lines += [f"  {cell(slave.address)}: {cell(slave.note)}" for slave in view.slaves if slave.note]
+    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; it has to be set up anew or repaired by hand"
+              for each in view.refused]
+    return "\n".join(lines)
+
+
+def _title(view: MasterView) -> str:
+    parts = [cell(view.name) or "(no name)", str(view.broker_id), view.address]
+    parts += [part for part in (view.role, view.version) if part]
+    if not view.error:
+        parts.append(f"log {view.min_offset:,} to {view.max_offset:,}")
+    return "  ".join(part for part in parts if part)
+
+
+def _own_connection(follows: SlaveView) -> list[str]:
+    lines = [f"follows {follows.address or 'nobody'}: {follows.state}, {rate_text(follows.rate)}"]
+    return lines + [f"last error: {cell(follows.note)}"] if follows.note else lines
+
+
+def _cells(slave: SlaveView) -> tuple[str, ...]:
+    return (cell(slave.address), "" if slave.broker_id is None else str(slave.broker_id), slave.state,
+            "?" if slave.ack_offset is None else f"{slave.ack_offset:,}",
+            "?" if slave.lag_bytes is None else f"{slave.lag_bytes:,} B", seconds_text(slave.lag_seconds),
+            rate_text(slave.rate), {None: "?", True: "yes", False: "NO"}[slave.in_sync])
+
+
+def as_json(view: MasterView) -> dict[str, object]:
+    """One master and its slaves, for programs."""
+    answer = dataclasses.asdict(view)
+    for told, refused in zip(answer["refused"], view.refused):
+        told["reason"] = refused.reason
+    return answer
+
+
+def _print(views: list[MasterView], output: str) -> None:
+    if output == "json":
+        put(to_json([as_json(view) for view in views]))
+    else:
+        put("\n\n".join(render(view) for view in views) or "the name server knows no broker")
+
+
+def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, interval_s: float) -> None:
+    meter = RateMeter()
+    while True:
+        try:
+            views = read_replication(admin, cluster, broker)
+            meter.fill_in(views, time.monotonic())
+            text = "\n\n".join(render(view) for view in views)
+        except ReplicationToolError as error:
+            text = error.message
+        click.clear()
+        put(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C ends\n\n{text}")
+        time.sleep(interval_s)
+
+
+@click.command("status")
+@cluster_options
+@click.option("--watch", is_flag=True, help="Show it again and again; on a terminal only.")
+@click.option("--interval", "interval_s", default=2.0, show_default=True, type=click.FloatRange(0.2),
+              help="Seconds between two looks of --watch.")
+@output_option
+def status_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float, watch: bool,
+                   interval_s: float, output: str) -> None:
+    """Show each master's slaves: how far they are, how fast, whether in sync, and which are refused.
+
+    Works with rmqha, RocketMQ 4.9 and 5; exit code 2 when a master can't be asked.
+    """
+    if watch and (output != "table" or not sys.stdout.isatty()):
+        raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
+    with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+        if watch:
+            _watch(admin, cluster, broker, interval_s)
+        views = read_replication(admin, cluster, broker)
+    _print(views, output)
+    if any(view.error for view in views):
+        raise SystemExit(2)
