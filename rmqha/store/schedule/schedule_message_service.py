@@ -3,12 +3,16 @@
     producer -- DELAY=n --> CommitLog --> SCHEDULE_TOPIC_XXXX, queue n-1; the tags code of its unit = delivery time
     ScheduleMessageTimerThread_1: each level, each 100 ms: what is due --> put again, to the topic it was sent to
                                   each flushDelayOffsetInterval: the levels' progress --> config/delayOffset.json
+    with enableScheduleAsyncDeliver the timer waits for no put:
+    timer thread --put--> [pending, by level] <--each 10 ms-- ScheduleMessageExecutorHandleThread_1: progress, resends
 """
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rmqha.common import mix_all
@@ -38,6 +42,9 @@ log = logging.getLogger("RocketmqStore")
 FIRST_DELAY_TIME_MS = 1000
 DELAY_FOR_A_WHILE_MS = 100
 DELAY_FOR_A_PERIOD_MS = 10_000
+DELAY_FOR_A_SLEEP_MS = 10
+_RESEND_STEP_MS = 100
+_MAX_RESEND_WAIT_MS = 60_000
 _FIRST_PERSIST_MS = 10_000
 _PUT_TIMEOUT_MS = 10_000
 # One thread serves all levels: a level with a long backlog gives way to the others after this long.
@@ -50,7 +57,8 @@ _NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE
 class ScheduleMessageService(ConfigManager):
     """Knows the delay levels, delivers what is due on a master, and keeps the progress of each level.
 
-    `delay_level_table` is filled by `load`; `offset_table` belongs to the timer thread once started, others copy it.
+    `delay_level_table` is filled by `load`; `offset_table` belongs to the thread that delivers once started (with
+    asynchronous delivery: to the one that handles results), others copy it.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService (4.9.8)
     """
@@ -64,6 +72,11 @@ class ScheduleMessageService(ConfigManager):
         self._life = threading.Lock()  # one start or shutdown at a time
         self._started = False  # written under _life
         self._deliver_executor_service: ScheduledService | None = None  # guarded by _life
+        self.enable_async_deliver = default_message_store.message_store_config.enableScheduleAsyncDeliver
+        self._handle_executor_service: ScheduledService | None = None  # guarded by _life
+        # Puts whose result was not looked at yet, in the order of their level's queue; appended by the timer thread,
+        # popped by the handling thread.
+        self.deliver_pending_table: dict[int, deque[PutResultProcess]] = {}
 
     @staticmethod
     def queue_id2delay_level(queue_id: int) -> int:
@@ -106,9 +119,8 @@ class ScheduleMessageService(ConfigManager):
                 return
             self._started = True
             self.load()
-            if self.default_message_store.message_store_config.enableScheduleAsyncDeliver:
-                # Differs: not there yet; the messages are put with WAIT=false, so little is waited for
-                log.warning("enableScheduleAsyncDeliver is not supported, delayed messages are delivered one by one")
+            if self.enable_async_deliver:
+                self._start_handling()
             service = self._deliver_executor_service = ScheduledService("ScheduleMessageTimerThread_1")
             # Differs: one thread for all levels, where Java has one per level
             for level in self.delay_level_table:
@@ -124,8 +136,15 @@ class ScheduleMessageService(ConfigManager):
                 return
             self._started = False
             service, self._deliver_executor_service = self._deliver_executor_service, None
+            handler, self._handle_executor_service = self._handle_executor_service, None
         if service is not None:
             service.shutdown()
+        if handler is not None:
+            handler.shutdown()
+            for level, pending in self.deliver_pending_table.items():
+                HandlePutResultTask(self, handler, level).handle()
+                if pending:
+                    log.warning("deliverPendingTable level: %s, size: %s", level, len(pending))
         self.persist()
 
     def load(self) -> bool:
@@ -207,6 +226,13 @@ class ScheduleMessageService(ConfigManager):
                       offset, lowest, highest, self.delay_level2queue_id(level))
             log.error("correct delay offset [ delayLevel %d ] from %d to %d", level, offset, correct)
             self.update_offset(level, correct)
+
+    def _start_handling(self) -> None:
+        """Look after the puts that nobody waits for. Differs: one thread for all levels, as above."""
+        self.deliver_pending_table = {level: deque() for level in self.delay_level_table}
+        handler = self._handle_executor_service = ScheduledService("ScheduleMessageExecutorHandleThread_1")
+        for level in self.delay_level_table:
+            handler.schedule(HandlePutResultTask(self, handler, level).run, FIRST_DELAY_TIME_MS)
 
     def _persist_while_started(self) -> None:
         if self._started:
@@ -306,22 +332,148 @@ class DeliverDelayedMessageTimerTask:
         if msg_inner.topic == topic_validator.RMQ_SYS_TRANS_HALF_TOPIC:
             log.error("[BUG] the real topic of schedule msg is %s, discard the msg. msg=%s", msg_inner.topic, msg_inner)
             return True
-        return self._sync_deliver(msg_inner, offset_py)
+        if self.service.enable_async_deliver:
+            return self._async_deliver(msg_inner, offset_py, size_py)
+        return self._sync_deliver(msg_inner, offset_py, size_py)
 
-    def _sync_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int) -> bool:
-        result = self.service.write_message_store.async_put_message(msg_inner).get(_PUT_TIMEOUT_MS)
-        if result.put_message_status in _NEVER_PUT:
-            # Differs: as above
-            log.error("the delayed message at %d can't be delivered, it is skipped: %s", offset_py, result)
-            return True
-        if result.put_message_status is not PutMessageStatus.PUT_OK:
-            log.warning("ScheduleMessageService put message failed. info: %s.", result)
+    def _sync_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int, size_py: int) -> bool:
+        process = self._deliver_message(msg_inner, offset_py, size_py, auto_resend=False)
+        process.wait(_PUT_TIMEOUT_MS)
+        if process.status is ProcessStatus.SUCCESS:
+            self.service.update_offset(self.delay_level, process.next_offset)
+        # Differs: as above
+        return process.status is ProcessStatus.SUCCESS or process.is_hopeless
+
+    def _async_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int, size_py: int) -> bool:
+        """Put without waiting; False when too many puts are pending, or the oldest one fails again and again."""
+        pending = self.service.deliver_pending_table[self.delay_level]
+        limit = self.service.default_message_store.message_store_config.scheduleAsyncDeliverMaxPendingLimit
+        if len(pending) > limit:
+            log.warning("Asynchronous deliver triggers flow control, currentPendingNum=%s, maxPendingLimit=%s",
+                        len(pending), limit)
             return False
-        self._count(msg_inner.topic, result)
-        self.service.update_offset(self.delay_level, self.offset + 1)
+        first = pending[0] if pending else None
+        if first is not None and first.need2_blocked():
+            log.warning("Asynchronous deliver block. info=%s", first)
+            return False
+        pending.append(self._deliver_message(msg_inner, offset_py, size_py, auto_resend=True))
         return True
 
-    def _count(self, topic: str, result: PutMessageResult) -> None:
+    def _deliver_message(self, msg_inner: MessageExtBrokerInner, offset_py: int, size_py: int,
+                         auto_resend: bool) -> PutResultProcess:
+        process = PutResultProcess(self.service, self.delay_level, self.offset, offset_py, size_py, auto_resend)
+        process.put(msg_inner)
+        return process
+
+
+class HandlePutResultTask:
+    """Takes the results of one level's puts in their order, and sends again what failed.
+
+    Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$HandlePutResultTask (4.9.8)
+    """
+
+    __slots__ = ("service", "timer", "delay_level")
+
+    def __init__(self, service: ScheduleMessageService, timer: ScheduledService, delay_level: int) -> None:
+        self.service = service
+        self.timer = timer
+        self.delay_level = delay_level
+
+    def run(self) -> None:
+        """Look once; on the handling thread."""
+        try:
+            self.handle()
+        except Exception:
+            log.exception("HandlePutResultTask exception. level=%s", self.delay_level)
+        if self.service.is_started:
+            self.timer.schedule(self.run, DELAY_FOR_A_SLEEP_MS)
+
+    def handle(self) -> None:
+        """Go through the results until one is to come.
+
+        Differs: the original looks at a running put without a pause, and sleeps before each resend.
+        """
+        pending = self.service.deliver_pending_table[self.delay_level]
+        while pending:
+            process = pending[0]
+            if process.status is ProcessStatus.SUCCESS:
+                self.service.update_offset(self.delay_level, process.next_offset)
+            elif process.status is ProcessStatus.SKIP:
+                log.warning("putResultProcess skip, info=%s", process)
+            else:
+                if process.status is ProcessStatus.EXCEPTION and self.service.is_started:
+                    process.do_resend()
+                return
+            pending.popleft()
+
+
+class ProcessStatus(Enum):
+    """What became of a put.
+
+    Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$ProcessStatus (4.9.8)
+    """
+
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    EXCEPTION = "EXCEPTION"  # it failed, and is sent again
+    SKIP = "SKIP"  # it failed, and is not
+
+
+class PutResultProcess:
+    """One delivery: the unit at `offset` of a level's queue, whose record lies at `physic_offset`.
+
+    `status` is written by the thread that completes the put, read by the one that waits for it.
+
+    Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$PutResultProcess (4.9.8)
+    """
+
+    def __init__(self, service: ScheduleMessageService, delay_level: int, offset: int, physic_offset: int,
+                 physic_size: int, auto_resend: bool) -> None:
+        self.service = service
+        self.delay_level = delay_level
+        self.offset = offset
+        self.physic_offset = physic_offset
+        self.physic_size = physic_size
+        self.auto_resend = auto_resend
+        self.topic: str | None = None
+        self.resend_count = 0
+        self.is_hopeless = False  # the store will never take it
+        self.status = ProcessStatus.RUNNING
+        self._done = threading.Event()
+        self._resend_at_ns = 0  # monotonic
+
+    @property
+    def next_offset(self) -> int:
+        """The level's progress once this is delivered."""
+        return self.offset + 1
+
+    def put(self, msg_inner: MessageExtBrokerInner) -> None:
+        """Put the message; the result is handled when it comes."""
+        self.topic = msg_inner.topic
+        self.status = ProcessStatus.RUNNING
+        self._done.clear()
+        self.service.write_message_store.async_put_message(msg_inner).then(self._handle_result)
+
+    def wait(self, timeout_ms: int) -> None:
+        """Wait for the result. TimeoutError when it does not come."""
+        if not self._done.wait(timeout_ms / 1000):
+            raise TimeoutError(f"no result of a put after {timeout_ms} ms: {self}")
+
+    def _handle_result(self, result: PutMessageResult) -> None:
+        if result.put_message_status is PutMessageStatus.PUT_OK:
+            self.on_success(result)
+        else:
+            log.warning("ScheduleMessageService put message failed. info: %s.", result)
+            self.is_hopeless = result.put_message_status in _NEVER_PUT
+            if self.is_hopeless:
+                # Differs: such a message is skipped; the original tries it again for ever
+                log.error("the delayed message at %d can't be delivered, it is skipped: %s", self.physic_offset, result)
+            self.on_exception()
+        self._done.set()
+
+    def on_success(self, result: PutMessageResult) -> None:
+        """It is stored: count it."""
+        self.status = ProcessStatus.SUCCESS
         store = self.service.default_message_store
         stats, appended = store.broker_stats_manager, result.append_message_result
         if stats is None or appended is None or not store.message_store_config.enableScheduleMessageStats:
@@ -332,6 +484,49 @@ class DeliverDelayedMessageTimerTask:
         stats.inc_queue_get_size(group, schedule_topic, queue_id, appended.wrote_bytes)
         stats.inc_group_get_nums(group, schedule_topic, appended.msg_num)
         stats.inc_group_get_size(group, schedule_topic, appended.wrote_bytes)
-        stats.inc_topic_put_nums(topic, appended.msg_num, 1)
-        stats.inc_topic_put_size(topic, appended.wrote_bytes)
+        stats.inc_topic_put_nums(self.topic, appended.msg_num, 1)
+        stats.inc_topic_put_size(self.topic, appended.wrote_bytes)
         stats.inc_broker_put_nums(appended.msg_num)
+
+    def on_exception(self) -> None:
+        """It failed: send it again later, or not at all."""
+        if self.auto_resend and not self.is_hopeless:
+            wait_ms = min(self.resend_count * _RESEND_STEP_MS, _MAX_RESEND_WAIT_MS)
+            self._resend_at_ns = time.monotonic_ns() + wait_ms * 1_000_000
+            self.status = ProcessStatus.EXCEPTION
+        else:
+            self.status = ProcessStatus.SKIP
+
+    def do_resend(self) -> None:
+        """Put the message again once its time has come; each time later."""
+        if time.monotonic_ns() < self._resend_at_ns:
+            return
+        self.resend_count += 1
+        log.info("Resend message, info: %s", self)
+        msg_ext = self.service.default_message_store.look_message_by_offset(self.physic_offset, self.physic_size)
+        if msg_ext is None:
+            log.warning("ScheduleMessageService resend not found message. info: %s", self)
+            self.on_exception()
+            if self.need2_skip():
+                self.status = ProcessStatus.SKIP
+            return
+        try:
+            self.put(self.service.message_timeup(msg_ext))
+        except Exception:
+            log.exception("Resend message error, info: %s", self)
+            self.on_exception()
+
+    def need2_blocked(self) -> bool:
+        """True when it failed so often that its level should wait for it."""
+        config = self.service.default_message_store.message_store_config
+        return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked
+
+    def need2_skip(self) -> bool:
+        """True when it failed so often that it is given up, should its record be gone."""
+        config = self.service.default_message_store.message_store_config
+        return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked * 2
+
+    def __repr__(self) -> str:
+        return (f"PutResultProcess(topic={self.topic!r}, offset={self.offset}, physic_offset={self.physic_offset}, "
+                f"physic_size={self.physic_size}, delay_level={self.delay_level}, auto_resend={self.auto_resend}, "
+                f"resend_count={self.resend_count}, status={self.status.name})")
