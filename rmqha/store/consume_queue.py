@@ -14,8 +14,8 @@ from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
-                                              count_valid_units, first_unit_at, is_ext_addr, iter_units, pack_unit,
-                                              unpack_unit)
+                                              count_valid_units, first_unit_at, first_unit_behind, is_ext_addr,
+                                              iter_units, pack_unit, unpack_unit)
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -268,7 +268,8 @@ class ConsumeQueue:
         """Add the unit of one record, trying for 30 s before the store is declared broken."""
         store = self.default_message_store
         tags_code = self._ext_or_tags_code(request)
-        if not self._put_with_retries(request, tags_code, request.consume_queue_offset):
+        if not self._put_with_retries(request.commit_log_offset, request.msg_size, tags_code,
+                                      request.consume_queue_offset):
             log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
             store.running_flags.make_logics_queue_error()
             return
@@ -287,12 +288,12 @@ class ConsumeQueue:
                     unit, self.topic, self.queue_id, request.commit_log_offset)
         return request.tags_code
 
-    def _put_with_retries(self, request: DispatchRequest, tags_code: int, cq_offset: int) -> bool:
+    def _put_with_retries(self, offset: int, size: int, tags_code: int, cq_offset: int) -> bool:
         store = self.default_message_store
         times = 0
         while store.running_flags.is_cq_writeable and times < MAX_RETRIES:
             try:
-                if self.put_message_position_info(request.commit_log_offset, request.msg_size, tags_code, cq_offset):
+                if self.put_message_position_info(offset, size, tags_code, cq_offset):
                     return True
                 times += 1
             except OSError as error:
@@ -303,15 +304,57 @@ class ConsumeQueue:
                     # Differs: a full disk is waited for, and is no error of the queue: puts are refused meanwhile.
                     store.running_flags.get_and_make_disk_full(disk_of(self.store_path))
             log.warning("[BUG]put commit log position info to %s:%s %s failed, retry %s times",
-                        self.topic, self.queue_id, request.commit_log_offset, times)
+                        self.topic, self.queue_id, offset, times)
             if store.reput_message_service.pause(_RETRY_MS):
                 return False  # the store is going down: the unit is built again after the next start
         return False
 
     def put_lmq_position_info(self, request: DispatchRequest, cq_offset: int) -> None:
         """Add a unit for a record that belongs to another topic (multi dispatch)."""
-        if not self._put_with_retries(request, request.tags_code, cq_offset):
+        if not self._put_with_retries(request.commit_log_offset, request.msg_size, request.tags_code, cq_offset):
             log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
+
+    def put_units(self, queue_offset: int, units: memoryview) -> bool:
+        """Append the units of records that follow one another, in blocks, the first one as index `queue_offset`.
+
+        For queues without extension. Units that are there already are passed over. False when the queue can't be
+        written, which is then said of the store.
+        """
+        known = first_unit_behind(units, self.max_physic_offset)
+        if known:
+            log.debug("%s units are there already, maxPhysicOffset=%s", known, self.max_physic_offset)
+        at = known * CQ_STORE_UNIT_SIZE
+        while at < len(units):
+            index = queue_offset + at // CQ_STORE_UNIT_SIZE
+            size = self._put_block(index, units[at:])
+            if not size:  # the first unit of a file or of a gap, a wrong index, a full disk
+                if not self._put_with_retries(*unpack_unit(units, at), index):
+                    log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
+                    self.default_message_store.running_flags.make_logics_queue_error()
+                    return False
+                size = CQ_STORE_UNIT_SIZE
+            at += size
+        return True
+
+    def _put_block(self, index: int, units: memoryview) -> int:
+        """Append what fits into the last file when `units` begin at its end; how many bytes."""
+        files = self.mapped_file_queue.mapped_files
+        if not files or not self.default_message_store.running_flags.is_cq_writeable:
+            return 0
+        mapped_file = files[-1]
+        place = mapped_file.wrote_position
+        if not place or mapped_file.file_from_offset + place != index * CQ_STORE_UNIT_SIZE:
+            return 0
+        block = units[:mapped_file.file_size - place]
+        try:
+            if not block or not mapped_file.append_bytes(block):
+                return 0
+        except OSError as error:
+            log.warning("write of consume queue %s-%s failed: %s", self.topic, self.queue_id, error)
+            return 0
+        offset, size, _ = unpack_unit(block, len(block) - CQ_STORE_UNIT_SIZE)
+        self.max_physic_offset = offset + size
+        return len(block)
 
     def put_message_position_info(self, offset: int, size: int, tags_code: int, cq_offset: int) -> bool:
         """Append one unit as index `cq_offset`; True as well for a unit that is there already."""

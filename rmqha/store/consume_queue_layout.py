@@ -10,6 +10,7 @@ Unit n of a queue lies at byte 20 n of the queue's address space. A unit is vali
 units in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
 """
 import struct
+from bisect import bisect_right
 
 CQ_STORE_UNIT_SIZE = 20
 MSG_TAG_OFFSET_INDEX = 12
@@ -73,3 +74,14 @@ def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> in
         else:
             low = middle + 1
     return low
+
+
+def first_unit_behind(units: bytes | memoryview, phy_offset: int) -> int:
+    """Number of the first unit whose record ends behind a commit log offset; how many they are when none does."""
+    count = len(units) // CQ_STORE_UNIT_SIZE
+    return bisect_right(range(count), phy_offset, key=lambda number: _end_of(units, number))
+
+
+def _end_of(units: bytes | memoryview, number: int) -> int:
+    offset, size, _ = CQ_UNIT.unpack_from(units, number * CQ_STORE_UNIT_SIZE)
+    return offset + size

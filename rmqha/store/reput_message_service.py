@@ -1,6 +1,6 @@
 """Follows the commit log and dispatches every record once.
 
-    putting threads, HAClient --wakeup--> ReputMessageService: all appended records in one round
+    putting threads, HAClient --wakeup--> ReputMessageService: all appended records in one round; far behind, in bulk
                                            -> dispatchers (consume queue, index) -> MessageArrivingListener
 """
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import write_round
+from rmqha.store.bulk.bulk_layout import RECORD, Span
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.span_dispatcher import SpanDispatcher
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -27,6 +29,8 @@ _BEHIND_FLUSH_MS = 10
 _SHUTDOWN_WAIT_MS = 5000
 # Answers to held pulls go out after so many records, so that a long catch-up does not keep them.
 _ROUND_RECORDS = 256
+# With so many bytes to dispatch it is done in bulk; what comes in while the broker serves is less.
+BULK_BYTES = 1 << 20
 
 
 class ReputMessageService(ServiceThread):
@@ -40,6 +44,7 @@ class ReputMessageService(ServiceThread):
     def __init__(self, default_message_store: DefaultMessageStore) -> None:
         super().__init__()
         self.default_message_store = default_message_store
+        self._span_dispatcher = SpanDispatcher(default_message_store)
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = threading.Event()  # set when the service is to end
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
@@ -113,8 +118,39 @@ class ReputMessageService(ServiceThread):
         position, go_on = 0, None
         while go_on is None and position < size and not self.stopped:
             with write_round():
-                position, go_on = self._dispatch_records(result, position, size)
+                behind = self._dispatch_span(result, position, size)
+                if behind > position:
+                    position = behind
+                else:
+                    position, go_on = self._dispatch_records(result, position, size)
         return go_on is not False
+
+    def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int) -> int:
+        """Far behind: dispatch many records at once; where it came to, `position` for nowhere."""
+        if size - position < BULK_BYTES or not self._span_dispatcher.is_possible():
+            return position
+        store, buffer, start = self.default_message_store, result.buffer, result.start_offset
+        span = self._span_dispatcher.scan(buffer, position, size, start)
+        if span.count:
+            self._span_dispatcher.dispatch(span)
+            if store.message_store_config.brokerRole is BrokerRole.SLAVE:
+                for topic in span.topics:
+                    store.store_stats_service.count_put(topic.name, topic.count, topic.size)
+            elif store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
+                self._notify_of_span(store.message_arriving_listener, span, result)
+            self.reput_from_offset = start + span.position
+        return span.position
+
+    def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
+        """Tell of each record of the queues that somebody waits for."""
+        waited_for = {(run.topic, run.queue_id) for run in span.runs
+                      if listener.is_waiting(span.topics[run.topic].name, run.queue_id)}
+        if not waited_for:
+            return
+        check = self.default_message_store.commit_log.check_message_and_return_size
+        for offset, _, _, _, _, queue_id, topic, _ in RECORD.iter_unpack(span.records):
+            if (topic, queue_id) in waited_for:
+                self._tell(listener, check(result.buffer, offset - result.start_offset, False, False))
 
     def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
         """Dispatch a round of records; where it came to, and whether to go on elsewhere (None: here)."""
@@ -142,12 +178,14 @@ class ReputMessageService(ServiceThread):
             store.store_stats_service.count_put(request.topic, 1, request.msg_size)
             return
         if store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
-            try:
-                self._notify(store.message_arriving_listener, request)
-            except Exception:
-                # Differs: who is told of a message can't stop its dispatch; the original tries the record for ever.
-                log.exception("%s: telling of the record at %s failed", self.get_service_name(),
-                              request.commit_log_offset)
+            self._tell(store.message_arriving_listener, request)
+
+    def _tell(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
+        try:
+            self._notify(listener, request)
+        except Exception:
+            # Differs: who is told of a message can't stop its dispatch; the original tries the record for ever.
+            log.exception("%s: telling of the record at %s failed", self.get_service_name(), request.commit_log_offset)
 
     def _notify(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         store = self.default_message_store

@@ -4,6 +4,8 @@ import sys
 import time
 from array import array
 
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.index.index_header import IndexHeader
 from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX, SLOT,
                                             file_size, index_key_hash_method, time_diff_seconds, walk_chain)
@@ -44,7 +46,10 @@ class IndexFile:
 
     def load(self) -> None:
         """Read the header of an existing file."""
-        self.index_header.load()
+        header = self.index_header
+        header.load()
+        # Differs: a damaged number of slots in use, which is only told, is brought into its range before it counts on.
+        header.hash_slot_count = min(max(header.hash_slot_count, 0), self.hash_slot_num)
 
     def flush(self) -> None:
         """Force the file to the disk. OSError when the disk says no."""
@@ -133,7 +138,7 @@ class IndexFile:
         """Add an entry for each key of one record as long as there is room; how many. OSError when the disk is full."""
         header, buffer, slot_num, entries_at = self.index_header, self._buffer, self.hash_slot_num, self._entries_at
         number = header.index_count
-        keys = keys[:self.index_num - number]
+        keys = keys[:max(self.index_num - number, 0)]
         if not self._slots_allocated:
             self._allocate_slots()
         entries: list[bytes] = []
@@ -166,9 +171,25 @@ class IndexFile:
         header.update_byte_buffer()
         return len(entries)
 
-    def has_entry(self, key: str, phy_offset: int) -> bool:
-        """Whether `key` is there for the record at `phy_offset`, the last one of the file."""
-        key_hash = index_key_hash_method(key)
+    def put_key_rows(self, rows: bytes, first: int) -> int:
+        """Add the keys of a bulk scan from row `first` on, as long as there is room; the number of the first row left.
+
+        OSError when the disk is full: then none was added.
+        """
+        header = self.index_header
+        stop = min(len(rows) // KEY.size, first + max(self.index_num - header.index_count, 0))
+        if stop <= first:
+            return first
+        self._allocate_slots()
+        # no parts: the room for them is reserved, and the kernel writes them
+        self.mapped_file.write_parts_at(self._entries_at + header.index_count * INDEX_SIZE, (),
+                                        (stop - first) * INDEX_SIZE)
+        first, header.counters = bulk.put_keys(self._buffer, self.hash_slot_num, self.index_num, header.counters, rows,
+                                               first, stop)
+        return first
+
+    def has_entry(self, key_hash: int, phy_offset: int) -> bool:
+        """Whether a key of this hash is there for the record at `phy_offset`, the last one of the file."""
         for entry_hash, entry_offset, _seconds, _number in walk_chain(
                 self._buffer, self.hash_slot_num, self.index_header.index_count, key_hash % self.hash_slot_num):
             if entry_offset < phy_offset:

@@ -1,4 +1,5 @@
 """The 40 bytes at the beginning of an index file."""
+from rmqha.store.bulk.bulk_layout import IndexCounters
 from rmqha.store.index.index_layout import HEADER, INDEX_HEADER_SIZE
 
 
@@ -22,10 +23,20 @@ class IndexHeader:
 
     def load(self) -> None:
         """Read the counters from the map."""
-        (self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset, self.hash_slot_count,
-         self.index_count) = HEADER.unpack_from(self._buffer)
+        self.counters = IndexCounters(*HEADER.unpack_from(self._buffer))
         if self.index_count <= 0:
             self.index_count = 1
+
+    @property
+    def counters(self) -> IndexCounters:
+        """All of them, as the bulk kernel takes and returns them."""
+        return IndexCounters(self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset,
+                             self.hash_slot_count, self.index_count)
+
+    @counters.setter
+    def counters(self, counters: IndexCounters) -> None:
+        (self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset, self.hash_slot_count,
+         self.index_count) = counters
 
     def update_byte_buffer(self) -> None:
         """Write the counters into the map."""

@@ -78,11 +78,15 @@ def walk_chain(buffer: memoryview, hash_slot_num: int, index_count: int, slot: i
                ) -> Iterator[tuple[int, int, int, int]]:
     """(key hash, commit log offset, seconds, number) of the entries of a slot, newest first.
 
-    A damaged chain ends where it would not go back: each number must be below the one before.
+    Entries that are not counted yet, because they are being added, are passed over. A damaged chain ends where it would
+    not go back: each number must be below the one before.
     """
     number = SLOT.unpack_from(buffer, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE)[0]
     entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
-    bound = index_count
+    bound = (len(buffer) - entries_at) // INDEX_SIZE
+    while index_count <= number < bound:
+        bound, number = number, ENTRY.unpack_from(buffer, entries_at + number * INDEX_SIZE)[3]
+    bound = min(bound, index_count)
     while INVALID_INDEX < number < bound:
         key_hash, phy_offset, seconds, previous = ENTRY.unpack_from(buffer, entries_at + number * INDEX_SIZE)
         yield key_hash, phy_offset, seconds, number

@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from rmqha.common.message import message_const
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
+from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.config.store_path_config_helper import get_store_path_index
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
+from rmqha.store.index.index_layout import index_key_hash_method
 from rmqha.store.index.query_offset_result import QueryOffsetResult
 from rmqha.store.mapped_file import is_no_space
 from rmqha.store.running_flags import disk_of
@@ -145,7 +148,7 @@ class IndexService:
             # Differs: the last record before a crash gets the keys that it lacks; the original adds all of them again.
             files = self.index_file_list[-2:]
             keys = [key for key in keys if not any(
-                each.has_entry(build_key(request.topic, key), end_phy_offset) for each in files)]
+                each.has_entry(index_key_hash_method(build_key(request.topic, key)), end_phy_offset) for each in files)]
         self._put_keys(index_file, request, [f"{request.topic}#{key}" for key in keys])
 
     def _put_keys(self, index_file: IndexFile, request: DispatchRequest, keys: list[str]) -> None:
@@ -164,6 +167,44 @@ class IndexService:
             if index_file is None:
                 log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
                 return
+
+    def build_index_of_rows(self, rows: bytes) -> None:
+        """`build_index` of many records in order: the key rows of a bulk scan."""
+        first = _first_row_behind(rows, self._built_to)
+        if first == len(rows) // KEY.size:
+            return
+        files = self.index_file_list
+        index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
+        if index_file is None:
+            log.error("build index error, stop building index")
+            return
+        end_phy_offset = index_file.end_phy_offset
+        behind = max(first, _first_row_behind(rows, end_phy_offset))
+        at_end = [row for row in KEY.iter_unpack(rows[first * KEY.size:behind * KEY.size]) if row[0] == end_phy_offset]
+        if at_end:  # the last record of the index gets the keys that it lacks, see build_index
+            files = self.index_file_list[-2:]
+            lacking = [KEY.pack(*row) for row in at_end
+                       if not any(each.has_entry(row[2], end_phy_offset) for each in files)]
+            rows, behind = b"".join(lacking) + rows[behind * KEY.size:], 0
+        self._put_rows(index_file, rows, behind)
+
+    def _put_rows(self, index_file: IndexFile | None, rows: bytes, first: int) -> None:
+        total = len(rows) // KEY.size
+        while first < total:
+            if index_file is None:
+                log.error("putKey error commitlog %s", KEY.unpack_from(rows, first * KEY.size)[0])
+                return
+            try:
+                first = index_file.put_key_rows(rows, first)
+            except OSError as error:
+                if not self._wait_for_space(error):
+                    return
+                continue
+            if first < total:
+                log.info("Index file [%s] is full, trying to create another one", index_file.file_name)
+                index_file = self.retry_get_and_create_index_file()
+        if total:
+            self._built_to = KEY.unpack_from(rows, (total - 1) * KEY.size)[0]
 
     def _wait_for_space(self, error: OSError) -> bool:
         """A full disk is waited for, puts being refused; False for any other error and when the store goes down."""
@@ -247,6 +288,12 @@ class IndexService:
     def shutdown(self) -> None:
         """Wait for a flush that is under way."""
         self._flush_pool.shutdown()
+
+
+def _first_row_behind(rows: bytes, phy_offset: int) -> int:
+    """Number of the first key row whose record lies behind `phy_offset`."""
+    return bisect_right(range(len(rows) // KEY.size), phy_offset,
+                        key=lambda number: KEY.unpack_from(rows, number * KEY.size)[0])
 
 
 def build_key(topic: str, key: str) -> str:
