@@ -45,7 +45,8 @@ class MappedFileQueue:
         self._change = threading.Lock()
         self.last_file_was_mended = False  # by load: its length was wrong
         self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
-        self.committed_where = 0  # bytes; written by the committing thread and by recovery
+        self._commit_lock = threading.Lock()  # one commit at a time
+        self.committed_where = 0  # bytes; written under _commit_lock and by recovery
         self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
 
     def check_self(self) -> None:
@@ -301,15 +302,16 @@ class MappedFileQueue:
 
         OSError when the disk says no.
         """
-        if self.committed_where == self.get_max_wrote_position():
-            return True
-        mapped_file = self.find_mapped_file_by_offset(self.committed_where, self.committed_where == 0)
-        if mapped_file is None:
-            return True
-        where = mapped_file.file_from_offset + mapped_file.commit(commit_least_pages)
-        result = where == self.committed_where
-        self.committed_where = where
-        return result
+        with self._commit_lock:
+            if self.committed_where == self.get_max_wrote_position():
+                return True
+            mapped_file = self.find_mapped_file_by_offset(self.committed_where, self.committed_where == 0)
+            if mapped_file is None:
+                return True
+            where = mapped_file.file_from_offset + mapped_file.commit(commit_least_pages)
+            result = where == self.committed_where
+            self.committed_where = where
+            return result
 
     def find_mapped_file_by_offset(self, offset: int, return_first_on_not_found: bool = False) -> MappedFile | None:
         """The file that holds `offset`, also in its part that is not written yet."""

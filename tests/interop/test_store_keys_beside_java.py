@@ -1,0 +1,215 @@
+"""The same requests to a broker of either kind, with the store's less usual keys set: the same files, the same answers.
+
+Set are several commit log folders, extended consume queues, light message queues and the pool of write buffers; the
+files of both are compared byte by byte but for hosts and store times, and then each side opens the other's store.
+"""
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.support import store_compare
+from tests.support.nodes import BrokerNode
+from tests.support.raw_remoting import RawClient
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+KINDS = ("java", "rmqha")
+COUNT = 400
+TOPIC = "Parent"
+LIGHT = ("%LMQ%a", "%LMQ%b", "other")
+SEGMENT = 1 << 14
+UPDATE_CONSUMER_OFFSET, QUERY_CONSUMER_OFFSET, GET_ALL_CONSUMER_OFFSET, GET_MIN_OFFSET = 15, 14, 43, 31
+COMMITTED = (("%LMQ%a", "%LMQ%a", 7), (TOPIC, "ordinary", 5))  # topic, group, offset of queue 0
+BORN = 1_700_000_000_000
+KEYS = {
+    "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 * 50, "maxHashSlotNum": 97, "maxIndexNum": 300,
+    "enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1024, "enableLmq": "true",
+    "enableMultiDispatch": "true", "transientStorePoolEnable": "true", "transientStorePoolSize": 4,
+}
+# born host, store time and store host of a record with IPv4 hosts: they differ from run to run
+MASKED = slice(48, 72)
+
+
+def properties(index: int) -> str:
+    """Stored properties of message `index`: to one further queue, to several, to none."""
+    queues = [LIGHT[at] for at in range(3) if index >> at & 1]
+    pairs = [("UNIQ_KEY", f"{index:032X}"), ("TAGS", f"Tag{index % 5}"), ("WAIT", "true"), ("mine", "x" * (index % 50))]
+    if queues:
+        pairs.append(("INNER_MULTI_DISPATCH", ",".join(queues)))
+    return "\x02".join(f"{name}\x01{value}" for name, value in pairs if value)
+
+
+def new_broker(nodes: list, kind: str, folder: Path) -> BrokerNode:
+    """A broker of `kind` whose commit log lies in three folders, one of which is only read."""
+    node = BrokerNode(kind, folder, None, kind, **KEYS)
+    paths = [node.store / f"log{number}" for number in (1, 2, 3)]
+    node.properties["storePathCommitLog"] = ",".join(map(str, paths))
+    node.properties["readOnlyCommitLogStorePaths"] = paths[1]
+    nodes.append(node)
+    return node.become(kind)
+
+
+def send_all(client: RawClient) -> list[tuple[int, str, str]]:
+    """The messages, one after the other; (code, queue id, queue offset) of each."""
+    answers = []
+    for index in range(COUNT):
+        answer = client.send_message(TOPIC, b"%05d" % index * (index % 40), index % 3, properties=properties(index),
+                                     bornTimestamp=BORN + index)
+        answers.append((answer.code, answer.fields.get("queueId"), answer.fields.get("queueOffset")))
+    return answers
+
+
+def read_all(client: RawClient) -> dict[tuple[str, int], list]:
+    """What pulls from each queue answer: code, next, least and largest offset, and the bodies' bytes."""
+    found = {}
+    for topic, queue_id in [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("%LMQ%a", 0), ("%LMQ%b", 0)]:
+        answers, offset = [], 0
+        while True:
+            answer = client.pull(topic, queue_id, offset, consumerGroup="%LMQ%a")
+            fields = [answer.fields.get(name) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+            answers.append((answer.code, fields, [masked(record) for record in records_in(answer.body)]))
+            if answer.code:
+                break
+            offset = int(answer.fields["nextBeginOffset"])
+        found[topic, queue_id] = answers
+    return found
+
+
+def records_in(data: bytes) -> list[bytes]:
+    """The records that lie one behind the other."""
+    records, at = [], 0
+    while at + 8 <= len(data):
+        total, magic = struct.unpack_from(">II", data, at)
+        if magic != store_compare.MESSAGE_MAGIC:
+            break
+        records.append(data[at:at + total])
+        at += total
+    return records
+
+
+def masked(record: bytes) -> bytes:
+    """A record without what differs from run to run."""
+    return record[:MASKED.start] + bytes(MASKED.stop - MASKED.start) + record[MASKED.stop:]
+
+
+def commit_log_files(store: Path) -> dict[str, Path]:
+    """Path below the store -> file, of all commit log files that have records."""
+    files = sorted(store.glob("log?/*"))
+    return {str(file.relative_to(store)): file for file in files if any(file.read_bytes()[:8])}
+
+
+def logs(store: Path) -> dict[str, list[bytes]]:
+    """Path below the store -> its records, masked."""
+    return {name: [masked(record) for record in records_in(file.read_bytes())]
+            for name, file in commit_log_files(store).items()}
+
+
+def extensions(store: Path) -> dict[str, bytes]:
+    """Path below the store -> a file of the extended consume queues, store times blanked."""
+    files = {}
+    for file in sorted((store / "consumequeue_ext").glob("*/*/*")):
+        data, at = bytearray(file.read_bytes()), 0
+        while at + 20 <= len(data) and (size := struct.unpack_from(">h", data, at)[0]) > 0:
+            data[at + 10:at + 18] = bytes(8)
+            at += size
+        if at:
+            files[str(file.relative_to(store))] = bytes(data)
+    return files
+
+
+def assert_same_stores(one: Path, other: Path) -> None:
+    """Commit log, consume queues and their extensions are the same."""
+    mine, theirs = logs(one), logs(other)
+    assert list(mine) == list(theirs)
+    for name, records in mine.items():
+        assert records == theirs[name], name
+    assert store_compare.compare_consume_queues(one, other) > 2 * COUNT
+    mine, theirs = extensions(one), extensions(other)
+    assert list(mine) == list(theirs)
+    for name, data in mine.items():
+        assert data == theirs[name], name
+
+
+def wait_readable(client: RawClient) -> None:
+    """Until the last message of each queue can be pulled: what lies in write buffers can't."""
+    ends = {(TOPIC, queue_id): len(range(queue_id, COUNT, 3)) for queue_id in range(3)}
+    for (topic, queue_id), end in ends.items():
+        wait_until(lambda: client.max_offset(topic, queue_id) == end, 20_000, f"{topic}-{queue_id} at {end}")
+
+
+@pytest.fixture(scope="module")
+def brokers(module_nodes: list, tmp_path_factory) -> dict[str, dict]:
+    """What each kind answered and wrote; both are stopped."""
+    seen = {}
+    for kind in KINDS:
+        node = new_broker(module_nodes, kind, tmp_path_factory.mktemp(kind)).start()
+        with RawClient(node.address) as client:
+            sent = send_all(client)
+            wait_readable(client)
+            for topic, group, offset in COMMITTED:
+                assert client.request(UPDATE_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=0,
+                                      commitOffset=offset).code == 0
+            seen[kind] = {"node": node, "sent": sent, "read": read_all(client), "offsets": offsets(client),
+                          "all": json.loads(quoted(client.request(GET_ALL_CONSUMER_OFFSET).body.decode()))}
+        node.stop()
+        seen[kind]["store"] = node.folder / "as-written"
+        shutil.copytree(node.store, seen[kind]["store"])
+    return seen
+
+
+def offsets(client: RawClient) -> list:
+    """The committed offsets as the broker answers them."""
+    return [(answer.code, answer.fields.get("offset")) for answer in (
+        client.request(QUERY_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=0)
+        for topic, group, _ in COMMITTED)]
+
+
+def quoted(text: str) -> str:
+    """JSON from fastjson's, which leaves numeric keys bare."""
+    return text.replace("{0:", '{"0":')
+
+
+def test_answers_to_sends_and_pulls_are_the_same(brokers):
+    java, ours = brokers["java"], brokers["rmqha"]
+    assert {code for code, *_ in java["sent"]} == {0}
+    assert ours["sent"] == java["sent"]
+    for queue, answers in java["read"].items():
+        assert ours["read"][queue] == answers, queue
+    assert [sum(len(records) for _, _, records in java["read"][f"%LMQ%{name}", 0]) for name in "ab"] == [200, 200]
+    assert ours["offsets"] == java["offsets"] == [(0, "7"), (0, "5")]
+    assert ours["all"] == java["all"]
+
+
+def test_files_are_the_same(brokers):
+    java, ours = brokers["java"]["store"], brokers["rmqha"]["store"]
+    assert_same_stores(ours, java)
+    assert len(logs(java)) > 4
+    assert {name.split("/")[0] for name in logs(java)} == {"log1", "log3"}  # log2 is read-only
+    assert len(extensions(java)) > 6
+    tables = [json.loads(quoted((store / "config/lmqConsumerOffset.json").read_text())) for store in (java, ours)]
+    assert tables[0] == tables[1]
+    assert tables[0]["lmqOffsetTable"] == {"%LMQ%a@%LMQ%a": 7}
+    assert not (java / "config/consumerOffset.json").exists() and not (ours / "config/consumerOffset.json").exists()
+
+
+@pytest.mark.parametrize("writer, reader", [KINDS, KINDS[::-1]])
+def test_each_opens_the_others_store_and_builds_its_queues_again(brokers, writer, reader):
+    written = brokers[writer]
+    node = written["node"]
+    for name in ("consumequeue", "consumequeue_ext"):
+        shutil.rmtree(node.store / name)
+    node.become(reader).start()
+    with RawClient(node.address) as client:
+        wait_readable(client)
+        assert read_all(client) == written["read"]
+        assert offsets(client) == written["offsets"]
+        answer = client.send_message(TOPIC, b"one more", 0, properties=properties(7))
+        assert (answer.code, answer.fields["queueOffset"]) == (0, str(len(range(0, COUNT, 3))))
+    node.stop()
+    after = logs(node.store)
+    for name, records in logs(written["store"]).items():
+        assert after[name][:len(records)] == records, name
