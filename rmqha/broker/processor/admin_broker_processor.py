@@ -5,6 +5,7 @@ from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
 from rmqha.broker.processor.admin_ha_handlers import AdminHaHandlers
 from rmqha.broker.processor.admin_topic_handlers import AdminTopicHandlers
+from rmqha.broker.processor.admin_transaction_handlers import AdminTransactionHandlers
 from rmqha.common.protocol import response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
@@ -19,12 +20,13 @@ class AdminBrokerProcessor:
     Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor (4.9.8)
     """
 
-    # Differs: RESUME_CHECK_HALF_MESSAGE and the four requests about ACL are not supported.
+    # Differs: the four requests about ACL are not supported.
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._handlers = {
             **AdminTopicHandlers(broker_controller).handlers(),
             **AdminGroupHandlers(broker_controller).handlers(),
             **AdminBrokerHandlers(broker_controller).handlers(),
+            **AdminTransactionHandlers(broker_controller).handlers(),
             **AdminHaHandlers(broker_controller).handlers(),
         }
 

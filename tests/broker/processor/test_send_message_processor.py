@@ -102,7 +102,6 @@ BAD_SENDS = {
     "queue far too high": ({"e": 2**31 - 1}, b"x", response_code.SYSTEM_ERROR, "is illegal"),
     "body too long": ({}, b"x" * (4 * 1024 * 1024 + 1), response_code.MESSAGE_ILLEGAL, "the message is illegal"),
     "properties too long": ({"i": "K\x01" + "v" * 32_768}, b"x", response_code.MESSAGE_ILLEGAL, "is illegal"),
-    "half message": ({"i": "TRAN_MSG\x01true"}, b"x", response_code.NO_PERMISSION, "transaction message is forbidden"),
     "no topic": ({"b": None}, b"x", response_code.SYSTEM_ERROR, "<b> is null"),
     "batch with a long body": ({"m": True}, lying_batch(23, 2**31 - 1), response_code.MESSAGE_ILLEGAL, ""),
     "batch with a negative body": ({"m": True}, lying_batch(23, -1), response_code.MESSAGE_ILLEGAL, ""),

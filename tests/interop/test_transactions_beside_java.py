@@ -1,0 +1,196 @@
+"""The same half messages and outcomes to the real broker and to rmqha's: the same answers, questions and log bytes."""
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rmqha.common import util_all
+from rmqha.common.message import message_decoder
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.header.transaction_headers import (
+    CheckTransactionStateRequestHeader, EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader)
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.sysflag import message_sys_flag as flags
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from tests.support import store_compare
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+TOPIC, GROUP = "TransTopic", "trans-group"
+COMMIT, ROLLBACK, UNKNOWN = (flags.TRANSACTION_COMMIT_TYPE, flags.TRANSACTION_ROLLBACK_TYPE,
+                             flags.TRANSACTION_NOT_TYPE)
+FLAG, BORN_TIME, RECONSUME_TIMES = 16, 40, 72  # positions in a record
+
+
+@dataclass
+class Half:
+    """Where a half message lies, as its producer was told."""
+
+    number: int
+    commit_log_offset: int
+    queue_offset: int
+    msg_id: str
+
+
+class Producer:
+    """A producer by hand: every field is the test's, and what the broker asks is kept."""
+
+    def __init__(self, address: str):
+        self.address = address
+        self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []  # appended by the client's thread
+        self._client = RemotingClient(ClientConfig())
+        self._client.register_processor(request_code.CHECK_TRANSACTION_STATE, self)
+
+    def __enter__(self) -> "Producer":
+        self._client.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._client.shutdown()
+
+    def process_request(self, _channel: object, request: RemotingCommand) -> None:
+        """The broker asks for an outcome."""
+        header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
+        self.asked.append((header, bytes(request.body)))
+
+    @staticmethod
+    def reject_request() -> bool:
+        """Never."""
+        return False
+
+    def call(self, code: int, header=None, body: bytes | None = None) -> RemotingCommand:
+        """One request and its answer."""
+        request = RemotingCommand.create_request_command(code, header)
+        request.body = body
+        return self._client.invoke_sync(self.address, request, 10_000)
+
+    def heartbeat(self) -> None:
+        """Tell the broker of the group."""
+        data = HeartbeatData("client-1", {ProducerData(GROUP)}, set())
+        response = self.call(request_code.HEART_BEAT, body=remoting_serializable.encode(data))
+        assert response.code == response_code.SUCCESS
+
+    def send_half(self, number: int, **properties: str) -> Half:
+        """Message `number`, with more properties if given."""
+        text = message_decoder.message_properties2string({
+            "TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"{number:032X}", "KEYS": f"key-{number}",
+            "TAGS": "TagA", "WAIT": "true", **properties})
+        header = SendMessageRequestHeaderV2(
+            a=GROUP, b=TOPIC, c="TBW102", d=4, e=number % 4, f=flags.TRANSACTION_PREPARED_TYPE,
+            g=util_all.current_time_millis(), h=number * 7, i=text, j=0)
+        response = self.call(request_code.SEND_MESSAGE_V2, header, f"half {number} ß".encode())
+        assert response.code == response_code.SUCCESS, response
+        fields = response.ext_fields
+        assert fields["queueId"] == str(number % 4)
+        offset = message_decoder.decode_message_id(fields["msgId"]).offset
+        return Half(number, offset, int(fields["queueOffset"]), fields["msgId"])
+
+    def end(self, half: Half, outcome: int, checked: bool = False, **changes: object) -> tuple[int, str | None]:
+        """Say what became of a half message; code and remark of the answer."""
+        header = EndTransactionRequestHeader(
+            producerGroup=GROUP, tranStateTableOffset=half.queue_offset, commitLogOffset=half.commit_log_offset,
+            commitOrRollback=outcome, fromTransactionCheck=checked, msgId=f"{half.number:032X}")
+        for name, value in changes.items():
+            setattr(header, name, value)
+        response = self.call(request_code.END_TRANSACTION, header)
+        return response.code, response.remark
+
+    def say_pending(self, half: Half) -> None:
+        """Say that the outcome is not known: nobody answers."""
+        header = EndTransactionRequestHeader(
+            producerGroup=GROUP, tranStateTableOffset=half.queue_offset, commitLogOffset=half.commit_log_offset,
+            commitOrRollback=UNKNOWN, msgId="x")
+        self._client.invoke_oneway(
+            self.address, RemotingCommand.create_request_command(request_code.END_TRANSACTION, header), 3000)
+
+
+def without_place_and_time(log: Path) -> list[bytes]:
+    """The records of a log (IPv4 hosts) with hosts and times zeroed."""
+    files, records = store_compare.segments(log), []
+    for record in store_compare.walk(log):
+        start = max(at for at in files if at <= record.offset)
+        data = bytearray(files[start].read_bytes()[record.offset - start:record.offset - start + record.size])
+        data[BORN_TIME:RECONSUME_TIMES] = bytes(RECONSUME_TIMES - BORN_TIME)
+        records.append(bytes(data))
+    return records
+
+
+def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make_broker):
+    seen = {}
+    for kind in ("java", "rmqha"):
+        broker = make_broker(kind, make_namesrv(kind, f"{kind}-namesrv").address, f"{kind}-broker")
+        with Producer(broker.address) as producer:
+            halves = [producer.send_half(number) for number in range(8)]
+            answers = [
+                producer.end(halves[0], COMMIT),
+                producer.end(halves[1], ROLLBACK),
+                producer.end(halves[2], COMMIT, checked=True),
+                producer.end(halves[3], ROLLBACK, checked=True),
+                producer.end(halves[4], COMMIT, producerGroup="other"),
+                producer.end(halves[4], COMMIT, tranStateTableOffset=99),
+                producer.end(halves[4], COMMIT, commitLogOffset=halves[5].commit_log_offset),
+                producer.end(halves[4], COMMIT, commitLogOffset=halves[4].commit_log_offset + 1),
+                producer.end(halves[4], ROLLBACK, commitLogOffset=1 << 40),
+                producer.end(halves[4], ROLLBACK, producerGroup="other"),
+                producer.end(halves[0], COMMIT),  # again: it is committed twice
+            ]
+            producer.say_pending(halves[6])
+            assert {code for code, _remark in answers[:4]} == {response_code.SUCCESS}
+        broker.stop()
+        seen[kind] = answers, halves, without_place_and_time(broker.commit_log)
+    assert [half.queue_offset for half in seen["rmqha"][1]] == list(range(8))
+    assert seen["rmqha"][0] == seen["java"][0]
+    assert seen["rmqha"][2] == seen["java"][2]
+
+
+def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
+    seen = {}
+    for kind in ("java", "rmqha"):
+        broker = make_broker(kind, make_namesrv(kind, f"{kind}-namesrv").address, f"{kind}-broker",
+                             transactionCheckInterval=1000, transactionTimeOut=4000, transactionCheckMax=2)
+        with Producer(broker.address) as producer:
+            producer.heartbeat()
+            committed, forgotten = producer.send_half(0), producer.send_half(4)
+            assert producer.end(committed, COMMIT) == (response_code.SUCCESS, None)
+            wait_until(lambda: len(producer.asked) >= 2, 60_000, "two checks")
+            wait_until(lambda: given_up(broker), 60_000, "a message that was given up")
+            asked = producer.asked[:]
+            assert producer.call(request_code.RESUME_CHECK_HALF_MESSAGE,
+                                 ResumeCheckHalfMessageRequestHeader(forgotten.msg_id)).code == response_code.SUCCESS
+            wait_until(lambda: len(producer.asked) > len(asked), 60_000, "a check of what was taken up again")
+            header, body = producer.asked[len(asked)]
+            half = Half(4, header.commitLogOffset, header.tranStateTableOffset, "")
+            assert producer.end(half, COMMIT, checked=True) == (response_code.SUCCESS, None)
+        broker.stop()
+        records = [record for record in store_compare.walk(broker.commit_log)]
+        assert [record.body for record in records if record.topic == TOPIC] == ["half 0 ß".encode(), "half 4 ß".encode()]
+        until = [record.offset for record in records].index(header.commitLogOffset)
+        seen[kind] = ([question(*one) for one in [*asked, (header, body)]],
+                      without_place_and_time(broker.commit_log)[:until + 1])
+    rmqha, java = seen["rmqha"], seen["java"]
+    assert [flag for *_, flag in rmqha[0]] == [28, 28, 28]
+    assert [flag for *_, flag in java[0]] == [28, 0, 28]  # Java's broker forgets it when it puts a half message back
+    assert [asked for *asked, _flag in rmqha[0]] == [asked for *asked, _flag in java[0]]
+    assert without_flag(rmqha[1]) == without_flag(java[1])
+
+
+def given_up(broker) -> bool:
+    return any(record.topic == "TRANS_CHECK_MAX_TIME_TOPIC" for record in store_compare.walk(broker.commit_log))
+
+
+def question(header: CheckTransactionStateRequestHeader, body: bytes) -> tuple:
+    """What the broker asks, without addresses and times."""
+    message = message_decoder.decode(body)
+    assert header.offsetMsgId[16:] == f"{header.commitLogOffset:016X}"
+    return (header.commitLogOffset, header.tranStateTableOffset, header.msgId, header.transactionId, message.topic,
+            message.queue_id, message.body, message.properties, message.sys_flag, len(body), message.flag)
+
+
+def without_flag(records: list[bytes]) -> list[bytes]:
+    return [record[:FLAG] + record[FLAG + 4:] for record in records]
