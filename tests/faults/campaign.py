@@ -18,10 +18,12 @@ from pathlib import Path
 
 from tests.faults.fault import Fault
 from tests.faults.kills import Kill
+from tests.faults.links import Link
+from tests.faults.power import Power
 from tests.support import ports
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
-KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill,)}
+KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power)}
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,33 @@ class Broker(BrokerNode):
         os.kill(self.pid, signal.SIGCONT)
 
 
+class Holdings:
+    """Descriptors, but for files of the store, and threads of a broker, taken now: what a fault must not leave behind.
+
+    The JVM makes and ends threads by dozens as it likes; rmqha's pools make theirs on demand.
+    """
+
+    def __init__(self, broker: Broker):
+        self._broker = broker
+        self._spare = {"descriptors": 4, "threads": 60 if broker.kind == "java" else 4}
+        self._before = self._now()
+
+    def _now(self) -> dict[str, int]:
+        process = psutil.Process(self._broker.pid)
+        links = (os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if os.path.lexists(fd))
+        descriptors = sum(not link.startswith(str(self._broker.folder)) for link in links)
+        return {"descriptors": descriptors, "threads": process.num_threads()}
+
+    def assert_returned(self, timeout_ms: int = 30_000) -> None:
+        """Wait until no more is held than at the beginning, and a few more."""
+        def returned() -> bool:
+            return all(count <= self._before[what] + self._spare[what] for what, count in self._now().items())
+        try:
+            wait_until(returned, timeout_ms)
+        except AssertionError:
+            raise Violation(f"F: {self._broker.name} held {self._before}, and holds {self._now()} now") from None
+
+
 class Pair:
     """SYNC_MASTER with SYNC_FLUSH and one slave, in `folder`; `senders` send to the master.
 

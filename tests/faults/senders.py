@@ -16,7 +16,7 @@ from tests.support.wait import wait_until
 
 TOPIC = "Faults"
 QUEUES = 4
-_PAUSE_S = 0.02  # after an answer that is no acknowledgement
+_PAUSE_S = 0.05  # after an answer that is no acknowledgement
 _AWAY_S = 0.05  # before the next attempt to connect
 _SEND_OK = 0
 _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT

@@ -1,0 +1,77 @@
+"""Cuts of the link between master and slave: cable out, packets lost one way or both, resets, a slow link."""
+import os
+import time
+
+from tests.faults import network
+from tests.faults.fault import Fault
+from tests.faults.pair import BOOT_MS, Holdings, Pair
+
+
+class Link(Fault):
+    """One cycle: some acknowledgements, a cut under load for a while, and the whole verdict after it is healed.
+
+    Both brokers live through all cycles: at the end they hold no more descriptors and threads than after the first.
+    """
+
+    name = "link"
+    cycles_per_life = 25
+
+    def __init__(self, *args, **keys):
+        super().__init__(*args, **keys)
+        self._network = network.Network(f"rq{os.getpid()}")
+        self._holdings: list[Holdings] = []
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        return network.why_not()
+
+    def make(self) -> Pair:
+        net = self._network
+        net.close()
+        net.open()
+        plants = self.sides()
+        addresses = {"brokerIP1": net.master_ip, "brokerIP2": network.MASTER_HA_IP}
+        pair = Pair(self.folder, self.seed, self.kinds,
+                    {**plants[0], "prefix": net.master_prefix, "slaveTimeout": 1500, **addresses},
+                    {**plants[1], "prefix": net.slave_prefix, "brokerIP1": network.SLAVE_HA_IP,
+                     "brokerIP2": network.SLAVE_HA_IP})
+        pair.slave.properties["haMasterAddress"] = f"{network.MASTER_HA_IP}:{pair.master.ha_port}"
+        pair.slave.become(pair.slave.kind)
+        return pair
+
+    def open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.pair = self.make()
+        self.pair.open(f"{self._network.master_ip}:{self.pair.master.port}")
+
+    def cycle(self) -> str:
+        pair, rng, net = self.pair, self.rng, self._network
+        kind = rng.choice(["down", "to-slave", "to-master", "both", "reset", "slow"])
+        seconds = rng.uniform(4, 7) if rng.random() < 0.1 else rng.uniform(0.05, 2)  # a few outlast the housekeeping
+        pair.senders.go()
+        pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
+        try:
+            if kind == "down":
+                net.down()
+            elif kind == "reset":
+                net.reset()
+            elif kind == "slow":
+                net.slow(rng.choice([64, 256, 1000]))
+            else:
+                net.drop(kind)
+            time.sleep(seconds)
+            pair.check_copy(pair.slave)
+        finally:
+            net.heal()
+        told = pair.settle()
+        if not self._holdings:
+            self._holdings = [Holdings(broker) for broker in (pair.master, pair.slave)]
+        return f"{kind} for {seconds:.2f} s: {told}"
+
+    def end(self) -> None:
+        for holdings in self._holdings:
+            holdings.assert_returned()
+
+    def close(self) -> None:
+        super().close()
+        self._network.close()

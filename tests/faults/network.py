@@ -1,0 +1,114 @@
+"""Two network namespaces: the master's and the slave's, joined by a link that can be cut; needs root.
+
+    this namespace --up0/up1-- master's namespace --ha0/ha1-- slave's namespace
+      10.x.y.1      10.x.y.2        10.255.0.1      10.255.0.2
+"""
+import functools
+import os
+import shutil
+import subprocess
+
+MASTER_HA_IP, SLAVE_HA_IP = "10.255.0.1", "10.255.0.2"
+_TOOLS = ("ip", "tc", "nft", "nsenter")
+_TABLE = "inet faults"
+
+
+def run(*command: str, check: bool = True) -> str:
+    """Run a command; what it printed. AssertionError with its output when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert not check or done.returncode == 0, f"{' '.join(command)}: {done.returncode} {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@functools.cache
+def why_not() -> str | None:
+    """The reason why there can't be namespaces with a link that can be cut here; None when there can."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "needs root for network namespaces"
+    try:
+        network = Network(f"probe{os.getpid()}")
+        try:
+            network.open()
+            network.drop("both")
+            network.heal()
+        finally:
+            network.close()
+    except (AssertionError, OSError, subprocess.SubprocessError) as failure:
+        return f"network namespaces, veth or nft do not work here: {failure}"
+    return None
+
+
+class Network:
+    """The namespaces of one pair. Cuts and slowness are on the link between master and slave; `heal` ends them all."""
+
+    def __init__(self, name: str):
+        pid = os.getpid()
+        self._master_ns, self._slave_ns = f"{name}m", f"{name}s"
+        self._up = f"rq{pid}"[:15]
+        net = f"10.{64 + (pid >> 8 & 127)}.{pid & 255}"  # processes side by side have different ones
+        self._outside_ip, self.master_ip = f"{net}.1", f"{net}.2"
+        self.master_prefix = ("nsenter", f"--net=/run/netns/{self._master_ns}")
+        self.slave_prefix = ("nsenter", f"--net=/run/netns/{self._slave_ns}")
+
+    def open(self) -> None:
+        """Make namespaces and links."""
+        for namespace in (self._master_ns, self._slave_ns):
+            run("ip", "netns", "add", namespace)
+            run("ip", "-n", namespace, "link", "set", "lo", "up")
+            self._nft(namespace, "add", "table", *_TABLE.split())
+        run("ip", "link", "add", self._up, "type", "veth", "peer", "name", "up1", "netns", self._master_ns)
+        run("ip", "addr", "add", f"{self._outside_ip}/30", "dev", self._up)
+        run("ip", "link", "set", self._up, "up")
+        run("ip", "-n", self._master_ns, "addr", "add", f"{self.master_ip}/30", "dev", "up1")
+        run("ip", "-n", self._master_ns, "link", "set", "up1", "up")
+        run("ip", "-n", self._master_ns, "link", "add", "ha0", "type", "veth", "peer", "name", "ha1",
+            "netns", self._slave_ns)
+        for namespace, device, address in ((self._master_ns, "ha0", MASTER_HA_IP), (self._slave_ns, "ha1", SLAVE_HA_IP)):
+            run("ip", "-n", namespace, "addr", "add", f"{address}/30", "dev", device)
+            run("ip", "-n", namespace, "link", "set", device, "up")
+
+    def close(self) -> None:
+        """Remove all; does nothing where there is nothing."""
+        run("ip", "link", "del", self._up, check=False)
+        for namespace in (self._master_ns, self._slave_ns):
+            run("ip", "netns", "del", namespace, check=False)
+
+    def _nft(self, namespace: str, *rule: str) -> None:
+        run("nsenter", f"--net=/run/netns/{namespace}", "nft", *rule)
+
+    def _on_input(self, namespace: str, device: str, *verdict: str) -> None:
+        self._nft(namespace, "add", "chain", *_TABLE.split(), "incoming",
+                  "{ type filter hook input priority 0; policy accept; }")
+        self._nft(namespace, "add", "rule", *_TABLE.split(), "incoming", "iifname", device, *verdict)
+
+    def down(self) -> None:
+        """The cable is out: no carrier on either side."""
+        run("ip", "-n", self._master_ns, "link", "set", "ha0", "down")
+
+    def drop(self, way: str) -> None:
+        """Packets are lost without a word: `way` is to-slave, to-master or both."""
+        if way in ("to-slave", "both"):
+            self._on_input(self._slave_ns, "ha1", "drop")
+        if way in ("to-master", "both"):
+            self._on_input(self._master_ns, "ha0", "drop")
+
+    def reset(self) -> None:
+        """Each packet to the master is answered with RST."""
+        self._on_input(self._master_ns, "ha0", "meta", "l4proto", "tcp", "reject", "with", "tcp", "reset")
+
+    def slow(self, kbit: int) -> None:
+        """No more than `kbit` kilobits per second to the slave."""
+        run("tc", "-n", self._master_ns, "qdisc", "add", "dev", "ha0", "root", "tbf", "rate", f"{kbit}kbit",
+            "burst", "4kb", "limit", "64kb")
+
+    def heal(self) -> None:
+        """As at the beginning."""
+        run("tc", "-n", self._master_ns, "qdisc", "del", "dev", "ha0", "root", check=False)
+        for namespace in (self._master_ns, self._slave_ns):
+            self._nft(namespace, "flush", "table", *_TABLE.split())
+            run("nsenter", f"--net=/run/netns/{namespace}", "nft", "delete", "chain", *_TABLE.split(), "incoming",
+                check=False)
+        run("ip", "-n", self._master_ns, "link", "set", "ha0", "up")

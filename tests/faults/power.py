@@ -1,0 +1,79 @@
+"""Loss of power of the master, the slave or both under load: they start again from what was on their disks."""
+import shutil
+
+from tests.faults import images, verdict
+from tests.faults.fault import Fault
+from tests.faults.pair import BOOT_MS, Broker, Pair
+from tests.support import store_compare
+
+
+class Power(Fault):
+    """One cycle: some acknowledgements, an image of the disks at one moment, a restart from it, and the whole verdict.
+
+    SYNC_FLUSH promises that the master's disk has what is acknowledged; the slave acknowledges what it has in memory.
+    A master that comes back may have lost bytes that nobody was told to be safe, and that the slave holds: then the
+    slave has to be refused, and is set up anew, as an operator would.
+    """
+
+    name = "power"
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        return images.why_not()
+
+    def make(self) -> Pair:
+        pair = Pair(self.folder, self.seed, self.kinds, *self.sides())
+        self._disks = {broker.base_name: images.Disk(self.folder / f"{broker.base_name}.img", broker.store)
+                       for broker in (pair.master, pair.slave)}
+        for disk in self._disks.values():
+            disk.open()
+        return pair
+
+    def cycle(self) -> str:
+        pair, rng = self.pair, self.rng
+        target = rng.choice(["master", "slave", "both"])
+        victims = {"master": [pair.master], "slave": [pair.slave], "both": [pair.master, pair.slave]}[target]
+        pair.senders.go()
+        pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
+        chance = [self._disks[victim.base_name].write_back_some(rng) for victim in victims]
+        acknowledged = pair.senders.snapshot()
+        for victim in victims:
+            victim.freeze()
+        for victim in victims:
+            self._disks[victim.base_name].take()
+        for victim in victims:
+            victim.kill()
+            self._disks[victim.base_name].lose_power()
+        pair.senders.pause()  # with the connections gone: nothing is acknowledged that the image doesn't know of
+        if pair.master in victims:
+            # what was acknowledged after the moment of the image was never seen by anybody outside
+            for name in set(pair.senders.snapshot()) - set(acknowledged):
+                del pair.senders.acknowledged[name]
+        for victim in victims:
+            victim.start(BOOT_MS)
+        if pair.master in victims:
+            verdict.check_acknowledged(pair.master.commit_log, acknowledged, "master after the loss of power")
+        anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
+        told = pair.settle()
+        return f"power of {target}, written back by chance: {'/'.join(chance)}{anew}: {told}"
+
+    def _set_slave_up_anew_if_ahead(self, master: Broker, slave: Broker) -> str:
+        ends = store_compare.log_end(master.commit_log), store_compare.log_end(slave.commit_log)
+        if ends[1] <= ends[0]:
+            return ""
+        slave.kill()
+        for child in slave.store.iterdir():
+            if child.is_dir():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+        slave.start(BOOT_MS)
+        self.notes["slaves ahead, set up anew"] += 1
+        self.pair.senders.go()  # an empty slave gets the master's last file, once there is something in it
+        self.pair.senders.wait_for_more(1, BOOT_MS)
+        return f", slave {ends[1] - ends[0]} bytes ahead is set up anew"
+
+    def close(self) -> None:
+        super().close()
+        for disk in getattr(self, "_disks", {}).values():
+            disk.close()
