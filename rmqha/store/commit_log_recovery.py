@@ -1,6 +1,7 @@
 """Finding the end of the commit log when the store is opened.
 
-Runs on the opening thread before any service does. The walk goes record by record; the first bad one ends it.
+Runs on the opening thread before any service does. The walk goes over whole files at once through the bulk kernel, or
+record by record without it; the first bad record ends it.
 """
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ from rmqha.common.message.message_layout import (INT, LONG, MESSAGE_MAGIC_CODE, 
                                                  SYSFLAG_POSITION, decode_text, store_timestamp_position)
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
+from rmqha.store.span_dispatcher import SpanDispatcher
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
@@ -42,6 +46,7 @@ class CommitLogRecovery:
 
     def __init__(self, commit_log: CommitLog) -> None:
         self.commit_log = commit_log
+        self._span_dispatcher = SpanDispatcher(commit_log.default_message_store)
         # (topic, queue id) -> queue offset of the last record that the walk has seen; kept while it walks
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
 
@@ -100,10 +105,10 @@ class CommitLogRecovery:
         check = self.commit_log.check_message_and_return_size
         check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
         file_from_offset = mapped_file.file_from_offset
-        is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._note
         buffer, position, size = mapped_file.slice_byte_buffer(), 0, self.commit_log.mapped_file_size
+        walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch)
         while position < size:
-            position = skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
+            position = walk_good_records(position)
             request = check(buffer, position, check_crc)
             if not request.success:
                 return position, False
@@ -121,9 +126,38 @@ class CommitLogRecovery:
                 self._dispatch(request)
         return position, False
 
-    def _note(self, topic: bytes, queue_id: int, queue_offset: int, _end: int) -> bool:
+    def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool) -> Callable[[int], int]:
+        """What goes from a position to the first record that has to be looked at by itself, and treats those before."""
+        buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
+        file_from_offset = mapped_file.file_from_offset
+        if self._span_dispatcher.is_possible() if dispatch else bulk.is_compiled():
+            if dispatch or self._queues_have_files():
+                return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc, dispatch)
+            return lambda position: bulk.walk(buffer, position, size, check_crc, file_from_offset).position
+        is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._note
+        return lambda position: skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
+
+    def _walk_spans(self, buffer: memoryview, position: int, size: int, file_from_offset: int, check_crc: bool,
+                    dispatch: bool) -> int:
+        """Go from span to span; with `dispatch` each is dispatched, and what is there already is passed over."""
+        stop = Stop.LIMIT
+        while stop is Stop.LIMIT:
+            span = self._span_dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
+            for run in span.runs:
+                self._note(span.topics[run.topic].name.encode(), run.queue_id, run.queue_offset + run.count - 1)
+            if dispatch:
+                self._span_dispatcher.dispatch(span)
+            position, stop = span.position, span.stop
+        return position
+
+    def _note(self, topic: bytes, queue_id: int, queue_offset: int, _end: int = 0) -> bool:
         self._last_queue_offsets[topic, queue_id] = queue_offset
         return True
+
+    def _queues_have_files(self) -> bool:
+        """Whether there is a consume queue that might lack units of what is walked over."""
+        return any(queue.mapped_file_queue.mapped_files
+                   for queue in self.commit_log.default_message_store.all_consume_queues())
 
     def _is_dispatched(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
         """Tells the records whose units and keys are there: after a crash of the process alone that is nearly all.
