@@ -17,6 +17,7 @@ ALLOWED = {
 }
 # The store below tools and pipeline means its pure layouts only.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout", "rmqha.store.ha.ha_transfer",
+              "rmqha.store.ha.record_chain",
               "rmqha.store.bulk", "rmqha.store.config")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline")
 # Module prefixes that may import a library; everyone else goes through them.

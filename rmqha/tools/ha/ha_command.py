@@ -1,6 +1,7 @@
 """The group `rmqha ha`."""
 import click
 
+from rmqha.tools.ha.receive import receive_command
 from rmqha.tools.ha.status import status_command
 
 
@@ -9,5 +10,5 @@ def ha_group() -> None:
     """See how replication stands, and receive a master's log."""
 
 
-for _command in (status_command,):
+for _command in (status_command, receive_command):
     ha_group.add_command(_command)

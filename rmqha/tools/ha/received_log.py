@@ -1,0 +1,187 @@
+"""A folder that a master's log is received into: a commit log folder's files, names and sizes, written at the end."""
+import fcntl
+import os
+from types import TracebackType
+
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.tools.ha.broker_admin import ReplicationToolError
+from rmqha.tools.store import broker_lock
+from rmqha.tools.store.log_reader import CommitLogReader
+from rmqha.tools.store.segments import NAME_LENGTH, Folder, list_folder, pread
+
+
+class ReceivedLog:
+    """The log in `folder`; a context manager, and only one at a time. Offsets are those of the commit log.
+
+    `begin` and `end` are what the folder holds (both None while it is empty), `synced` what is surely on disk.
+    A file has its full size from its beginning; behind `end` are zeros.
+    """
+
+    def __init__(self, folder: str, file_size: int) -> None:
+        self.folder = folder
+        self.file_size = file_size
+        self.begin: int | None = None
+        self.end: int | None = None
+        self.synced: int | None = None
+        self._folder_fd = -1
+        self._fd = -1  # of the file that holds `end`; -1: none yet
+        self._fd_start = 0  # offset of its first byte
+        self._dirty = False
+
+    def __enter__(self) -> "ReceivedLog":
+        os.makedirs(self.folder, exist_ok=True)
+        self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._lock()
+            self._find_end()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        try:
+            if not isinstance(error, OSError):  # after a failed write nothing is known of what an fsync would say
+                self.sync()
+        finally:
+            self._close()
+
+    def settled(self, settle_ms: float) -> int | None:
+        """Where a record begins so that those before are at least `settle_ms` older than the newest.
+
+        At the latest the last record's beginning; None while the folder is empty. Reads the last file, and earlier
+        ones when all that is in it is young.
+        """
+        if self.end is None or self.end == self.begin:
+            return None
+        newest, found, at = None, self.begin, (self.end - 1) // self.file_size * self.file_size
+        while at >= self.begin:
+            begins = self._records_of(at)
+            if begins and newest is None:
+                newest, found = max(stored for _offset, stored in begins), begins[-1][0]
+            young = next((offset for offset, stored in begins if stored > newest - settle_ms), None)
+            if young is not None:
+                found = min(found, young)
+            if begins and young != begins[0][0]:
+                break
+            at -= self.file_size
+        return found
+
+    def write(self, offset: int, data: memoryview | bytes) -> None:
+        """Bytes of one file, right behind `end`; they are on disk after the next `sync`."""
+        assert self.end in (None, offset), f"{offset} is not behind {self.end}"
+        if self.begin is None:
+            self.begin = self.end = offset
+            self.synced = offset
+        start = offset - offset % self.file_size
+        if self._fd < 0 or self._fd_start != start:
+            self._open_file(start)
+        position = offset - start
+        while data:
+            written = os.pwrite(self._fd, data, position)
+            data, position = data[written:], position + written
+        self._dirty = True
+        self.end = start + position
+        if position == self.file_size:
+            self.sync()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """What the folder holds from `offset` on, within one file."""
+        start = offset - offset % self.file_size
+        fd = os.open(self._path(start), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return pread(fd, size, offset - start)
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """All that was written is on disk. OSError: it is not, and must not be acknowledged."""
+        if self._dirty:
+            os.fdatasync(self._fd)
+            self._dirty = False
+        self.synced = self.end
+
+    def _lock(self) -> None:
+        store_lock = paths.get_lock_file(os.path.dirname(os.path.abspath(self.folder)))
+        if broker_lock.is_held(store_lock):
+            raise ReplicationToolError(f"{self.folder} belongs to a running broker ({store_lock} is held); "
+                                       "receive into another folder")
+        try:
+            fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ReplicationToolError(f"{self.folder}: another receiver writes here; give each its own folder"
+                                       ) from None
+
+    def _find_end(self) -> None:
+        folder = list_folder([self.folder])
+        self._check(folder)
+        if not folder.segments:
+            return
+        first, last = folder.segments[0], folder.segments[-1]
+        if last.size not in (0, self.file_size) or any(each.size != self.file_size for each in folder.segments[:-1]):
+            wrong = next(each for each in folder.segments if each.size != self.file_size)
+            raise ReplicationToolError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
+                                       f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
+        self.begin, self.end = first.start, self._records_end(last.start)
+        if self.end == self.begin:  # nothing was received
+            os.unlink(last.path)
+            self.begin = self.end = None
+            return
+        self._open_file(last.start, exists=True)
+        os.ftruncate(self._fd, self.end - last.start)  # what a crash left behind the last whole record
+        os.ftruncate(self._fd, self.file_size)
+        os.fsync(self._fd)
+        self.synced = self.end
+
+    def _check(self, folder: Folder) -> None:
+        if folder.foreign:
+            raise ReplicationToolError(f"{folder.foreign[0]} is no commit log file: a folder that receives a log holds "
+                                       "nothing else; give an empty one, or one of an earlier receiver")
+        for before, each in zip(folder.segments, folder.segments[1:]):
+            if each.start != before.start + self.file_size:
+                raise ReplicationToolError(f"{self.folder}: between {before.name} and {each.name} is a gap, or the "
+                                           f"master's files are not of {self.file_size} bytes")
+        if folder.segments and folder.segments[0].start % self.file_size:
+            raise ReplicationToolError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
+
+    def _records_end(self, start: int) -> int:
+        """Behind the last whole record of a file; one with a wrong CRC, or that names another place, is none."""
+        walk = self._log().walk(start, check_crc=True)
+        for records in walk:
+            bad = next((each for each in records if not each.crc_ok or each.physical_offset != each.offset), None)
+            if bad is not None:
+                return bad.offset
+        return min(walk.end.offset, start + self.file_size)
+
+    def _records_of(self, start: int) -> list[tuple[int, int]]:
+        """(offset, store time) of each record of one file."""
+        begins: list[tuple[int, int]] = []
+        for records in self._log().walk(start):
+            if records[0].offset >= min(start + self.file_size, self.end):
+                break
+            begins += [(record.offset, record.store_timestamp) for record in records]
+        return begins
+
+    def _log(self) -> CommitLogReader:
+        return CommitLogReader(list_folder([self.folder]), self.file_size)
+
+    def _path(self, start: int) -> str:
+        return os.path.join(self.folder, f"{start:0{NAME_LENGTH}d}")
+
+    def _open_file(self, start: int, exists: bool = False) -> None:
+        if self._fd >= 0:
+            self.sync()
+            os.close(self._fd)
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if exists else os.O_CREAT)
+        self._fd, self._fd_start = os.open(self._path(start), flags, 0o644), start
+        if not exists:
+            os.ftruncate(self._fd, self.file_size)
+            os.fsync(self._fd)
+            os.fsync(self._folder_fd)
+
+    def _close(self) -> None:
+        for fd in (self._fd, self._folder_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._folder_fd = -1
