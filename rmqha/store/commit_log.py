@@ -54,6 +54,8 @@ log = logging.getLogger("RocketmqStore")
 
 MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
+# Files that one flush may span, and more: another thread that flushes may set the position back.
+_FLUSH_ATTEMPTS = 1000
 # Bytes reserved on disk at a time.
 ALLOCATION_UNIT = 64 * 1024 * 1024
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
@@ -133,6 +135,15 @@ class CommitLog:
             self.default_message_store.on_appended()
         self.mapped_file_queue.flush(0)
         return self.mapped_file_queue.flushed_where
+
+    def flush_up_to(self, offset: int) -> bool:
+        """Flush until all below `offset` is on the disk, with other flushing threads beside; False when that fails."""
+        queue, service = self.mapped_file_queue, self.flush_commit_log_service
+        for _attempt in range(_FLUSH_ATTEMPTS):
+            if queue.flushed_where >= offset:
+                return not self.default_message_store.running_flags.is_flush_error
+            service.flush(0)
+        return False
 
     def get_max_offset(self) -> int:
         """End of the log."""
@@ -263,6 +274,11 @@ class CommitLog:
 
     def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
         store = self.default_message_store
+        ack_nums = None
+        if self.config.brokerRole is BrokerRole.SYNC_MASTER and msg.wait_store_msg_ok:
+            ack_nums = store.ha_service.need_ack_nums()
+            if ack_nums is None:
+                return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
             begin = self.begin_time_in_lock = current_time_millis()
             try:
@@ -278,7 +294,7 @@ class CommitLog:
             return Completable.completed(put_result)
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
             store.on_appended()
-        return self._when_safe(put_result, msg)
+        return self._when_safe(put_result, msg, ack_nums)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,
                 ) -> tuple[PutMessageStatus, AppendMessageResult | None]:
@@ -326,10 +342,11 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt) -> Completable[PutMessageResult]:
+    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt,
+                   ack_nums: int | None) -> Completable[PutMessageResult]:
         result = put_result.append_message_result
         flush = self.submit_flush_request(result, msg)
-        replica = self.submit_replica_request(result, msg)
+        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(result, ack_nums)
         if flush is _PUT_OK and replica is _PUT_OK:
             return Completable.completed(put_result)
 
@@ -358,16 +375,15 @@ class CommitLog:
             service.wakeup()
         return _PUT_OK
 
-    def submit_replica_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
-        """Done once a slave has the message, on a SYNC_MASTER and with WAIT; at once otherwise."""
-        config = self.config
-        if config.brokerRole is not BrokerRole.SYNC_MASTER or not msg.wait_store_msg_ok:
+    def submit_replica_request(self, result: AppendMessageResult, ack_nums: int) -> Completable[PutMessageStatus]:
+        """Done once `ack_nums` replicas have the message (see HAService.need_ack_nums)."""
+        if ack_nums == 0:
             return _PUT_OK
         service = self.default_message_store.ha_service
         end = result.wrote_offset + result.wrote_bytes
         if not service.is_slave_ok(end):
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
-        request = GroupCommitRequest(end, config.slaveTimeout)
+        request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums)
         service.put_request(request)
         service.wait_notify_object.wakeup_all()
         return request.future

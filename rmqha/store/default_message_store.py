@@ -570,6 +570,10 @@ class DefaultMessageStore:
         """Bytes of the log that are not dispatched yet."""
         return self.reput_message_service.behind()
 
+    def flush_up_to(self, offset: int) -> bool:
+        """Flush the commit log until all below `offset` is on the disk; False when that fails."""
+        return self.commit_log.flush_up_to(offset)
+
     def flush(self) -> int:
         """Flush the commit log; the flushed offset. OSError when the disk says no."""
         return self.commit_log.flush()

@@ -1,7 +1,8 @@
 """Puts that wait until a slave has them.
 
-    putting thread --put_request--> [requests] --> GroupTransferService --> PUT_OK, or FLUSH_SLAVE_TIMEOUT when late
-    ReadSocketService --notify_transfer_some--> wakes it once per read round
+    putting thread --put_request--> [requests]
+    ReadSocketService --notify_transfer_some--> PUT_OK for all that its acknowledgement was the last one for
+    GroupTransferService --at the deadline--> FLUSH_SLAVE_TIMEOUT
 """
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
+ANY_SLAVE = 1  # the number of acknowledgements that asks for any one slave
+
 _IDLE_MS = 10_000  # how long to wait when nothing is waited for
 _NEVER_NS = 1 << 63
+
+_Heap = list[tuple[int, int, "_Waiting"]]
 
 
 class _Waiting:
@@ -35,11 +40,12 @@ class _Waiting:
 
 
 class GroupTransferService(ServiceThread):
-    """Completes each request when a slave has acknowledged its offset, or at its own deadline (monotonic).
+    """Completes each request when enough slaves have acknowledged its offset, or at its own deadline (monotonic).
 
     Differs: Java takes the requests strictly in order and counts wake-ups, so that a request which a slave has long
     acknowledged can wait behind, and time out with, an earlier one. Here every round completes all that are
-    acknowledged, in order of arrival, and then all that are late.
+    acknowledged, in order of arrival, and then all that are late; and the thread that reads an acknowledgement
+    completes what waited for it, so that one hand-over less lies in the way of an answer.
 
     Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
     """
@@ -49,36 +55,55 @@ class GroupTransferService(ServiceThread):
         self.ha_service = ha_service
         self._lock = threading.Lock()  # guards all below
         self._arrival = itertools.count()
-        self._by_offset: list[tuple[int, int, _Waiting]] = []  # heap of (next_offset, arrival, request)
-        self._by_deadline: list[tuple[int, int, _Waiting]] = []  # heap of (deadline_ns, arrival, request)
+        self._by_offset: dict[int, _Heap] = {}  # by ack_nums: heap of (next_offset, arrival, request)
+        self._by_deadline: _Heap = []  # heap of (deadline_ns, arrival, request)
         self._wakes_at_ns = 0  # when the service looks again without being woken
         self._closed = False
 
+    @property
+    def waits_for_several(self) -> bool:
+        """Whether requests wait for more than any one slave."""
+        return len(self._by_offset) > (ANY_SLAVE in self._by_offset)
+
     def put_request(self, request: GroupCommitRequest) -> None:
         """Complete `request` when its offset is acknowledged; at once when it is already."""
-        if self.ha_service.push2_slave_max_offset.get() >= request.next_offset:
+        acked_offset, ack_nums = self.ha_service.acked_offset, request.ack_nums
+        if acked_offset(ack_nums) >= request.next_offset:
             request.wakeup_customer(PutMessageStatus.PUT_OK)
             return
         with self._lock:
             closed = self._closed
             if not closed:
                 waiting, arrival = _Waiting(request), next(self._arrival)
-                heapq.heappush(self._by_offset, (request.next_offset, arrival, waiting))
+                heap = self._by_offset.get(ack_nums)
+                if heap is None:
+                    heap = self._by_offset[ack_nums] = []
+                heapq.heappush(heap, (request.next_offset, arrival, waiting))
                 heapq.heappush(self._by_deadline, (request.deadline_ns, arrival, waiting))
                 sooner = request.deadline_ns < self._wakes_at_ns
         if closed:
             request.wakeup_customer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
-        # The acknowledgement may have come between the first look and the push.
-        elif sooner or self.ha_service.push2_slave_max_offset.get() >= request.next_offset:
+            return
+        if sooner:
             self.wakeup()
+        # The acknowledgement may have come between the first look and the push.
+        if acked_offset(ack_nums) >= request.next_offset:
+            self.notify_transfer_some()
 
     def notify_transfer_some(self) -> None:
-        """A slave has acknowledged more."""
-        self.wakeup()
+        """A slave has acknowledged more: complete what waited for it, on this thread."""
+        with self._lock:
+            transferred: _Heap = []
+            for ack_nums, heap in self._by_offset.items():
+                transferred += self._take(heap, self.ha_service.acked_offset(ack_nums))
+            self._drop_done(self._by_deadline)
+        if transferred:
+            with write_round():
+                self._complete(transferred, PutMessageStatus.PUT_OK)
 
     def waiting_requests(self) -> int:
         """How many requests are waiting."""
-        return len(self._by_offset)
+        return sum(map(len, self._by_offset.values()))
 
     def start(self) -> None:
         with self._lock:
@@ -101,24 +126,26 @@ class GroupTransferService(ServiceThread):
         # Differs: Java leaves them unanswered
         with self._lock:
             self._closed = True
-            rest = sorted(self._by_offset, key=lambda entry: entry[1])
-            self._by_offset, self._by_deadline = [], []
+            rest = sorted(itertools.chain(*self._by_offset.values()), key=lambda entry: entry[1])
+            self._by_offset, self._by_deadline = {}, []
         self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     def _do_wait_transfer(self) -> None:
+        self.notify_transfer_some()
         with self._lock:
-            transferred = self._take(self._by_offset, self.ha_service.push2_slave_max_offset.get())
             late = self._take(self._by_deadline, time.monotonic_ns())
-            self._drop_done(self._by_offset)
             self._drop_done(self._by_deadline)
+            for ack_nums, heap in list(self._by_offset.items()):
+                self._drop_done(heap)
+                if not heap:
+                    del self._by_offset[ack_nums]
             self._wakes_at_ns = self._by_deadline[0][0] if self._by_deadline else _NEVER_NS
-        if transferred or late:
+        if late:
             with write_round():
-                self._complete(transferred, PutMessageStatus.PUT_OK)
                 self._complete(late, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     @staticmethod
-    def _take(heap: list[tuple[int, int, _Waiting]], limit: int) -> list[tuple[int, int, _Waiting]]:
+    def _take(heap: _Heap, limit: int) -> _Heap:
         """Those not done yet up to `limit`, in order of arrival; they are done from now on."""
         taken = []
         while heap and heap[0][0] <= limit:
@@ -130,12 +157,12 @@ class GroupTransferService(ServiceThread):
         return taken
 
     @staticmethod
-    def _drop_done(heap: list[tuple[int, int, _Waiting]]) -> None:
+    def _drop_done(heap: _Heap) -> None:
         while heap and heap[0][2].done:
             heapq.heappop(heap)
 
     @staticmethod
-    def _complete(entries: list[tuple[int, int, _Waiting]], status: PutMessageStatus) -> None:
+    def _complete(entries: _Heap, status: PutMessageStatus) -> None:
         for _key, _arrival, waiting in entries:
             waiting.request.wakeup_customer(status)
 

@@ -2,6 +2,7 @@
 
     master --frames--> HAClient --append_to_commit_log--> commit log
     master <--8-byte reports, after connecting, after each read that grew the log, and each 5 s--
+    master <--handshake, before the first report, with haHandshakeEnable-->
     BrokerController --update_master_address, shutdown--> wakes it
 """
 from __future__ import annotations
@@ -12,11 +13,15 @@ import os
 import selectors
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
-from rmqha.store.ha import ha_transfer
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
+from rmqha.store.ha.first_file_search import FirstFileSearch, Found
+from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
+T = TypeVar("T")
+
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RETRY_MS = 5000
@@ -33,6 +40,11 @@ _STORE_WAIT_MS = 20
 _RECEIVE_SIZE = 1024 * 1024  # bytes of one read
 _WRITE_ATTEMPTS = 3
 _ERROR_INTERVAL_MS = 60_000
+_HELLO_WAIT_MS = 2000  # for a master that knows the handshake
+_VERDICT_WAIT_MS = 20_000
+_MAX_GREETING = 64  # bytes of hello or verdict
+_BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
+_MAX_SEARCHES = 200  # connections of one search for the first file, before it pauses
 
 
 class ReplicationError(Exception):
@@ -50,6 +62,11 @@ def parse_address(address: str) -> tuple[str, int] | None:
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         return None
     return host, int(port)
+
+
+def _wall_clock_ms(monotonic_ns: int) -> int:
+    """ms since 1970 of a monotonic time in the past, 0 of 0."""
+    return current_time_millis() - (time.monotonic_ns() - monotonic_ns) // 1_000_000 if monotonic_ns else 0
 
 
 class HAClient(ServiceThread):
@@ -78,7 +95,28 @@ class HAClient(ServiceThread):
         self._last_write_ns = 0
         self._last_read_ns = 0
         self._appended = False  # whether the present connection has brought anything
+        self._again = False  # whether it was ended to ask for another file
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
+        self._flow_monitor = FlowMonitor(self.config)
+        self._search: FirstFileSearch | None = None  # for the master's first file, while this log is empty
+        self._searches = 0  # connections of the search
+        self._heartbeat_ns = 0  # when the search heard a heartbeat of the file that it asked for; 0: not yet
+        self._plain_master: str | None = None  # closed when it was asked for a handshake
+
+    @property
+    def transferred_byte_in_second(self) -> int:
+        """Bytes received in the last whole second."""
+        return self._flow_monitor.transferred_byte_in_second
+
+    @property
+    def last_read_timestamp(self) -> int:
+        """When the master was last heard, ms since 1970; 0 for never."""
+        return _wall_clock_ms(self._last_read_ns)
+
+    @property
+    def last_write_timestamp(self) -> int:
+        """When it was last reported to, ms since 1970; 0 for never."""
+        return _wall_clock_ms(self._last_write_ns)
 
     def update_master_address(self, new_addr: str | None) -> None:
         """Follow `new_addr` ("host:port") from the next connect on; one that can't be parsed is refused in the log."""
@@ -137,8 +175,13 @@ class HAClient(ServiceThread):
             self._close_master()
         # Differs: Java connects again at once; a master that refuses the offset would be asked without a pause,
         # now that the first report leaves at once.
-        if not self._appended:
+        if not self._appended and not self._is_searching():
             self._pause(_RETRY_MS, address)
+
+    def _is_searching(self) -> bool:
+        """Whether the next connection may follow at once."""
+        searching, self._again = self._again, False
+        return searching and self._searches % _MAX_SEARCHES != 0
 
     def _failed(self, error: ReplicationError) -> None:
         self.last_error = str(error)
@@ -200,9 +243,11 @@ class HAClient(ServiceThread):
         """Serve the connection until it ends by an exception, or by shutdown."""
         log.info("HAClient connected to the master %s", self.master_address)
         self._last_read_ns = time.monotonic_ns()
-        self.current_reported_offset = self.default_message_store.get_max_phy_offset()
+        if self.config.haHandshakeEnable and self._plain_master != self.master_address:
+            self._handshake()
         # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
-        self._report_slave_max_offset(self.current_reported_offset)
+        self.current_reported_offset = self._stored_offset()
+        self._report_slave_max_offset(self._first_report())
         interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
         while not self.stopped:
             if self._is_time_to_report_offset():
@@ -213,6 +258,111 @@ class HAClient(ServiceThread):
                 self._process_read_event()
                 self._report_slave_max_offset_plus()
             self._housekeeping()
+
+    def _stored_offset(self) -> int:
+        """The end of the log: all that may be acknowledged. With haSlaveAckAfterFlush it is on the disk then."""
+        store = self.default_message_store
+        max_offset = store.get_max_phy_offset()
+        if self.config.haSlaveAckAfterFlush and not store.flush_up_to(max_offset):
+            raise ReplicationError(f"can't flush the commit log up to {max_offset}; it is not acknowledged",
+                                   HAConnectionState.APPEND_FAILED)
+        return max_offset
+
+    def _first_report(self) -> int:
+        """The offset to ask for."""
+        self._heartbeat_ns = 0
+        if self.current_reported_offset or not self.config.haSyncFromFirstFile:
+            self._search = None
+            return self.current_reported_offset
+        if self._search is None:
+            self._search, self._searches = FirstFileSearch(self.config.mappedFileSizeCommitLog), 0
+        self._searches += 1
+        self.state = HAConnectionState.HANDSHAKE
+        return self._search.next_report()
+
+    def _found(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
+        """`run`, the first of this connection, as it is to be appended; None while nothing is known.
+
+        Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
+        the run, where its frame's header was.
+        """
+        found = self._search.heard(run.offset, run.length)
+        if found is Found.AGAIN:
+            self._again = True
+            raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
+        if found is Found.WAIT:
+            self._heartbeat_ns = time.monotonic_ns()
+            return None
+        asked = self._search.next_report()
+        self._search = None
+        if asked and run.offset == asked and run.length:
+            self._decoder.view[run.start - 1] = 0
+            run = ha_transfer.Run(run.offset - 1, run.start - 1, run.length + 1)
+        log.info("the commit log begins at %d", run.offset)
+        return run
+
+    def _stop_waiting(self) -> None:
+        """Nothing but a heartbeat came of the file that was asked for: it is not there."""
+        waited_ms = (time.monotonic_ns() - self._heartbeat_ns) // 1_000_000
+        if self._search is not None and self._heartbeat_ns and waited_ms > _BEHIND_HEARTBEAT_MS:
+            asked = self._search.next_report()
+            self._again = self._search.nothing_came() is Found.AGAIN
+            raise ReplicationError(f"looking for the master's first file, it sends nothing at {asked}")
+
+    def _handshake(self) -> None:
+        """Tell the master who this is and how its log ends; ReplicationError when the two don't fit together."""
+        self.state = HAConnectionState.HANDSHAKE
+        self._socket.send(ha_handshake.ASK)
+        try:
+            hello = self._await_greeting(ha_handshake.decode_hello, _HELLO_WAIT_MS)
+        except EOFError:
+            self._plain_master = self.master_address
+            raise ReplicationError(f"the master {self.master_address} knows no handshake, or has haHandshakeEnable=false:"
+                                   " it is followed without") from None
+        if hello is None:
+            log.info("the master %s knows no handshake; it is followed without", self.master_address)
+            return
+        store = self.default_message_store
+        broker = store.broker_config
+        who = log_tail.introduction(store, f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}")
+        self._socket.send(ha_handshake.encode_who(who))
+        answer = self._await_greeting(ha_handshake.decode_verdict, _VERDICT_WAIT_MS)
+        if answer is None:
+            raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
+        verdict, held, _used = answer
+        if verdict is not ha_handshake.Verdict.GOOD:
+            what = ("holds other bytes in front of the slave's end: this store is of another master, or went on by itself"
+                    if verdict is ha_handshake.Verdict.DIVERGED else "does not hold the slave's end")
+            raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {who.end} MASTER: "
+                                   f"{held.min_offset} to {held.max_offset}. It {what}; set the slave up anew, or "
+                                   "repair it by hand", HAConnectionState.OFFSET_REFUSED)
+
+    def _await_greeting(self, decode: Callable[[bytes], T | None], timeout_ms: int) -> T | None:
+        """What `decode` makes of the next bytes; None when they don't come in time. EOFError when the master closes."""
+        data, deadline_ns = b"", time.monotonic_ns() + timeout_ms * 1_000_000
+        while not self.stopped:
+            remaining_ns = deadline_ns - time.monotonic_ns()
+            if remaining_ns <= 0:
+                return None
+            ready = self._selector.select(remaining_ns / 1e9)
+            self._waker.drain()
+            if not any(key.fileobj is self._socket for key, _events in ready):
+                continue
+            try:
+                more = self._socket.recv(_MAX_GREETING - len(data))
+            except BlockingIOError:
+                continue
+            if not more:
+                raise EOFError
+            self._last_read_ns = time.monotonic_ns()
+            data += more
+            try:
+                greeting = decode(data)
+            except ha_handshake.HandshakeError as error:
+                raise ReplicationError(f"the master {self.master_address} sends {error}") from error
+            if greeting is not None:
+                return greeting
+        raise ConnectionAbortedError("stopped within the handshake")
 
     def _is_time_to_report_offset(self) -> bool:
         interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
@@ -225,6 +375,8 @@ class HAClient(ServiceThread):
             log.warning("HAClient, housekeeping, found this connection[%s] expired, %d",
                         self.master_address, interval_ms)
             raise ReplicationError("master not response some time, so close connection")
+        if self._search is not None:
+            self._stop_waiting()
 
     def _report_slave_max_offset(self, max_offset: int) -> None:
         report = ha_transfer.encode_report(max_offset)
@@ -240,9 +392,8 @@ class HAClient(ServiceThread):
 
     def _report_slave_max_offset_plus(self) -> None:
         """Report when the log has grown beyond the last report."""
-        max_offset = self.default_message_store.get_max_phy_offset()
-        if max_offset > self.current_reported_offset:
-            self.current_reported_offset = max_offset
+        if self.default_message_store.get_max_phy_offset() > self.current_reported_offset:
+            self.current_reported_offset = max_offset = self._stored_offset()
             self._report_slave_max_offset(max_offset)
 
     def _process_read_event(self) -> None:
@@ -254,6 +405,7 @@ class HAClient(ServiceThread):
         if count == 0:
             raise ReplicationError(f"the master {self.master_address} has closed the connection")
         self._last_read_ns = time.monotonic_ns()
+        self._flow_monitor.add_byte_count_transferred(count)
         self._decoder.received(count)
         self._dispatch_read_request()
 
@@ -266,6 +418,11 @@ class HAClient(ServiceThread):
 
     def _append(self, run: ha_transfer.Run) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
+        if self._search is not None:
+            found = self._found(run)
+            if found is None:
+                return
+            run = found
         self._check_offset(run)
         if run.length:
             # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends

@@ -17,8 +17,11 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.ha import ha_transfer
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha import ha_handshake, ha_transfer
+from rmqha.store.ha.flow_monitor import FlowMonitor
+from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
+from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_service import HAService
@@ -30,6 +33,7 @@ _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
+_FLOW_CONTROL_LOG_MS = 60_000
 # A slave repeats its last report only as a heartbeat; more than this many in one housekeeping interval is a flood.
 _MAX_REPEATED_REPORTS = 1000
 
@@ -38,6 +42,8 @@ class HAConnection:
     """A connection of a slave: its offsets, and the two services that serve it.
 
     `slave_request_offset` is the first report, `slave_ack_offset` the last one; -1 until there is one.
+    `slave_identity` is what the slave calls itself, or its address without port: a slave of RocketMQ has no name, so
+    two of them on one host count as one.
 
     Java: org.apache.rocketmq.store.ha.HAConnection (4.9.8)
     """
@@ -46,8 +52,11 @@ class HAConnection:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
+        self.slave_identity = client_addr.rpartition(":")[0]  # replaced by ReadSocketService at the handshake
         self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
         self.slave_ack_offset = -1  # written by ReadSocketService
+        self.caught_up_ns = time.monotonic_ns()  # the slave holds what the log held then; written by ReadSocketService
+        self.flow_monitor = FlowMonitor(ha_service.config)  # WriteSocketService counts
         self.state = HAConnectionState.READY  # written under _lock
         self._lock = threading.Lock()
         self._closing = False  # guarded by _lock
@@ -56,6 +65,32 @@ class HAConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.write_socket_service = WriteSocketService(self)
         self.read_socket_service = ReadSocketService(self)
+
+    @property
+    def closing(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the slave has reported an offset that this log holds: only then it counts."""
+        return self.state in SERVING
+
+    @property
+    def transferred_byte_in_second(self) -> int:
+        """Bytes of the log sent in the last whole second."""
+        return self.flow_monitor.transferred_byte_in_second
+
+    @property
+    def transfer_from_where(self) -> int:
+        """Commit log offset of what is sent next, -1 before the first report."""
+        return self.write_socket_service.next_transfer_from_where
+
+    def behind_ms(self) -> int:
+        """For how long the slave has not held what this log held; 0 when it holds all."""
+        if self.slave_ack_offset >= self.ha_service.default_message_store.get_max_phy_offset():
+            return 0
+        return (time.monotonic_ns() - self.caught_up_ns) // 1_000_000
 
     def start(self) -> None:
         """Start reading. The connection has to be registered with its HAService before."""
@@ -92,6 +127,22 @@ class HAConnection:
         self.ha_service.remove_connection(self)
         self.ha_service.wait_notify_object.wakeup_all()
 
+    def change_state(self, old: HAConnectionState, new: HAConnectionState) -> bool:
+        """From `old` to `new`; False when the state is another one or the connection is closing."""
+        with self._lock:
+            if self._closing or self.state is not old:
+                return False
+            self.state = new
+            return True
+
+    def refuse_diverged(self, who: ha_handshake.Who) -> None:
+        """The slave's log is another one than this: remember it, say so, and close."""
+        with self._lock:
+            self.state = HAConnectionState.OFFSET_REFUSED
+        self.ha_service.slave_refused(self, who.end, "holds other bytes in front of that offset: the slave's store is "
+                                                     "of another master, or went on by itself")
+        self.close()
+
     def refuse(self, slave_offset: int) -> None:
         """The master does not hold `slave_offset`: say so on both sides, once in a while, and close.
 
@@ -118,6 +169,7 @@ class HAConnection:
                 return
             self.state = HAConnectionState.TRANSFER
         self.start_transfer()
+        self.ha_service.connection_serves(self)
 
     def service_ended(self, service: ServiceThread) -> None:
         """Called by each service as its last act."""
@@ -157,6 +209,9 @@ class ReadSocketService(ServiceThread):
         self.daemon = True
         self.connection = connection
         self._decoder = ha_transfer.ReportDecoder()
+        self._greeting: bytes | None = b"" if connection.ha_service.config.haHandshakeEnable else None  # what came of it
+        self._asked = False  # the slave has asked for the handshake
+        self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         self._last_report_ns = 0  # of the last whole report, or of the start
         self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
@@ -202,8 +257,64 @@ class ReadSocketService(ServiceThread):
         if count == 0:
             log.info("read socket[%s] < 0", self.connection.client_addr)
             return False
-        reports = self._decoder.feed(self._buffer[:count])
+        data: bytes | memoryview = self._buffer[:count]
+        if self._greeting is not None:
+            try:
+                data = self._greet(self._greeting + data)
+            except ha_handshake.HandshakeError as error:
+                log.warning("slave[%s]: %s", self.connection.client_addr, error)
+                return False
+            if self.connection.closing:
+                return False
+        reports = self._decoder.feed(data)
         return not reports or self._accept(reports)
+
+    def _greet(self, data: bytes) -> bytes:
+        """Go on with the handshake; what of `data` belongs to reports. It ends when `_greeting` is None."""
+        connection, ask = self.connection, ha_handshake.ASK
+        self._greeting = data
+        if not self._asked:
+            if not data.startswith(ask[:len(data)]):
+                return self._end_greeting(data)
+            if len(data) < len(ask):
+                return b""
+            self._asked, data = True, data[len(ask):]
+            self._greeting = data
+            connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
+            connection.socket.send(ha_handshake.encode_hello(connection.ha_service.held_range()))
+        if not ha_handshake.MAGIC.startswith(data[:len(ha_handshake.MAGIC)]):
+            return self._end_greeting(data)  # it did not wait for the hello
+        introduction = ha_handshake.decode_who(data)
+        if introduction is None:
+            return b""
+        who, used = introduction
+        self._judge(who)
+        return self._end_greeting(data[used:])
+
+    def _end_greeting(self, rest: bytes) -> bytes:
+        self._greeting = None
+        return rest
+
+    def _judge(self, who: ha_handshake.Who) -> None:
+        """Tell the slave whether its log is a part of this one."""
+        connection = self.connection
+        ha_service = connection.ha_service
+        connection.slave_identity = who.identity or connection.slave_identity
+        held = ha_service.held_range()
+        verdict = ha_handshake.Verdict.GOOD
+        if who.end and not held.min_offset <= who.end <= held.max_offset:
+            verdict = ha_handshake.Verdict.NOT_HELD
+        elif who.tail_size:
+            tail = read_tail(ha_service.default_message_store, who.end - who.tail_size, who.tail_size)
+            if tail is not None and tail != who.tail_crc:
+                verdict = ha_handshake.Verdict.DIVERGED
+        log.info("slave[%s] is %s, its log ends at %d: %s", connection.client_addr, connection.slave_identity, who.end,
+                 verdict.name)
+        connection.socket.send(ha_handshake.encode_verdict(verdict, held))
+        if verdict is ha_handshake.Verdict.NOT_HELD:
+            connection.refuse(who.end)
+        elif verdict is ha_handshake.Verdict.DIVERGED:
+            connection.refuse_diverged(who)
 
     def _accept(self, reports: tuple[int, ...]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""
@@ -226,9 +337,17 @@ class ReadSocketService(ServiceThread):
             log.warning("slave[%s] request offset=%d greater than local commitLog offset=%d. ",
                         connection.client_addr, last, highest)
             return False
+        sent = reports[0] if first else connection.write_socket_service.sent_offset
+        if last > sent:
+            # Differs: 4.9 believes it
+            log.warning("slave[%s] reports offset=%d, but was sent nothing beyond offset=%d", connection.client_addr,
+                        last, sent)
+            return False
         if self._is_flood(repeats, now):
             return False
         self._last_report_ns = now
+        if last >= self._mark[0]:
+            connection.caught_up_ns, self._mark = self._mark[1] or now, (highest, now)
         self._take_over(first, reports[0], last)
         return True
 
@@ -273,17 +392,24 @@ class WriteSocketService(ServiceThread):
         self.daemon = True
         self.connection = connection
         self.next_transfer_from_where = -1  # commit log offset of the next frame; owned by this thread once it runs
+        self.sent_offset = -1  # end of what was handed to the socket, or is about to be
         self._last_write_ns = 0
+        self._flow_control_limit = RateLimit(_FLOW_CONTROL_LOG_MS)
         self._unreadable_since_ns = 0  # since when the log ends above next_transfer_from_where and gives nothing
 
     def fix_start_position(self) -> None:
-        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9."""
+        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9.
+
+        Or of its first, with haSyncFromFirstFile: a slave of 4.9 takes that too.
+        """
         position = self.connection.slave_request_offset
         if position == 0:
             ha_service = self.connection.ha_service
-            master_offset = max(0, ha_service.default_message_store.get_max_phy_offset())
-            position = master_offset - master_offset % ha_service.config.mappedFileSizeCommitLog
-        self.next_transfer_from_where = position
+            held = ha_service.held_range()
+            position = held.max_offset - held.max_offset % ha_service.config.mappedFileSizeCommitLog
+            if ha_service.config.haSyncFromFirstFile:
+                position = min(position, held.min_offset)
+        self.next_transfer_from_where = self.sent_offset = position
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -306,6 +432,9 @@ class WriteSocketService(ServiceThread):
             selector.register(self.connection.socket, selectors.EVENT_WRITE)
             while not self.stopped:
                 self._heartbeat_when_due(selector)
+                if not self.connection.flow_monitor.can_transfer_max_byte_num():
+                    self._suspend()
+                    continue
                 result = ha_service.default_message_store.get_commit_log_data(self.next_transfer_from_where)
                 if result is not None:
                     self._transfer(selector, result)
@@ -313,6 +442,17 @@ class WriteSocketService(ServiceThread):
                     self.connection.refuse(self.next_transfer_from_where)
                 else:
                     ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
+
+    def _suspend(self) -> None:
+        """Wait for the next second."""
+        # Differs: 5.1.4 sends empty frames meanwhile, as fast as it can
+        connection, monitor = self.connection, self.connection.flow_monitor
+        if self._flow_control_limit.allow("flow control"):
+            log.warning("Trigger HA flow control of slave[%s], max transfer speed %.2fKB/s", connection.client_addr,
+                        monitor.max_transfer_byte_in_second / 1024)
+        connection.change_state(HAConnectionState.TRANSFER, HAConnectionState.SUSPEND)
+        self.wait_for_running(min(monitor.next_second_in_ms(), _SELECT_MS))
+        connection.change_state(HAConnectionState.SUSPEND, HAConnectionState.TRANSFER)
 
     def _heartbeat_when_due(self, selector: selectors.BaseSelector) -> None:
         interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
@@ -324,12 +464,14 @@ class WriteSocketService(ServiceThread):
         # Differs: a batch size that no slave's buffer can hold is lowered to what it can
         batch_size = self.connection.ha_service.config.haTransferBatchSize
         batch_size = max(1, min(batch_size, ha_transfer.MAX_BODY_SIZE))
+        allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
         with result:
             if result.start_offset != self.next_transfer_from_where:
                 self.connection.refuse(self.next_transfer_from_where)
                 return
-            body = result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE)]
+            body = result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE, allowed)]
             size = len(body)
+            self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
             buffers = ha_transfer.encode_frames(self.next_transfer_from_where, body, batch_size)
             try:
                 self._send(selector, buffers)
@@ -338,6 +480,7 @@ class WriteSocketService(ServiceThread):
                 body.release()
         self.next_transfer_from_where += size
         self._unreadable_since_ns = 0
+        self.connection.flow_monitor.add_byte_count_transferred(size)
 
     def _send(self, selector: selectors.BaseSelector, buffers: list[bytes | memoryview]) -> None:
         """Send all of it; OSError when the connection ends before."""

@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.atomics import AtomicInteger, AtomicLong
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
 from rmqha.common.util_all import current_time_millis
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import listening_socket, plain_address
-from rmqha.store.ha.group_transfer_service import GroupTransferService
+from rmqha.store.ha import ha_status
+from rmqha.store.ha.allowed_peers import AllowedPeers
+from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection import HAConnection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
+from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationService
+from rmqha.store.ha.ha_handshake import Range
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.wait_notify_object import WaitNotifyObject
 
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
     from rmqha.store.group_commit_request import GroupCommitRequest
 
 log = logging.getLogger("RocketmqStore")
+
+# Numbers of acknowledgements, the master's own included; ANY_SLAVE (1) is 4.9's rule: one slave that is not far behind.
+ALL_ACK_IN_SYNC_STATE_SET = -1  # all slaves that are in sync
+NO_SLAVE = 0
 
 _SELECT_MS = 1000
 _BACKLOG = 1024
@@ -72,6 +81,7 @@ class HAService:
         self.push2_slave_max_offset = AtomicLong(0)
         self.accept_socket_service = AcceptSocketService(self)
         self.group_transfer_service = GroupTransferService(self)
+        self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)
         self.ha_client = HAClient(default_message_store)
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
@@ -99,22 +109,97 @@ class HAService:
         behind = master_put_where - self.push2_slave_max_offset.get()
         return behind < self.config.haSlaveFallbehindMax and self.slave_count() > 0
 
+    def slave_acks(self) -> dict[str, int]:
+        """What each slave has acknowledged, by identity; of several connections of one the newest counts."""
+        # Differs: 5.1.4 counts connections, so that one slave which came back counts twice for up to 20 s
+        return {connection.slave_identity: connection.slave_ack_offset for connection in self.connection_list
+                if connection.is_serving}
+
     def slave_count(self) -> int:
-        """Connections that have reported and are being served."""
-        return sum(connection.state is HAConnectionState.TRANSFER for connection in self.connection_list)
+        """Slaves that have reported and are being served."""
+        return len(self.slave_acks())
+
+    def in_sync_replicas_nums(self, master_put_where: int) -> int:
+        """The master and the slaves that are less than haMaxGapNotInSync bytes behind `master_put_where`."""
+        return 1 + sum(self.is_in_sync(master_put_where, ack) for ack in self.slave_acks().values())
+
+    def is_in_sync(self, master_put_where: int, ack_offset: int) -> bool:
+        """Whether a slave that has acknowledged `ack_offset` is close enough."""
+        return master_put_where - ack_offset < self.config.haMaxGapNotInSync
+
+    def need_ack_nums(self) -> int | None:
+        """How many replicas must have the message that is about to be put; None when there are too few.
+
+        Differs: in 5.1.4 inSyncReplicas=1 asks for no slave, and the other keys count only with enableControllerMode
+        or enableSlaveActingMaster. Here 1 keeps 4.9's rule for a SYNC_MASTER, and each key holds by itself.
+        """
+        config = self.config
+        need, least = config.inSyncReplicas, config.minInSyncReplicas
+        every, auto = config.allAckInSyncStateSet, config.enableAutoInSyncReplicas
+        if need <= 1 and least <= 1 and not every and not auto:
+            return ANY_SLAVE
+        in_sync = self.in_sync_replicas_nums(self.default_message_store.get_max_phy_offset())
+        if auto:
+            need = max(min(need, in_sync), least)
+        if max(least, NO_SLAVE if every else need) > in_sync:
+            return None
+        if every:
+            return ALL_ACK_IN_SYNC_STATE_SET
+        if auto and need <= 1:
+            return NO_SLAVE
+        return max(need, ANY_SLAVE)
+
+    def acked_offset(self, ack_nums: int) -> int:
+        """Up to where `ack_nums` replicas hold the log; -1 when there are not so many."""
+        if NO_SLAVE <= ack_nums <= ANY_SLAVE:
+            return self.push2_slave_max_offset.get()
+        acks = sorted(self.slave_acks().values(), reverse=True)
+        if ack_nums == ALL_ACK_IN_SYNC_STATE_SET:
+            highest = self.default_message_store.get_max_phy_offset()
+            # Differs: 5.1.4 is content with any one connection here, whatever it has acknowledged
+            in_sync = sum(self.is_in_sync(highest, ack) for ack in acks)
+            ack_nums = 1 + max(in_sync, self.config.minInSyncReplicas - 1, 1)
+        return acks[ack_nums - 2] if len(acks) >= ack_nums - 1 else -1
 
     def notify_transfer_some(self, offset: int) -> None:
         """A slave has stored everything below `offset`."""
-        if self.push2_slave_max_offset.set_max(offset):
+        if self.push2_slave_max_offset.set_max(offset) or self.group_transfer_service.waits_for_several:
             self.group_transfer_service.notify_transfer_some()
 
+    def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
+        """Complete `request` when the connection that it names is in the state that it names."""
+        self.ha_connection_state_notification_service.set_request(request)
+
+    def get_runtime_info(self, master_put_where: int) -> HARuntimeInfo:
+        """How replication stands; `master_put_where` is the end of the log."""
+        return ha_status.runtime_info(self, master_put_where)
+
+    def held_range(self) -> Range:
+        """What this log holds."""
+        store = self.default_message_store
+        return Range(max(0, store.get_min_phy_offset()), max(0, store.get_max_phy_offset()))
+
+    def connection_serves(self, connection: HAConnection) -> None:
+        """`connection` has begun to transfer: older ones of the same slave, by its own name, are closed."""
+        self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
+        if connection.slave_identity == connection.client_addr.rpartition(":")[0]:
+            return  # no name: another slave on the same host, perhaps
+        for other in self.connection_list:
+            if other is connection:
+                return
+            if other.slave_identity == connection.slave_identity:
+                log.warning("slave %s has come again, from %s; its connection from %s is closed",
+                            other.slave_identity, connection.client_addr, other.client_addr)
+                other.close()
+
     def start(self) -> None:
-        """Listen and start the services. OSError when the port is taken."""
+        """Listen and start the services. OSError when the port is taken, ValueError for a bad haAllowedPeers."""
         self.accept_socket_service.begin_accept()
         with self._lock:
             self._stopped = False
         self.group_transfer_service.start()
         self.accept_socket_service.start()
+        self.ha_connection_state_notification_service.start()
         self.ha_client.start()
 
     def shutdown(self) -> None:
@@ -125,6 +210,7 @@ class HAService:
         self.accept_socket_service.shutdown(True)
         self.destroy_connections()
         self.group_transfer_service.shutdown()
+        self.ha_connection_state_notification_service.shutdown()
 
     def add_connection(self, connection: HAConnection) -> bool:
         """Register, before the connection's threads start; False when the service has been shut down."""
@@ -141,16 +227,18 @@ class HAService:
             if connection in self.connection_list:
                 self.connection_list = tuple(one for one in self.connection_list if one is not connection)
                 self.connection_count.decrement_and_get()
+        self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
 
     def destroy_connections(self) -> None:
         """Close all connections and wait for their threads."""
         for connection in self.connection_list:
             connection.shutdown()
 
-    def slave_refused(self, connection: HAConnection, slave_offset: int) -> int:
+    def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "") -> int:
         """Remember and report a slave that can't be served; the nearest offset that it could be served from."""
-        store = self.default_message_store
-        lowest, highest = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+        lowest, highest = self.held_range()
+        reason = reason or ("has lost what the slave holds" if slave_offset > highest
+                            else "has deleted what the slave needs")
         host = connection.client_addr.rpartition(":")[0]
         refused = RefusedSlave(host, slave_offset, lowest, highest, current_time_millis())
         with self._lock:
@@ -160,8 +248,7 @@ class HAService:
             say = self._error_limit.allow((host, slave_offset))
         if say:
             log.error("slave[%s] can't be served: SLAVE: %d MASTER: %d to %d. The master %s; the slave has to be set "
-                      "up anew or repaired by hand", connection.client_addr, slave_offset, lowest, highest,
-                      "has lost what the slave holds" if slave_offset > highest else "has deleted what the slave needs")
+                      "up anew or repaired by hand", connection.client_addr, slave_offset, lowest, highest, reason)
         return highest if slave_offset > highest or slave_offset == lowest else lowest
 
     def refused_slaves(self) -> list[RefusedSlave]:
@@ -178,27 +265,14 @@ class HAService:
 
         Differs: 4.9 shows none of it.
         """
-        highest = self.default_message_store.get_max_phy_offset()
-        stats["haConnectionCount"] = str(self.connection_count.get())
-        stats["haSlaveCount"] = str(self.slave_count())
-        stats["haPush2SlaveMaxOffset"] = str(self.push2_slave_max_offset.get())
-        for connection in self.connection_list:
-            acked = connection.slave_ack_offset
-            stats[f"haSlave_{connection.client_addr}"] = f"{connection.state.value},{acked},{highest - max(0, acked)}"
-        for refused in self.refused_slaves():
-            stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
-                f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}")
-        if self.ha_client.master_address is not None:
-            stats["haMasterAddress"] = self.ha_client.master_address
-            stats["haClientState"] = self.ha_client.state.value
-            stats["haClientLastError"] = self.ha_client.last_error
+        ha_status.build_running_stats(self, stats)
 
 
 class AcceptSocketService(ServiceThread):
     """Listens to slaves and makes a HAConnection of each.
 
     Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
-    housekeeping ends the old one.
+    housekeeping ends the old one; but it counts once.
 
     Java: org.apache.rocketmq.store.ha.HAService$AcceptSocketService (4.9.8)
     """
@@ -209,9 +283,12 @@ class AcceptSocketService(ServiceThread):
         self.listen_port = 0  # set by begin_accept
         self._server_socket: socket.socket | None = None  # owned by this thread once it runs
         self._waker: Waker | None = None
+        self._allowed_peers = AllowedPeers(None)  # set by begin_accept
+        self._refused_limit = RateLimit(_ERROR_INTERVAL_MS)
 
     def begin_accept(self) -> None:
         """Bind and listen on haListenPort of all addresses; port 0 takes a free one."""
+        self._allowed_peers = AllowedPeers(self.ha_service.config.haAllowedPeers)
         sock = listening_socket()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -267,6 +344,11 @@ class AcceptSocketService(ServiceThread):
                 return False
             host, port = plain_address(address)
             client_addr = f"{host}:{port}"
+            if not self._allowed_peers.allows(host):
+                if self._refused_limit.allow(host):
+                    log.warning("%s is none of haAllowedPeers, its connection is closed", client_addr)
+                sock.close()
+                continue
             log.info("HAService receive new connection, %s", client_addr)
             self._serve(sock, client_addr)
         return True

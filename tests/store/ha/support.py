@@ -7,6 +7,7 @@ import threading
 import time
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.ha.ha_service import HAService
@@ -53,6 +54,9 @@ class FakeStore:
         self.shares = 0  # results of get_commit_log_data not released yet
         self.appends = 0
         self.append_fails = False
+        self.flushed = 0  # commit log offset
+        self.flush_fails = False
+        self.broker_config = BrokerConfig()
         self.is_shutdown = False
         self.ha_service = HAService(self)
 
@@ -87,6 +91,11 @@ class FakeStore:
             self.appends += 1
             return True
 
+    def flush_up_to(self, offset) -> bool:
+        if not self.flush_fails:
+            self.flushed = max(self.flushed, offset)
+        return not self.flush_fails
+
     def put(self, size: int = 200, seed: int = 0) -> int:
         """Append one record like CommitLog does, roll files, wake replication; returns the end offset."""
         end = self.get_max_phy_offset()
@@ -117,6 +126,11 @@ def running(*stores: FakeStore):
     finally:
         for store in reversed(stores):
             store.ha_service.shutdown()
+
+
+def served(store: FakeStore) -> int:
+    """How many connections transfer the log."""
+    return sum(connection.is_serving for connection in store.ha_service.connection_list)
 
 
 def follow(slave: FakeStore, master: FakeStore) -> None:

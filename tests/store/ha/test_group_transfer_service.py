@@ -15,6 +15,10 @@ class Acks:
 
     def __init__(self) -> None:
         self.push2_slave_max_offset = AtomicLong(0)
+        self.several: dict[int, int] = {}  # by number of acknowledgements, when that is not 1
+
+    def acked_offset(self, ack_nums: int) -> int:
+        return self.several.get(ack_nums, -1) if ack_nums != 1 else self.push2_slave_max_offset.get()
 
 
 @pytest.fixture

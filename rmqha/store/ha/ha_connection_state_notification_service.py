@@ -1,0 +1,111 @@
+"""Telling one who waits for it that a replication connection has reached a state.
+
+    any thread --set_request--> [request] --> HAConnectionStateNotificationService: each second while one waits
+    the threads of connections --check_connection_state_and_notify, when one ends
+"""
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.service_thread import ServiceThread
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.ha_connection import HAConnection
+    from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
+    from rmqha.store.ha.ha_service import HAService
+
+log = logging.getLogger("RocketmqStore")
+
+_CHECK_MS = 1000
+_IDLE_MS = 60_000
+_CONNECTION_ESTABLISH_TIMEOUT_MS = 10_000
+
+
+class HAConnectionStateNotificationService(ServiceThread):
+    """Holds one request; a new one takes the place of the old, whose future then gives False.
+
+    Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationService (5.1.4)
+    """
+
+    def __init__(self, ha_service: HAService) -> None:
+        super().__init__()
+        self.ha_service = ha_service
+        self.establish_timeout_ms = _CONNECTION_ESTABLISH_TIMEOUT_MS
+        self._lock = threading.Lock()  # guards the two below
+        self._request: HAConnectionStateNotificationRequest | None = None
+        self._last_check_ns = 0  # when a connection was last on its way to the state
+
+    def set_request(self, request: HAConnectionStateNotificationRequest) -> None:
+        """Watch for `request` from now on."""
+        with self._lock:
+            replaced, self._request = self._request, request
+            self._last_check_ns = time.monotonic_ns()
+        if replaced is not None:
+            # Differs: Java cancels the future, whose waiter gets an exception
+            replaced.request_future.complete(False)
+        self.wakeup()
+
+    def check_connection_state_and_notify(self, connection: HAConnection) -> bool:
+        """Whether `connection` is the one that is waited for; completes the request when its state decides it."""
+        request = self._request
+        if request is None or connection.client_addr.rpartition(":")[0].strip("[]") != request.remote_addr.strip("[]"):
+            return False
+        if connection.state is request.expect_state:
+            self._complete(request, True)
+        elif request.notify_when_shutdown and connection.state is HAConnectionState.SHUTDOWN:
+            self._complete(request, False)
+        return True
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            try:
+                self.wait_for_running(_CHECK_MS if self._request is not None else _IDLE_MS)
+                self._do_wait_connection_state()
+            except Exception:
+                log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
+        log.info("%s service end", self.get_service_name())
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop; a request that still waits gives False."""
+        super().shutdown(interrupt)
+        request = self._request
+        if request is not None:
+            self._complete(request, False)
+
+    def _do_wait_connection_state(self) -> None:
+        request = self._request
+        if request is None:
+            return
+        if self.ha_service.config.brokerRole is BrokerRole.SLAVE:
+            state = self.ha_service.ha_client.state
+            if state is request.expect_state:
+                self._complete(request, True)
+                return
+            on_its_way = state is not HAConnectionState.READY
+        else:
+            # a list: each is looked at
+            on_its_way = any([self.check_connection_state_and_notify(connection)
+                              for connection in self.ha_service.connection_list])
+        self._expire(request, on_its_way)
+
+    def _expire(self, request: HAConnectionStateNotificationRequest, on_its_way: bool) -> None:
+        now = time.monotonic_ns()
+        if on_its_way:
+            with self._lock:
+                self._last_check_ns = now
+        elif now - self._last_check_ns > self.establish_timeout_ms * 1_000_000:
+            log.error("Wait HA connection establish with %s timeout", request.remote_addr)
+            self._complete(request, False)
+
+    def _complete(self, request: HAConnectionStateNotificationRequest, value: bool) -> None:
+        with self._lock:
+            if self._request is not request:
+                return
+            self._request = None
+        request.request_future.complete(value)

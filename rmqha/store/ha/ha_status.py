@@ -1,0 +1,64 @@
+"""What an operator asks about replication."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqha.common.protocol.body.ha_runtime_info import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.store.config.broker_role import BrokerRole
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.ha_connection import HAConnection
+    from rmqha.store.ha.ha_service import HAService
+
+_MASTER_FLUSH_OFFSET_UNKNOWN = -1
+
+
+def runtime_info(ha_service: HAService, master_put_where: int) -> HARuntimeInfo:
+    """A slave's connection to its master, or a master's slaves: those that serve, by connection."""
+    if ha_service.config.brokerRole is BrokerRole.SLAVE:
+        return HARuntimeInfo(master=False, haClientRuntimeInfo=_client_info(ha_service))
+    connections = [_connection_info(ha_service, connection, master_put_where)
+                   for connection in ha_service.connection_list if connection.is_serving]
+    return HARuntimeInfo(True, master_put_where, ha_service.in_sync_replicas_nums(master_put_where) - 1, connections)
+
+
+def _connection_info(ha_service: HAService, connection: HAConnection, put_where: int) -> HAConnectionRuntimeInfo:
+    acked = connection.slave_ack_offset
+    return HAConnectionRuntimeInfo(
+        addr=connection.client_addr, slaveAckOffset=acked, diff=put_where - acked,
+        inSync=ha_service.is_in_sync(put_where, acked),
+        transferredByteInSecond=connection.transferred_byte_in_second,
+        transferFromWhere=connection.transfer_from_where)
+
+
+def _client_info(ha_service: HAService) -> HAClientRuntimeInfo:
+    client = ha_service.ha_client
+    return HAClientRuntimeInfo(
+        masterAddr=client.master_address, transferredByteInSecond=client.transferred_byte_in_second,
+        maxOffset=ha_service.default_message_store.get_max_phy_offset(),
+        lastReadTimestamp=client.last_read_timestamp, lastWriteTimestamp=client.last_write_timestamp,
+        masterFlushOffset=_MASTER_FLUSH_OFFSET_UNKNOWN)
+
+
+def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
+    """Add the state to a broker's runtime information.
+
+    `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
+    """
+    highest = ha_service.default_message_store.get_max_phy_offset()
+    stats["haConnectionCount"] = str(ha_service.connection_count.get())
+    stats["haSlaveCount"] = str(ha_service.slave_count())
+    stats["haPush2SlaveMaxOffset"] = str(ha_service.push2_slave_max_offset.get())
+    for connection in ha_service.connection_list:
+        acked = connection.slave_ack_offset
+        stats[f"haSlave_{connection.client_addr}"] = (
+            f"{connection.state.value},{acked},{highest - max(0, acked)},{connection.behind_ms()},"
+            f"{connection.transferred_byte_in_second},{connection.slave_identity}")
+    for refused in ha_service.refused_slaves():
+        stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
+            f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}")
+    client = ha_service.ha_client
+    if client.master_address is not None:
+        stats["haMasterAddress"] = client.master_address
+        stats["haClientState"] = client.state.value
+        stats["haClientLastError"] = client.last_error
