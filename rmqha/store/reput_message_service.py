@@ -81,14 +81,14 @@ class ReputMessageService(ServiceThread):
 
     def behind(self) -> int:
         """Bytes not dispatched yet."""
-        return self.default_message_store.commit_log.get_max_offset() - self.reput_from_offset
+        return self.default_message_store.readable_offset() - self.reput_from_offset
 
     def _limit(self) -> int:
         """Offset up to which records may be dispatched."""
         store = self.default_message_store
         if store.message_store_config.dispatchBehindFlush:
-            return store.commit_log.mapped_file_queue.flushed_where
-        return store.commit_log.get_max_offset()
+            return min(store.commit_log.mapped_file_queue.flushed_where, store.readable_offset())
+        return store.readable_offset()
 
     def _is_commit_log_available(self) -> bool:
         return self.reput_from_offset < self._limit()
@@ -166,6 +166,9 @@ class ReputMessageService(ServiceThread):
             if request.msg_size == 0:
                 self.reput_from_offset = commit_log.roll_next_file(start + position)
                 return position, True
+            if position + request.msg_size > size:  # it may be dispatched only in part
+                self._incomplete_at = start + position, start + size
+                return position, False
             dispatch(request)
             position += request.msg_size
             self.reput_from_offset = start + position
@@ -209,7 +212,7 @@ class ReputMessageService(ServiceThread):
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size
         else:
-            self._incomplete_at = offset, result.start_offset + result.size
+            self._incomplete_at = offset, self._limit()
         return False
 
     def run(self) -> None:
