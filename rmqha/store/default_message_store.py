@@ -566,6 +566,12 @@ class DefaultMessageStore:
         queue = self.find_consume_queue(topic, queue_id)
         return queue.get_unit(index) if queue is not None else None
 
+    def readable_offset(self) -> int:
+        """End of what may be dispatched: that of the log; with enableAutoSwitchHA, of what is confirmed."""
+        max_offset = self.commit_log.get_max_offset()
+        return min(max_offset, self.ha_service.confirm_offset()) if self.message_store_config.enableAutoSwitchHA \
+            else max_offset
+
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not dispatched yet."""
         return self.reput_message_service.behind()
