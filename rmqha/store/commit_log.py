@@ -280,6 +280,8 @@ class CommitLog:
             if ack_nums is None:
                 return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
+            if self.config.brokerRole is BrokerRole.SLAVE:  # it has become one since the message was checked
+                return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             begin = self.begin_time_in_lock = current_time_millis()
             try:
                 # under the lock, so that store times never go down along the log
