@@ -212,6 +212,10 @@ class HAService:
         self.group_transfer_service.shutdown()
         self.ha_connection_state_notification_service.shutdown()
 
+    def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
+        """The connection of a peer that was just accepted; not registered yet."""
+        return HAConnection(self, sock, client_addr)
+
     def add_connection(self, connection: HAConnection) -> bool:
         """Register, before the connection's threads start; False when the service has been shut down."""
         with self._lock:
@@ -355,7 +359,7 @@ class AcceptSocketService(ServiceThread):
 
     def _serve(self, sock: socket.socket, client_addr: str) -> None:
         try:
-            connection = HAConnection(self.ha_service, sock, client_addr)
+            connection = self.ha_service.create_connection(sock, client_addr)
         except OSError:
             log.exception("new HAConnection exception")
             sock.close()
