@@ -1,0 +1,211 @@
+"""The slave's side when roles can change.
+
+    master <--handshake-- AutoSwitchHAClient --its epochs--> truncate to the consistent point
+    master --frames-->    AutoSwitchHAClient --append_entry--> EpochFileCache, --append_to_commit_log--> commit log
+    master <--reports, after the handshake, after each read that grew the log, and each 5 s--
+"""
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rmqha.store.ha.autoswitch import auto_switch_transfer
+from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder, MasterHandshake, TransferRun
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
+from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
+from rmqha.store.ha.ha_client import HAClient, ReplicationError
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+
+log = logging.getLogger("RocketmqStore")
+
+_SELECT_MS = 1000
+_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
+_REFUSED = HAConnectionState.OFFSET_REFUSED
+
+
+class AutoSwitchHAClient(HAClient):
+    """Follows a master after both have found out up to where their logs are the same.
+
+    `expected_epoch` is the epoch that the operator gave for the master, None when the address comes from elsewhere:
+    then a master of an older epoch than this log's last is refused.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
+    """
+
+    def __init__(self, ha_service: AutoSwitchHAService) -> None:
+        super().__init__(ha_service.default_message_store)
+        self.ha_service = ha_service
+        self.epoch_cache: EpochFileCache = ha_service.epoch_cache
+        self.expected_epoch: int | None = None  # replaced while the client does not run
+        self._handshaken = False  # whether the present connection is behind it
+
+    def _follow(self) -> None:
+        """Handshake, truncate, then serve the connection until it ends by an exception, or by shutdown."""
+        log.info("AutoSwitchHAClient connect to master %s", self.master_address)
+        self._decoder = MasterFrameDecoder()
+        self._last_read_ns = time.monotonic_ns()
+        self.state, self._handshaken = HAConnectionState.HANDSHAKE, False
+        cut_off_partial_record(self.ha_service)
+        self._chain_end = -1  # a whole record ends where the log does
+        handshake = self._handshake_with_master()
+        if handshake is None:
+            return
+        self._do_truncate(handshake)
+        self._handshaken = True
+        self.current_reported_offset = self.default_message_store.get_max_phy_offset()
+        # Differs: 5.1.4 sends its first report only after haSendHeartbeatInterval when it has a log
+        self._report_slave_max_offset(self.current_reported_offset)
+        interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
+        while not self.stopped:
+            if self._is_time_to_report_offset():
+                self._report_slave_max_offset(self.current_reported_offset)
+            self._read(interval_ms)
+            self._report_slave_max_offset_plus()
+            self._housekeeping()
+
+    def _read(self, interval_ms: float) -> None:
+        ready = self._selector.select(interval_ms / 1000)
+        self._waker.drain()
+        if any(key.fileobj is self._socket for key, _events in ready):
+            self._process_read_event()
+
+    def _handshake_with_master(self) -> MasterHandshake | None:
+        """Say who this is and wait for the master's epochs; None when the client is to end."""
+        config = self.config
+        introduction = auto_switch_transfer.SlaveHandshake(config.syncFromLastFile, config.asyncLearner,
+                                                           self.ha_service.local_broker_id)
+        self._socket.send(auto_switch_transfer.encode_slave_handshake(introduction))
+        self._last_write_ns = time.monotonic_ns()
+        while not self.stopped:
+            self._read(_SELECT_MS)
+            try:
+                handshake = self._decoder.handshake()
+            except auto_switch_transfer.TransferError as error:
+                raise ReplicationError(f"{error}; the connection is closed", _REFUSED) from error
+            if handshake is not None:
+                return handshake
+            self._housekeeping()
+        return None
+
+    def _do_truncate(self, handshake: MasterHandshake) -> None:
+        """Cut log and epochs back to where they are the same as the master's, or raise."""
+        store, master = self.default_message_store, handshake.entries
+        max_offset, local = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
+        log.info("master epoch entries is %s, it ends at %d; local epoch entries is %s, and ends at %d", master,
+                 handshake.max_offset, local, max_offset)
+        if not local:
+            if max_offset > 0:
+                # Differs: 5.1.4 goes on at its end without comparing anything
+                raise ReplicationError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's "
+                                       "can't be found out. Set the slave up anew", _REFUSED)
+            return
+        self._check_is_not_older(handshake, local, max_offset)
+        truncate_offset = _consistent_point(local, max_offset, master, handshake.max_offset)
+        if truncate_offset < 0:
+            raise ReplicationError(f"the logs have no epoch in common: MASTER: {_text(master)} SLAVE: {_text(local)}. "
+                                   "Set the slave up anew", _REFUSED)
+        if truncate_offset < max_offset:
+            self.ha_service.destroy_connections()  # slaves of this one hold what goes
+        self.ha_service.lower_confirm_offset(truncate_offset)
+        if not truncate_files(store, truncate_offset):
+            raise ReplicationError(f"the logs are the same up to {truncate_offset}, where no record of this one begins",
+                                   _REFUSED)
+        self.epoch_cache.truncate_suffix_by_offset(truncate_offset)
+        log.info("Truncate slave log to %d success, change to transfer state", truncate_offset)
+
+    def _check_is_not_older(self, handshake: MasterHandshake, local: tuple[EpochEntry, ...], max_offset: int) -> None:
+        """Differs: 5.1.4 relies on its controller; without one a stale master would cut off what a newer one wrote."""
+        newest = max((entry.epoch for entry in local if entry.start_offset < max_offset), default=-1)
+        if handshake.last_epoch < newest and (self.expected_epoch is None or self.expected_epoch <= newest):
+            raise ReplicationError(f"the master's last epoch is {handshake.last_epoch}, and this log has messages of "
+                                   f"epoch {newest}: it is no longer the master", _REFUSED)
+
+    def _report_slave_max_offset(self, max_offset: int) -> None:
+        data = auto_switch_transfer.encode_report(max_offset)
+        if self._socket.send(data) < len(data):
+            raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}")
+        self._last_write_ns = time.monotonic_ns()
+
+    def _process_read_event(self) -> None:
+        """Read once and, behind the handshake, append what is complete."""
+        try:
+            count = self._socket.recv_into(self._decoder.writable(_RECEIVE_SIZE))
+        except BlockingIOError:
+            return
+        if count == 0:
+            raise ReplicationError(f"the master {self.master_address} has closed the connection")
+        self._last_read_ns = time.monotonic_ns()
+        self._flow_monitor.add_byte_count_transferred(count)
+        self._decoder.received(count)
+        if self._handshaken:
+            self._dispatch_read_request()
+
+    def _append(self, run: TransferRun) -> None:
+        """Append one run, or raise: nothing that was not appended is ever reported."""
+        store = self.default_message_store
+        slave_phy_offset = store.get_max_phy_offset()
+        if slave_phy_offset not in (0, run.offset):
+            raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
+                                   f"SLAVE: {slave_phy_offset} MASTER: {run.offset}", _REFUSED)
+        if slave_phy_offset == 0 and run.length and run.offset % self.config.mappedFileSizeCommitLog:
+            raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
+                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
+                                   _REFUSED)
+        self._take_epoch(run, slave_phy_offset)
+        if run.length:
+            chain = self._follow_records(run)
+            if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
+                raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
+                                       "not acknowledged", HAConnectionState.APPEND_FAILED)
+            self._chain, self._chain_end, self._appended = chain, run.offset + run.length, True
+        self.ha_service.learn_confirm_offset(run.confirm_offset)
+        if self.state is not HAConnectionState.TRANSFER:
+            self.state, self.last_error = HAConnectionState.TRANSFER, ""
+
+    def _take_epoch(self, run: TransferRun, slave_phy_offset: int) -> None:
+        """Note a new epoch before its first byte; ReplicationError when the run's epoch doesn't fit to the log."""
+        known = self.epoch_cache.get_entry(run.epoch)
+        last = self.epoch_cache.last_entry()
+        if known is None and (last is None or run.epoch > last.epoch):
+            begins_here = last is None or run.epoch_start_offset == slave_phy_offset
+            if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
+                log.info("epoch %d begins at %d", run.epoch, run.epoch_start_offset)
+                return
+        elif known is not None and known.start_offset == run.epoch_start_offset and \
+                (not run.length or known.epoch == last.epoch):
+            return
+        elif not run.length and known is None:
+            return  # the heartbeat of a 5.1.4 master can name its first epoch
+        raise ReplicationError(f"the master sends epoch {run.epoch} from {run.epoch_start_offset} on at {run.offset}, "
+                               f"and this log knows {_text(self.epoch_cache.get_all_entries())}", _REFUSED)
+
+
+def cut_off_partial_record(ha_service: AutoSwitchHAService) -> int:
+    """Drop the beginning of a record whose rest never came; the end of the log then. Nobody appends meanwhile."""
+    store = ha_service.default_message_store
+    end = end_of_whole_records(store)
+    if end < store.get_max_phy_offset():
+        ha_service.lower_confirm_offset(end)
+        truncate_dirty_files(store, end)
+    return end
+
+
+def _consistent_point(local: tuple[EpochEntry, ...], max_offset: int, master: list[EpochEntry],
+                      master_max_offset: int) -> int:
+    """Up to where both logs are the same; -1 when they have no epoch in common."""
+    caches = []
+    for entries, end_offset in ((local, max_offset), (master, master_max_offset)):
+        cache = EpochFileCache()
+        cache.init_cache_from_entries(entries)
+        cache.set_last_epoch_entry_end_offset(end_offset)
+        caches.append(cache)
+    return min(caches[0].find_consistent_point(caches[1]), max_offset)
+
+
+def _text(entries: Iterable[EpochEntry]) -> str:
+    return ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in entries) or "none"

@@ -1,0 +1,224 @@
+"""One slave, seen from a master whose role can change.
+
+    slave --handshake--> ReadSocketService --its epochs, at once--> slave
+    slave --reports-->   ReadSocketService --slave_acknowledged--> AutoSwitchHAService
+                            | starts it at the first report
+    slave <--frames--    WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
+"""
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.store.ha.autoswitch import auto_switch_transfer
+from rmqha.store.ha.autoswitch.auto_switch_transfer import SlaveHandshake
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
+from rmqha.store.ha.ha_connection import HAConnection, ReadSocketService, WriteSocketService
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.ha_transfer import TransferError
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+    from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+
+log = logging.getLogger("RocketmqStore")
+
+_FRAMES_PER_WRITE = 16
+_WRITE_ATTEMPTS = 3
+
+
+class AutoSwitchHAConnection(HAConnection):
+    """A connection of a slave that says who it is, and gets the master's epochs before it reports.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection (5.1.4)
+    """
+
+    ha_service: AutoSwitchHAService
+
+    def __init__(self, ha_service: AutoSwitchHAService, sock: socket.socket, client_addr: str,
+                 epoch_cache: EpochFileCache) -> None:
+        super().__init__(ha_service, sock, client_addr)
+        self.epoch_cache = epoch_cache
+        # set by ReadSocketService at the handshake, before anything is sent
+        self.slave_id: int | None = None
+        self.is_sync_from_last_file = False
+        self.is_async_learner = False
+        # (end of the log, monotonic ns) when something was last sent; replaced whole by WriteSocketService
+        self.last_transfer = (-1, 0)
+        self.write_socket_service = AutoSwitchWriteSocketService(self)
+        self.read_socket_service = AutoSwitchReadSocketService(self)
+
+    def handshake(self, handshake: SlaveHandshake) -> bool:
+        """The slave has introduced itself: tell it how this log came to be; False when it can't be served."""
+        if self.state not in (HAConnectionState.READY, HAConnectionState.HANDSHAKE):
+            # Differs: 5.1.4 goes back to the handshake, and never fits the slave's new offset to the running transfer
+            log.warning("slave[%s] sends a handshake in state %s", self.client_addr, self.state.value)
+            return False
+        if handshake.slave_id == self.ha_service.local_broker_id:
+            log.error("slave[%s] says that it is broker %d, which this one is", self.client_addr, handshake.slave_id)
+            return False
+        if not self.ha_service.is_master:
+            log.warning("slave[%s] asks for the log, but this broker is not a master now", self.client_addr)
+            return False
+        self.slave_id = handshake.slave_id
+        self.slave_identity = f"broker {handshake.slave_id}"
+        self.is_sync_from_last_file = handshake.is_sync_from_last_file
+        self.is_async_learner = handshake.is_async_learner
+        self.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
+        max_offset, entries = self.ha_service.default_message_store.get_max_phy_offset(), \
+            self.epoch_cache.get_all_entries()
+        log.info("Receive slave handshake, slaveBrokerId:%d, isSyncFromLastFile:%s, isAsyncLearner:%s; maxOffset:%d, "
+                 "epochEntries:%s", *handshake[::-1], max_offset, entries)
+        return self._send_now(auto_switch_transfer.encode_master_handshake(max_offset, entries))
+
+    def refuse(self, slave_offset: int) -> None:
+        """The master does not hold `slave_offset`: say so on both sides, once in a while, and close."""
+        with self._lock:
+            self.state = HAConnectionState.OFFSET_REFUSED
+        nearest = self.ha_service.slave_refused(self, slave_offset)
+        entry = self.epoch_cache.find_epoch_entry_by_offset(nearest) or self.epoch_cache.last_entry()
+        if entry is not None:
+            self._send_now(auto_switch_transfer.encode_header(nearest, 0, entry, self.ha_service.confirm_offset()))
+        self.close()
+
+    def _send_now(self, data: bytes) -> bool:
+        """Send on ReadSocketService's thread, while the other one does not run; False when the slave takes it not."""
+        for _attempt in range(_WRITE_ATTEMPTS):
+            try:
+                data = data[self.socket.send(data):]
+            except OSError as error:
+                log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
+                return False
+            if not data:
+                return True
+        return False
+
+
+class AutoSwitchReadSocketService(ReadSocketService):
+    """Reads a slave's handshake and its reports.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection$ReadSocketService (5.1.4)
+    """
+
+    connection: AutoSwitchHAConnection
+
+    def __init__(self, connection: AutoSwitchHAConnection) -> None:
+        super().__init__(connection)
+        self._frames = auto_switch_transfer.SlaveFrameDecoder()
+
+    def get_service_name(self) -> str:
+        return "ReadSocketService"
+
+    def _process_read_event(self) -> bool:
+        try:
+            count = self.connection.socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            log.info("processReadEvent exception of slave[%s]: %s", self.connection.client_addr, error)
+            return False
+        if count == 0:
+            log.info("read socket[%s] < 0", self.connection.client_addr)
+            return False
+        try:
+            frames = self._frames.feed(self._buffer[:count])
+        except TransferError as error:
+            log.warning("slave[%s]: %s", self.connection.client_addr, error)
+            return False
+        return self._take_frames(frames) and not self.connection.closing
+
+    def _take_frames(self, frames: list[SlaveHandshake | int]) -> bool:
+        reports: list[int] = []
+        for frame in frames:
+            if type(frame) is int:
+                reports.append(frame)
+            elif reports or not self.connection.handshake(frame):
+                return False
+        if reports and self.connection.slave_id is None:
+            log.warning("slave[%s] reports before its handshake", self.connection.client_addr)
+            return False
+        return not reports or self._accept(tuple(reports))
+
+    def _take_over(self, first: bool, request_offset: int, ack_offset: int) -> None:
+        connection = self.connection
+        connection.slave_ack_offset = ack_offset
+        if first:
+            connection.slave_request_offset = request_offset
+            log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
+            connection.transfer_begins()
+        connection.ha_service.slave_acknowledged(connection, ack_offset)
+        connection.ha_service.notify_transfer_some(ack_offset)
+
+
+class AutoSwitchWriteSocketService(WriteSocketService):
+    """Sends the log in frames that name the epoch of their bytes.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection$WriteSocketService (5.1.4)
+    """
+
+    connection: AutoSwitchHAConnection
+
+    def get_service_name(self) -> str:
+        return "WriteSocketService"
+
+    def fix_start_position(self) -> None:
+        """Where the slave goes on: an empty one at the beginning of the first file, or of the last as it wishes."""
+        position = self.connection.slave_request_offset
+        if position == 0:
+            ha_service = self.connection.ha_service
+            held = ha_service.held_range()
+            position = held.min_offset
+            if self.connection.is_sync_from_last_file:
+                position = held.max_offset - held.max_offset % ha_service.config.mappedFileSizeCommitLog
+        self.next_transfer_from_where = self.sent_offset = position
+
+    def _entry(self) -> EpochEntry | None:
+        return self.connection.epoch_cache.find_epoch_entry_by_offset(self.next_transfer_from_where)
+
+    def _heartbeat_when_due(self, selector: selectors.BaseSelector) -> None:
+        connection = self.connection
+        interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
+        if interval_ms <= connection.ha_service.config.haSendHeartbeatInterval:
+            return
+        entry = self._entry() or connection.epoch_cache.first_entry()
+        if entry is not None:
+            confirm_offset = connection.ha_service.confirm_offset()
+            header = auto_switch_transfer.encode_header(self.next_transfer_from_where, 0, entry, confirm_offset)
+            self._send(selector, [header])
+
+    def _transfer(self, selector: selectors.BaseSelector, result: SelectMappedBufferResult) -> None:
+        """Send the next frames of what there is, all of one epoch."""
+        connection, entry = self.connection, self._entry()
+        config = connection.ha_service.config
+        batch_size = max(1, min(config.haTransferBatchSize, auto_switch_transfer.MAX_BODY_SIZE))
+        with result:
+            if result.start_offset != self.next_transfer_from_where or entry is None:
+                connection.refuse(self.next_transfer_from_where)
+                return
+            size = min(result.size, batch_size * _FRAMES_PER_WRITE, entry.end_offset - self.next_transfer_from_where,
+                       connection.flow_monitor.can_transfer_max_byte_num())
+            body = result.buffer[:size]
+            connection.last_transfer = connection.ha_service.default_message_store.get_max_phy_offset(), \
+                time.monotonic_ns()
+            self.sent_offset = self.next_transfer_from_where + size
+            buffers = self._frames(entry, body, batch_size)
+            try:
+                self._send(selector, buffers)
+            finally:
+                buffers.clear()
+                body.release()
+        self.next_transfer_from_where += size
+        self._unreadable_since_ns = 0
+        connection.flow_monitor.add_byte_count_transferred(size)
+
+    def _frames(self, entry: EpochEntry, body: memoryview, batch_size: int) -> list[bytes | memoryview]:
+        offset, confirm_offset = self.next_transfer_from_where, self.connection.ha_service.confirm_offset()
+        buffers: list[bytes | memoryview] = []
+        for start in range(0, len(body), batch_size):
+            piece = body[start:start + batch_size]
+            header = auto_switch_transfer.encode_header(offset + start, len(piece), entry, confirm_offset)
+            buffers += (header, piece)
+        return buffers

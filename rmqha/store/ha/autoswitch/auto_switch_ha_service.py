@@ -1,0 +1,239 @@
+"""Replication of one store whose role can change while it runs.
+
+    admin request --change_to_master, change_to_slave--> AutoSwitchHAService
+    slaves ==TCP==> AutoSwitchHAConnection --slave_acknowledged--> SyncStateSet --> confirm offset, waiting puts
+    AutoSwitchHAClient ==TCP==> the master, on a slave
+    AutoSwitchHAService_Executor_: drops slaves that fall behind, and epochs whose log is deleted
+"""
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
+from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
+from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
+from rmqha.store.ha.ha_service import ALL_ACK_IN_SYNC_STATE_SET, NO_SLAVE, HAService
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.ha.ha_connection import HAConnection
+
+log = logging.getLogger("RocketmqStore")
+
+_HOUSEKEEPING_MS = 1000
+_DISPATCH_STEP_MS = 1000
+_FIRST_EPOCH = 1
+
+
+class AutoSwitchHAService(HAService):
+    """Serves slaves or follows a master, as it is told; roles and epochs change under `_role_lock`.
+
+    Until it is told it is neither: nothing is put, nothing followed. A store without epochs takes the role in its
+    configuration; one with epochs was in use, and only the operator knows who is the master now.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService (5.1.4)
+    """
+
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+        super().__init__(default_message_store)
+        self.epoch_cache = EpochFileCache(self.config.get_store_path_epoch_file())
+        self.sync_state_set = SyncStateSet(default_message_store.get_max_phy_offset)
+        self.ha_client = AutoSwitchHAClient(self)
+        self._role_lock = threading.Lock()
+        self._executor = ScheduledService("AutoSwitchHAService_Executor_")
+
+    def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
+        """The connection of a peer that was just accepted."""
+        return AutoSwitchHAConnection(self, sock, client_addr, self.epoch_cache)
+
+    @property
+    def local_broker_id(self) -> int:
+        """Who this replica is among those of its name."""
+        return self.default_message_store.broker_config.brokerId
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it serves slaves and takes puts."""
+        return self.sync_state_set.is_master
+
+    # Life.
+
+    def start(self) -> None:
+        """Listen, and take the configured role when the store has no epochs yet. CheckpointFileError, EpochError."""
+        self.epoch_cache.init_cache_from_file()
+        wanted, self.config.brokerRole = self.config.brokerRole, BrokerRole.SLAVE
+        self.sync_state_set.learn(self.default_message_store.reput_message_service.reput_from_offset)
+        super().start()
+        self._executor.schedule_at_fixed_rate(self._housekeeping, _HOUSEKEEPING_MS, _HOUSEKEEPING_MS)
+        if wanted is BrokerRole.SLAVE:
+            return
+        if self.epoch_cache.entry_size:
+            log.error("this store was in use, and another broker may be the master by now: it waits to be told to be "
+                      "the master of an epoch above %d, or whom to follow", self.epoch_cache.last_epoch())
+        else:
+            self.change_to_master(_FIRST_EPOCH)
+
+    def shutdown(self) -> None:
+        self._executor.shutdown()
+        super().shutdown()
+        self.sync_state_set.resign()
+
+    def _housekeeping(self) -> None:
+        if self.is_master:
+            late = self.sync_state_set.shrink(self.config.haMaxTimeSlaveNotCatchup)
+            if late:
+                log.warning("brokers %s have not caught up for %d ms, and leave the syncStateSet, which is %s now",
+                            sorted(late), self.config.haMaxTimeSlaveNotCatchup, sorted(self.sync_state_set.members))
+                self._confirmed()
+        min_offset = self.default_message_store.get_min_phy_offset()
+        if min_offset > 0:
+            self.epoch_cache.truncate_prefix_by_offset(min_offset)
+
+    # Roles.
+
+    def change_to_master(self, master_epoch: int) -> bool:
+        """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
+
+        Differs: 5.1.4 takes the last epoch again, so that two masters may write under one.
+        """
+        with self._role_lock:
+            last_epoch = self.epoch_cache.last_epoch()
+            if master_epoch <= last_epoch:
+                log.warning("newMasterEpoch %d <= lastEpoch %d, fail to change to master", master_epoch, last_epoch)
+                return False
+            self._leave_role()
+            store = self.default_message_store
+            end = cut_off_partial_record(self)
+            self.epoch_cache.truncate_suffix_by_offset(end + 1)
+            # Differs: the first epoch covers what the log has; 5.1.4 can't serve what no epoch covers
+            start = end if self.epoch_cache.entry_size else max(store.get_min_phy_offset(), 0)
+            self.epoch_cache.append_entry(EpochEntry(master_epoch, start))
+            # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
+            self.push2_slave_max_offset.set(0)
+            self.sync_state_set.become_master(self.local_broker_id)
+            self._wait_dispatched()
+            store.recover_topic_queue_table()
+            self.config.brokerRole = BrokerRole.SYNC_MASTER
+            log.info("Change ha to master success, newMasterEpoch:%d, startOffset:%d", master_epoch, start)
+            return True
+
+    def change_to_slave(self, new_master_addr: str | None, new_master_epoch: int | None = None) -> bool:
+        """Follow `new_master_addr` ("host:port" of its HA port), the master of `new_master_epoch`; None: nobody.
+
+        False when that epoch is older than the last one here. Without an epoch a master is followed only when its last
+        epoch is no older than what this log holds.
+        """
+        with self._role_lock:
+            last_epoch = self.epoch_cache.last_epoch()
+            if new_master_epoch is not None and new_master_epoch < last_epoch:
+                log.warning("newMasterEpoch %d < lastEpoch %d, fail to change to slave", new_master_epoch, last_epoch)
+                return False
+            self._leave_role()
+            client = self.ha_client
+            client.expected_epoch = new_master_epoch
+            client.update_master_address(new_master_addr)
+            client.start()
+            log.info("Change ha to slave success, newMasterAddress:%s, newMasterEpoch:%s", new_master_addr,
+                     new_master_epoch)
+            return True
+
+    def _leave_role(self) -> None:
+        """From here on nobody appends: no puts, no slaves, no master."""
+        with self.default_message_store.commit_log.put_message_lock:
+            self.config.brokerRole = BrokerRole.SLAVE
+        self.sync_state_set.resign()
+        self.destroy_connections()
+        self.ha_client.shutdown()
+        self.ha_client.update_master_address(None)
+
+    def _wait_dispatched(self) -> None:
+        reput = self.default_message_store.reput_message_service
+        while reput.is_alive() and not reput.wait_caught_up(_DISPATCH_STEP_MS):
+            log.info("Waiting consume queue dispatch, %d bytes behind", reput.behind())
+
+    # Who holds what.
+
+    def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> None:
+        """A slave holds everything below `ack_offset`."""
+        highest = self.default_message_store.get_max_phy_offset()
+        sent_end, sent_ns = connection.last_transfer
+        # Differs: what was only sent does not count; 5.1.4 takes a slave that acknowledges nothing for caught up
+        caught_up_ns = time.monotonic_ns() if ack_offset >= highest else sent_ns if ack_offset >= sent_end else None
+        before = self.sync_state_set.members
+        self.sync_state_set.acknowledged(connection.slave_id, ack_offset, caught_up_ns, not connection.is_async_learner)
+        members = self.sync_state_set.members
+        if members != before:
+            log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
+                     sorted(members))
+        self._wake_dispatch()
+
+    def remove_connection(self, connection: HAConnection) -> None:
+        super().remove_connection(connection)
+        slave_id = connection.slave_id
+        if slave_id is None or any(other.slave_id == slave_id for other in self.connection_list):
+            return
+        if slave_id in self.sync_state_set.members:
+            log.warning("slave %d is gone, and leaves the syncStateSet", slave_id)
+        self.sync_state_set.left(slave_id)
+        self._confirmed()
+
+    def confirm_offset(self) -> int:
+        """End of what consumers may read."""
+        return self.sync_state_set.confirm_offset()
+
+    def learn_confirm_offset(self, confirm_offset: int) -> None:
+        """The master says up to where its slaves hold its log."""
+        if self.sync_state_set.learn(confirm_offset):
+            self._wake_dispatch()
+
+    def lower_confirm_offset(self, offset: int) -> None:
+        """The log is about to be cut off at `offset`."""
+        self.sync_state_set.lower(offset)
+
+    def _confirmed(self) -> None:
+        """More may be confirmed, since fewer are asked."""
+        self._wake_dispatch()
+        self.group_transfer_service.notify_transfer_some()
+
+    def _wake_dispatch(self) -> None:
+        self.default_message_store.reput_message_service.wakeup()
+
+    # Puts.
+
+    def is_slave_ok(self, master_put_where: int) -> bool:
+        """Always: how many are needed is found out before the put."""
+        return True
+
+    def in_sync_replicas_nums(self, master_put_where: int) -> int:
+        """The master and the slaves that hold all that was confirmed."""
+        return len(self.sync_state_set.members)
+
+    def is_in_sync(self, master_put_where: int, ack_offset: int) -> bool:
+        """Whether a slave that has acknowledged `ack_offset` may be one of them."""
+        return ack_offset >= self.confirm_offset()
+
+    def need_ack_nums(self) -> int | None:
+        """How many must have the message that is about to be put; None when there are too few."""
+        config = self.config
+        if len(self.sync_state_set.members) < config.minInSyncReplicas:
+            return None
+        if config.allAckInSyncStateSet:
+            return ALL_ACK_IN_SYNC_STATE_SET
+        return config.inSyncReplicas if config.inSyncReplicas > 1 else NO_SLAVE
+
+    def acked_offset(self, ack_nums: int) -> int:
+        """Up to where `ack_nums` replicas hold the log; -1 when there are not so many."""
+        if not self.is_master:
+            return -1
+        if ack_nums != ALL_ACK_IN_SYNC_STATE_SET:
+            return super().acked_offset(ack_nums)
+        # Differs: a put that waits while slaves leave needs minInSyncReplicas too; 5.1.4 is content with the master
+        enough = len(self.sync_state_set.members) >= self.config.minInSyncReplicas
+        return self.confirm_offset() if enough else -1
