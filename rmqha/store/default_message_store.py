@@ -36,6 +36,7 @@ from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.get_message_result import GetMessageResult
+from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
@@ -96,7 +97,7 @@ class DefaultMessageStore:
         self.clean_consume_queue_service = CleanConsumeQueueService(self)
         self.store_stats_service = StoreStatsService()
         self.index_service = IndexService(self)
-        self.ha_service = HAService(self)
+        self.ha_service = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else HAService(self)
         self.reput_message_service = ReputMessageService(self)
         self.schedule_message_service = ScheduleMessageService(self)
         self.multi_dispatch = self.commit_log.multi_dispatch
