@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from rmqha import __version__
+from rmqha.tools.check.check_command import check_group
 from rmqha.tools.ha.ha_command import ha_group
 from rmqha.tools.store.store_command import store_group
 
-GROUPS = (store_group, ha_group)
+GROUPS = (store_group, ha_group, check_group)
 
 
 class _CannotAnswerError(click.ClickException):

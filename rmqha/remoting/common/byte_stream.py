@@ -26,7 +26,7 @@ class ByteStream:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive_into(self, view: memoryview, timeout_s: float) -> int:
-        """Read once into `view`; the number of bytes, 0 when none came in time. StreamError when the peer has closed."""
+        """Read once into `view`; how many bytes, 0 when none came in time. StreamError when the peer has closed."""
         try:
             if not select.select([self._socket], [], [], timeout_s)[0]:
                 return 0

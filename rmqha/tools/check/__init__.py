@@ -1,0 +1,1 @@
+"""Checks for monitoring, with exit codes: `rmqha check`."""

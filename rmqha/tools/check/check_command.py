@@ -1,0 +1,13 @@
+"""The group `rmqha check`."""
+import click
+
+from rmqha.tools.check.ha import ha_check_command
+
+
+@click.group("check")
+def check_group() -> None:
+    """Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
+
+
+for _command in (ha_check_command,):
+    check_group.add_command(_command)
