@@ -14,8 +14,9 @@ from rmqha.common.message.message_layout import (INT, LONG, MESSAGE_MAGIC_CODE, 
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
-from rmqha.store.bulk.bulk_layout import Stop
+from rmqha.store.bulk.bulk_layout import Span, Stop
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
@@ -49,6 +50,7 @@ class CommitLogRecovery:
         self._span_dispatcher = SpanDispatcher(commit_log.default_message_store)
         # (topic, queue id) -> queue offset of the last record that the walk has seen; kept while it walks
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
+        self._dispatched_to = -1  # end in the log of what the furthest consume queue had at first
 
     def recover_normally(self, max_phy_offset_of_consume_queue: int) -> None:
         """After a clean shutdown: look at the last three files."""
@@ -56,6 +58,7 @@ class CommitLogRecovery:
         if not files:
             self._no_files()
             return
+        self._dispatched_to = max_phy_offset_of_consume_queue
         self._finish(self._walk(files, max(len(files) - _FILES_AFTER_NORMAL_EXIT, 0), dispatch=False),
                      max_phy_offset_of_consume_queue)
 
@@ -65,6 +68,7 @@ class CommitLogRecovery:
         if not files:
             self._no_files()
             return
+        self._dispatched_to = max_phy_offset_of_consume_queue
         index = len(files) - 1
         # Differs: it starts no later than the furthest consume queue ends. The original believes the checkpoint even
         # when the queues are gone, and what lies before that file never gets its units and keys again.
@@ -121,7 +125,8 @@ class CommitLogRecovery:
                 return position, False
             position += request.msg_size
             if request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES:
-                self._note(request.topic.encode(), request.queue_id, request.consume_queue_offset, position)
+                self._note(request.topic.encode(), request.queue_id, request.consume_queue_offset,
+                           file_from_offset + position)
             if dispatch:
                 self._dispatch(request)
         return position, False
@@ -134,7 +139,7 @@ class CommitLogRecovery:
             if dispatch or self._queues_have_files():
                 return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc, dispatch)
             return lambda position: bulk.walk(buffer, position, size, check_crc, file_from_offset).position
-        is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._note
+        is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._only_note(file_from_offset)
         return lambda position: skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
 
     def _walk_spans(self, buffer: memoryview, position: int, size: int, file_from_offset: int, check_crc: bool,
@@ -143,16 +148,32 @@ class CommitLogRecovery:
         stop = Stop.LIMIT
         while stop is Stop.LIMIT:
             span = self._span_dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
-            for run in span.runs:
-                self._note(span.topics[run.topic].name.encode(), run.queue_id, run.queue_offset + run.count - 1)
+            self._note_runs(span)
             if dispatch:
                 self._span_dispatcher.dispatch(span)
             position, stop = span.position, span.stop
         return position
 
-    def _note(self, topic: bytes, queue_id: int, queue_offset: int, _end: int = 0) -> bool:
-        self._last_queue_offsets[topic, queue_id] = queue_offset
-        return True
+    def _note_runs(self, span: Span) -> None:
+        units = memoryview(span.units)
+        for run in span.runs:
+            begin = run.first_unit * CQ_STORE_UNIT_SIZE
+            count = first_unit_behind(units[begin:begin + run.count * CQ_STORE_UNIT_SIZE], self._dispatched_to)
+            if count:
+                self._last_queue_offsets[span.topics[run.topic].name.encode(), run.queue_id] = \
+                    run.queue_offset + count - 1
+
+    def _note(self, topic: bytes, queue_id: int, queue_offset: int, end: int) -> None:
+        """The record of a queue ends at `end` of the log; what nobody dispatched yet is dispatched later as ever."""
+        if end <= self._dispatched_to:
+            self._last_queue_offsets[topic, queue_id] = queue_offset
+
+    def _only_note(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
+        def note(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
+            self._note(topic, queue_id, queue_offset, file_from_offset + end)
+            return True
+
+        return note
 
     def _queues_have_files(self) -> bool:
         """Whether there is a consume queue that might lack units of what is walked over."""
@@ -169,7 +190,7 @@ class CommitLogRecovery:
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 
         def is_dispatched(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
-            self._note(topic, queue_id, queue_offset, end)
+            self._note(topic, queue_id, queue_offset, file_from_offset + end)
             key = topic, queue_id
             queue = queues.get(key)
             if queue is None:
@@ -218,7 +239,7 @@ class CommitLogRecovery:
         self._mend_consume_queues(process_offset)
 
     def _mend_consume_queues(self, process_offset: int) -> None:
-        """Give the queues back what they lack, which dispatching goes past when other queues have later messages.
+        """Give the queues back what they lack before the end of the furthest one, where dispatching begins again.
 
         Differs: the original looks at the furthest queue alone, and never misses the units of the others.
         """
@@ -238,7 +259,7 @@ class CommitLogRecovery:
         if not behind:
             return
         start = max(min(queue.max_physic_offset for queue in behind.values()), self.commit_log.get_min_offset())
-        for request in self.commit_log.walk_records(start, process_offset):
+        for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
             queue = behind.get((request.topic, request.queue_id))
             if queue is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \
                     and request.commit_log_offset >= queue.max_physic_offset:

@@ -24,6 +24,7 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+from rmqha.store.bulk import bulk
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
 from rmqha.store.commit_log import CommitLog
@@ -134,6 +135,7 @@ class DefaultMessageStore:
                 self.transient_store_pool.init()
             self.allocate_mapped_file_service.start()
             last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
+            bulk.log_implementation()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
             if self.commit_log.load() and self._load_consume_queue():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
@@ -160,6 +162,9 @@ class DefaultMessageStore:
     def start(self) -> None:
         """Dispatch what is left over, then start all services. RuntimeError when another broker has the store."""
         self._store_lock.acquire()
+        # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
+        # built queues and index for a good shutdown.
+        self._create_temp_file()
         self.reput_message_service.reput_from_offset = self._first_reput_offset()
         self.reput_message_service.start()
         self._catch_up()
@@ -169,7 +174,6 @@ class DefaultMessageStore:
         self.flush_consume_queue_service.start()
         self.commit_log.start()
         self.store_stats_service.start()
-        self._create_temp_file()
         self._add_schedule_task()
         self.is_shutdown = False
 
