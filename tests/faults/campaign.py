@@ -16,14 +16,20 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.disks import Full, Sync
 from tests.faults.fault import Fault
 from tests.faults.kills import Kill
 from tests.faults.links import Link
+from tests.faults.peers import Liars
 from tests.faults.power import Power
+from tests.faults.proxies import ThroughProxy
+from tests.faults.stops import Stop
+from tests.faults.tails import Tail
 from tests.support import ports
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
-KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power)}
+KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power, Stop, ThroughProxy, Sync, Full,
+                                                                   Tail, Liars)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Life:
     seed: int
     cycles: int
     folder: Path
-    until: float  # monotonic time at which no further cycle begins
+    until: float = float("inf")  # monotonic time at which no further cycle begins
     plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def label(self) -> str:

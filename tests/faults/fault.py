@@ -3,7 +3,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.pair import Pair
+from tests.faults.pair import Holdings, Pair
 
 
 class Fault:
@@ -23,6 +23,7 @@ class Fault:
         self.plants = plants
         self.rng = random.Random(f"{self.name} {seed}")
         self.pair: Pair | None = None
+        self.holdings: list[Holdings] = []
         self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
 
     @classmethod
@@ -48,8 +49,15 @@ class Fault:
         """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""
         raise NotImplementedError
 
+    def hold(self) -> None:
+        """Remember what both brokers hold, when it is asked for the first time: they live through all cycles."""
+        if not self.holdings:
+            self.holdings = [Holdings(broker) for broker in (self.pair.master, self.pair.slave)]
+
     def end(self) -> None:
-        """What must hold at the end of a life that went well."""
+        """At the end of a life that went well: brokers that lived through all cycles hold no more than at first."""
+        for holdings in self.holdings:
+            holdings.assert_returned()
 
     def close(self) -> None:
         """Kill what runs, take down what was put up; called also after a failure."""

@@ -4,7 +4,7 @@ import time
 
 from tests.faults import network
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Holdings, Pair
+from tests.faults.pair import BOOT_MS, Pair
 
 
 class Link(Fault):
@@ -19,7 +19,6 @@ class Link(Fault):
     def __init__(self, *args, **keys):
         super().__init__(*args, **keys)
         self._network = network.Network(f"rq{os.getpid()}")
-        self._holdings: list[Holdings] = []
 
     @classmethod
     def why_not(cls) -> str | None:
@@ -64,13 +63,8 @@ class Link(Fault):
         finally:
             net.heal()
         told = pair.settle()
-        if not self._holdings:
-            self._holdings = [Holdings(broker) for broker in (pair.master, pair.slave)]
+        self.hold()
         return f"{kind} for {seconds:.2f} s: {told}"
-
-    def end(self) -> None:
-        for holdings in self._holdings:
-            holdings.assert_returned()
 
     def close(self) -> None:
         super().close()

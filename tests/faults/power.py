@@ -36,7 +36,11 @@ class Power(Fault):
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
         chance = [self._disks[victim.base_name].write_back_some(rng) for victim in victims]
-        acknowledged = pair.senders.snapshot()
+        return self.lose_power_of(victims, "/".join(chance))
+
+    def lose_power_of(self, victims: list[Broker], written_back: str) -> str:
+        """Images of one moment, restarts from them, the verdict; what was done."""
+        pair = self.pair
         for victim in victims:
             victim.freeze()
         for victim in victims:
@@ -44,18 +48,16 @@ class Power(Fault):
         for victim in victims:
             victim.kill()
             self._disks[victim.base_name].lose_power()
-        pair.senders.pause()  # with the connections gone: nothing is acknowledged that the image doesn't know of
-        if pair.master in victims:
-            # what was acknowledged after the moment of the image was never seen by anybody outside
-            for name in set(pair.senders.snapshot()) - set(acknowledged):
-                del pair.senders.acknowledged[name]
+        pair.senders.pause()
+        # the master stood still before its image was taken: each answer was given before
+        acknowledged = pair.senders.snapshot()
         for victim in victims:
             victim.start(BOOT_MS)
         if pair.master in victims:
             verdict.check_acknowledged(pair.master.commit_log, acknowledged, "master after the loss of power")
         anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
-        told = pair.settle()
-        return f"power of {target}, written back by chance: {'/'.join(chance)}{anew}: {told}"
+        names = " and ".join(victim.base_name for victim in victims)
+        return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
 
     def _set_slave_up_anew_if_ahead(self, master: Broker, slave: Broker) -> str:
         ends = store_compare.log_end(master.commit_log), store_compare.log_end(slave.commit_log)

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +60,7 @@ class Senders:
         self.address = address
         self.acknowledged: dict[str, Acknowledged] = {}  # each thread adds its own names, in the order of the answers
         self.maybe = 0  # answered as stored, but not acknowledged; written by all, only shown
-        self.refused: dict[int, int] = {}  # response code -> count of all other answers
+        self.refused: Counter[int] = Counter()  # response code -> count of all other answers
         self.unanswered: list[str] = []
         self.answer_within_s = answer_within_s
         self._name = name
@@ -90,6 +91,14 @@ class Senders:
         wait_until(lambda: len(self.acknowledged) >= wanted, timeout_ms, f"{count} more acknowledgements "
                    f"(maybe {self.maybe}, refused {self.refused}, unanswered {self.unanswered})")
 
+    def wait_for_answers(self, count: int, timeout_ms: int = 60_000) -> None:
+        """Until `count` more answers of any kind have come."""
+        wanted = self._answers() + count
+        wait_until(lambda: self._answers() >= wanted, timeout_ms, f"{count} more answers")
+
+    def _answers(self) -> int:
+        return len(self.acknowledged) + self.maybe + sum(self.refused.values())
+
     def snapshot(self) -> dict[str, Acknowledged]:
         """What is acknowledged by now."""
         return dict(self.acknowledged)
@@ -116,7 +125,7 @@ class Senders:
                 client = self._connect()
                 continue
             count += 1
-            if not self._send(client, f"{self._name}.{number}.{count}", rng):
+            if not self._send(client, f"{self._name}.{number}.{count:07d}", rng):
                 client.socket.close()
                 client = None
         self._busy[number] = False
@@ -150,7 +159,7 @@ class Senders:
             self.maybe += 1
         else:
             with self._lock:
-                self.refused[answer.code] = self.refused.get(answer.code, 0) + 1
+                self.refused[answer.code] += 1
         time.sleep(_PAUSE_S)
         return True
 

@@ -1,0 +1,129 @@
+"""Disks that fail: an fsync that ends with EIO, slow fsyncs, a file system that is full for a while."""
+import functools
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from tests.faults import images, network, verdict
+from tests.faults.fault import Fault
+from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.power import Power
+from tests.faults.verdict import Violation
+from tests.support.wait import wait_until
+
+_SOURCE = Path(__file__).with_name("failing_sync.c")
+_QUIET_S = 0.5  # answers whose fsync was before the failed one have arrived by then
+
+
+@functools.cache
+def _why_no_compiler() -> str | None:
+    return None if shutil.which("gcc") else "not installed: gcc"
+
+
+def failing_sync(folder: Path) -> Path:
+    """Compile failing_sync.c into `folder`; the library."""
+    library = folder / "failing_sync.so"
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE), "-ldl"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+class Sync(Power):
+    """One cycle: an fsync of the master's log fails with EIO, or all are slow; the master acknowledges nothing after the
+    failure; then it loses power, and comes back with all that was acknowledged."""
+
+    name = "sync"
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        return _why_no_compiler() or images.why_not()
+
+    def sides(self) -> tuple[dict, dict]:
+        master, slave = super().sides()
+        self._trigger = self.folder / "trigger"
+        environment = {"LD_PRELOAD": str(failing_sync(self.folder)), "FAULTS_SYNC_TRIGGER": str(self._trigger)}
+        return {**master, "env": environment}, slave
+
+    def cycle(self) -> str:
+        pair = self.pair
+        pair.senders.go()
+        pair.senders.wait_for_more(self.rng.randint(1, 30), BOOT_MS)
+        if self.rng.random() < 0.3:
+            return self._slow()
+        self._trigger.touch()
+        wait_until(lambda: not self._trigger.exists(), 30_000, "an fsync of the log")
+        time.sleep(_QUIET_S)
+        before = pair.senders.snapshot()
+        time.sleep(_QUIET_S)
+        more = len(set(pair.senders.snapshot()) - set(before))
+        if more:
+            raise Violation(f"A: {more} messages are acknowledged after a failed fsync")
+        return f"EIO once, then {self.lose_power_of([pair.master], 'nothing')}"
+
+    def _slow(self) -> str:
+        slow = self._trigger.with_name("trigger.slow")
+        slow.touch()
+        try:
+            self.pair.senders.wait_for_more(6, BOOT_MS)
+        finally:
+            slow.unlink()
+        return f"slow fsyncs: {self.pair.settle()}"
+
+
+class Full(Fault):
+    """One cycle: the file system of the master or of the slave is filled up, for a second or two, under load."""
+
+    name = "full"
+    cycles_per_life = 8
+    _SIZE = 24 << 20
+    _RESUMES_MS = 60_000
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        if shutil.which("mount") is None or os.geteuid() != 0:
+            return "needs root and mount for a small tmpfs"
+        return None
+
+    def make(self) -> Pair:
+        plants = self.sides()
+        pair = Pair(self.folder, self.seed, self.kinds, {**plants[0], "slaveTimeout": 1000, "cleanResourceInterval": 2000},
+                    {**plants[1], "cleanResourceInterval": 2000})
+        for broker in (pair.master, pair.slave):
+            broker.store.mkdir(parents=True)
+            network.run("mount", "-t", "tmpfs", "-o", f"size={self._SIZE}", "faults", str(broker.store))
+        return pair
+
+    def cycle(self) -> str:
+        pair, rng = self.pair, self.rng
+        broker = rng.choice([pair.master, pair.slave])
+        pair.senders.go()
+        pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
+        ballast = broker.store / "ballast"
+        left = self._fill(ballast, rng.randint(0, 64 << 10))
+        try:
+            time.sleep(rng.uniform(0.3, 2))
+            pair.check_copy(pair.slave)
+            pair.check_copy(pair.master)
+        finally:
+            ballast.unlink()
+        pair.senders.wait_for_more(1, self._RESUMES_MS)
+        return f"{left} bytes left for the {broker.base_name}: {pair.settle()}"
+
+    @staticmethod
+    def _fill(ballast: Path, leave: int) -> int:
+        """Take all space but about `leave` bytes; what is really left."""
+        with open(ballast, "wb") as file:
+            stat = os.statvfs(ballast.parent)
+            os.posix_fallocate(file.fileno(), 0, max(1, stat.f_bavail * stat.f_frsize - leave))
+        stat = os.statvfs(ballast.parent)
+        return stat.f_bavail * stat.f_frsize
+
+    def close(self) -> None:
+        super().close()
+        if self.pair is not None:
+            for broker in (self.pair.master, self.pair.slave):
+                if os.path.ismount(broker.store):
+                    network.run("umount", str(broker.store))

@@ -1,0 +1,123 @@
+"""A broker with faults in it, for the proof that the fault suite finds them: python -m tests.faults.planted NAMES -c FILE
+
+Each plant replaces a method of rmqha in this process, before the broker starts; one that is gone or renamed makes the
+planting fail.
+"""
+import sys
+import threading
+import time
+
+from rmqha.broker import broker_startup
+from rmqha.common.completable import Completable
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.flush_services import FlushCommitLogService
+from rmqha.store.ha.ha_connection import ReadSocketService
+from rmqha.store.mapped_file import MappedFile
+from rmqha.store.put_message_status import PutMessageStatus
+
+_LATE_S = 0.05
+_FLUSH_LATE_S = 0.3
+
+
+def _completed() -> Completable:
+    future = Completable()
+    future.complete(PutMessageStatus.PUT_OK)
+    return future
+
+
+def ack_before_flush() -> None:
+    """The master answers before the fsync, which comes a moment later."""
+    submit, flush = CommitLog.submit_flush_request, FlushCommitLogService.flush
+
+    def submit_flush_request(self, result, msg):
+        submit(self, result, msg)
+        return _completed()
+
+    def late_flush(self, flush_least_pages):
+        time.sleep(_FLUSH_LATE_S)
+        return flush(self, flush_least_pages)
+    CommitLog.submit_flush_request, FlushCommitLogService.flush = submit_flush_request, late_flush
+
+
+def ack_before_replica() -> None:
+    """The master answers before a slave has the message."""
+    original = CommitLog.submit_replica_request
+
+    def submit_replica_request(self, result, msg):
+        original(self, result, msg)
+        return _completed()
+    CommitLog.submit_replica_request = submit_replica_request
+
+
+def ack_before_write() -> None:
+    """The slave reports what it received, and writes it a moment later."""
+    append, max_offset = DefaultMessageStore.append_to_commit_log, DefaultMessageStore.get_max_phy_offset
+    lock = threading.Lock()  # guards pending
+    pending: list[tuple[int, bytes]] = []
+
+    def append_to_commit_log(self, start_offset, data, data_start, data_length):
+        with lock:
+            pending.append((start_offset, bytes(data[data_start:data_start + data_length])))
+        return True
+
+    def get_max_phy_offset(self):
+        with lock:
+            return pending[-1][0] + len(pending[-1][1]) if pending else max_offset(self)
+
+    def write_late(store):
+        while True:
+            time.sleep(_LATE_S)
+            with lock:
+                for offset, data in pending:
+                    append(store, offset, data, 0, len(data))
+                pending.clear()
+
+    start = DefaultMessageStore.start
+
+    def start_with_writer(self):
+        start(self)
+        threading.Thread(target=write_late, args=(self,), daemon=True).start()
+
+    DefaultMessageStore.append_to_commit_log = append_to_commit_log
+    DefaultMessageStore.get_max_phy_offset = get_max_phy_offset
+    DefaultMessageStore.start = start_with_writer
+
+
+def swallowed_eio() -> None:
+    """A failed fsync counts as a good one."""
+    original = MappedFile._force
+
+    def force(self):
+        try:
+            original(self)
+        except OSError as error:
+            print(f"swallowed: {error}")
+    MappedFile._force = force
+
+
+def tail_not_zeroed() -> None:
+    """What lies behind the end of a truncated file stays."""
+    assert callable(MappedFile.zero_from)
+    MappedFile.zero_from = lambda self, position: None
+
+
+def first_ack_unchecked() -> None:
+    """The first report of a peer is an acknowledgement, whatever it says."""
+    original = ReadSocketService._accept
+
+    def accept(self, reports):
+        if self.connection.slave_request_offset < 0:
+            self.connection.ha_service.notify_transfer_some(reports[0])
+        return original(self, reports)
+    ReadSocketService._accept = accept
+
+
+PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
+                                              tail_not_zeroed, first_ack_unchecked)}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1].split(","):
+        PLANTS[name]()
+    sys.exit(broker_startup.main(sys.argv[2:]))

@@ -1,0 +1,151 @@
+"""A proxy between slave and master that delays, sends byte by byte, stands still, or resets in the middle of a frame."""
+import random
+import socket
+import struct
+import threading
+import time
+
+from tests.faults.fault import Fault
+from tests.faults.pair import BOOT_MS, Pair
+from tests.support.ports import free_port
+
+_CHUNK = 64 * 1024
+_DRIPPED = 4000  # bytes of one connection that go one by one; then whole chunks again
+
+
+class Proxy:
+    """Forwards connections to `target`; `mode` may be changed at any time.
+
+    Modes: pass, delay (each chunk comes `delay_s` late), drip (1-byte segments), stall (nothing goes to the slave),
+    deaf (nothing goes to the master), tear (after `tear_after` bytes to the slave both sides are reset; then pass).
+    """
+
+    def __init__(self, target: tuple[str, int]):
+        self._target = target
+        self.port = free_port()
+        self.mode = "pass"
+        self.delay_s = 0.0
+        self.tear_after = 0
+        self._stopped = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener.settimeout(0.5)
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def close(self) -> None:
+        """End; connections end with the brokers."""
+        self._stopped.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                slave, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return  # closed
+            try:
+                master = socket.create_connection(self._target, 5)
+            except OSError:
+                _reset(slave)
+                continue
+            for one in (slave, master):
+                one.settimeout(None)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for source, sink, to_slave in ((master, slave, True), (slave, master, False)):
+                threading.Thread(target=self._pump, args=(source, sink, to_slave), name="pump", daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, to_slave: bool) -> None:
+        try:
+            while data := source.recv(_CHUNK):
+                while self.mode == ("stall" if to_slave else "deaf") and not self._stopped.is_set():
+                    time.sleep(0.01)
+                if not self._forward(sink, data, to_slave):
+                    _reset(source)
+                    _reset(sink)
+                    return
+        except OSError:
+            _reset(source)
+            _reset(sink)
+        else:
+            for one in (sink, source):
+                _shut(one)
+
+    def _forward(self, sink: socket.socket, data: bytes, to_slave: bool) -> bool:
+        """False when the connection is to be torn."""
+        if self.mode == "delay":
+            time.sleep(self.delay_s)
+        if self.mode == "tear" and to_slave:
+            sink.sendall(data[:self.tear_after])
+            if len(data) > self.tear_after:
+                self.mode = "pass"
+                return False
+            self.tear_after -= len(data)
+            return True
+        if self.mode == "drip":
+            for at in range(min(len(data), _DRIPPED)):
+                sink.sendall(data[at:at + 1])
+            data = data[_DRIPPED:]
+        sink.sendall(data)
+        return True
+
+
+def _reset(sock: socket.socket) -> None:
+    """RST instead of FIN."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _shut(sock)
+    except OSError:
+        return  # closed by the other direction
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # the peer is gone already
+    finally:
+        sock.close()
+
+
+class ThroughProxy(Fault):
+    """One cycle: some acknowledgements, a mode of the proxy under load for a while, and the whole verdict."""
+
+    name = "proxy"
+    cycles_per_life = 25
+    _proxy: Proxy | None = None
+
+    def make(self) -> Pair:
+        plants = self.sides()
+        pair = Pair(self.folder, self.seed, self.kinds, {**plants[0], "slaveTimeout": 1500}, plants[1])
+        self._proxy = Proxy(("127.0.0.1", pair.master.ha_port))
+        pair.slave.properties["haMasterAddress"] = f"127.0.0.1:{self._proxy.port}"
+        pair.slave.become(pair.slave.kind)
+        return pair
+
+    def cycle(self) -> str:
+        pair, proxy, rng = self.pair, self._proxy, self.rng
+        mode = rng.choice(["delay", "drip", "stall", "deaf", "tear", "tear"])
+        seconds = rng.uniform(4, 6) if rng.random() < 0.05 else rng.uniform(0.1, 1.2)
+        pair.senders.go()
+        pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
+        proxy.delay_s, proxy.tear_after = rng.uniform(0.001, 0.2), self._tear_after(rng)
+        proxy.mode = mode
+        try:
+            time.sleep(seconds)
+            pair.check_copy(pair.slave)
+        finally:
+            proxy.mode = "pass"
+        told = pair.settle()
+        self.hold()
+        return f"{mode} for {seconds:.2f} s: {told}"
+
+    @staticmethod
+    def _tear_after(rng: random.Random) -> int:
+        """In a header, right behind it, or anywhere in a body."""
+        return rng.choice([rng.randint(1, 11), 12, rng.randint(13, 3000)])
+
+    def close(self) -> None:
+        super().close()
+        if self._proxy is not None:
+            self._proxy.close()

@@ -1,0 +1,32 @@
+"""The fault suite itself: brokers with a fault in them are found out, by the kind of fault that is meant to find it."""
+
+import pytest
+
+from tests.faults import campaign
+from tests.faults.planted import PLANTS
+
+NOBODY: tuple[str, ...] = ()
+# plant -> (kind of fault, plants of master and slave, what the verdict says)
+FOUND_BY = {
+    "ack_before_write": ("kill", (NOBODY, ("ack_before_write",)), "A: "),
+    "ack_before_replica": ("kill", (("ack_before_replica",), NOBODY), "A: "),
+    "ack_before_flush": ("power", (("ack_before_flush",), NOBODY), "A: "),
+    "swallowed_eio": ("sync", (("swallowed_eio",), NOBODY), "after a failed fsync"),
+    "tail_not_zeroed": ("tail", (("tail_not_zeroed",), NOBODY), "twice"),
+    "first_ack_unchecked": ("liars", (("first_ack_unchecked",), NOBODY), "A: "),
+}
+CYCLES = 12  # at most; most are found in the first
+
+
+@pytest.mark.parametrize("plant", FOUND_BY)
+def test_planted_fault_is_found(plant, tmp_path):
+    kind, plants, verdict = FOUND_BY[plant]
+    reason = campaign.KINDS[kind].why_not()
+    if reason:
+        pytest.skip(reason)
+    outcome = campaign.run_life(campaign.Life(kind, ("rmqha", "rmqha"), 1, CYCLES, tmp_path / "life", plants=plants))
+    assert verdict in outcome.failure, outcome
+
+
+def test_each_plant_has_something_that_finds_it():
+    assert set(FOUND_BY) == set(PLANTS)
