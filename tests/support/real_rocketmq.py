@@ -109,11 +109,32 @@ def jars() -> Path:
 @functools.cache
 def driver_classes() -> Path:
     """Folder of our compiled driver, named by the hash of its sources."""
-    sources = sorted((_HERE / "src").rglob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    lib = jars()
+    return compiled(jars(), sorted((_HERE / "src").rglob("*.java")))
+
+
+def java_command() -> list[str]:
+    """Java with the flags that RocketMQ needs; class path, class and arguments are to follow."""
+    return ["java", *_HEAP, *_OPENS]
+
+
+@functools.cache
+def jars_of(version: str) -> Path:
+    """Folder of the jars of another version of RocketMQ, beside those of 4.9; Maven fetches them at the first use."""
     with _cache_locked() as folder:
-        classes = folder / f"classes-{digest}"
+        other = folder.with_name(f"rocketmq-{version}")
+        if not (other / "lib.complete").exists():
+            _run(["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
+                  f"-DoutputDirectory={other / 'lib'}", f"-Drocketmq.version={version}",
+                  f"-Drocketmq.client.version={version}"])
+            (other / "lib.complete").touch()
+    return other / "lib"
+
+
+def compiled(lib: Path, sources: list[Path]) -> Path:
+    """Folder of the classes of `sources`, compiled against the jars in `lib`; beside them, named by their hash."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    with _cache_locked():
+        classes = lib.parent / f"classes-{digest}"
         if not (classes / "complete").exists():
             _run(["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{lib}/*", *map(str, sources)])
             (classes / "complete").touch()
