@@ -23,13 +23,14 @@ from tests.faults.links import Link
 from tests.faults.peers import Liars
 from tests.faults.power import Power
 from tests.faults.proxies import ThroughProxy
+from tests.faults.quiet import Idle, Probes
 from tests.faults.stops import Stop
 from tests.faults.tails import Tail
 from tests.support import ports
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
 KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power, Stop, ThroughProxy, Sync, Full,
-                                                                   Tail, Liars)}
+                                                                   Tail, Liars, Probes, Idle)}
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Life:
     folder: Path
     until: float = float("inf")  # monotonic time at which no further cycle begins
     plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    small: bool = False
 
     def label(self) -> str:
         """Short, for the lines."""
@@ -65,7 +67,7 @@ class Outcome:
 def run_life(life: Life) -> Outcome:
     """Run its cycles one after another, until one fails or the time is over. The folder of a good life is removed."""
     outcome, begin = Outcome(life), time.monotonic()
-    fault = KINDS[life.kind](life.folder, life.seed, life.brokers, life.plants)
+    fault = KINDS[life.kind](life.folder, life.seed, life.brokers, life.plants, life.small)
     try:
         fault.open()
         while outcome.cycles < life.cycles and time.monotonic() < life.until:

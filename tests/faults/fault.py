@@ -9,18 +9,21 @@ from tests.faults.pair import Holdings, Pair
 class Fault:
     """One life of a pair. Everything that is chosen follows from `seed`; when it happens is up to the machine.
 
-    `plants`: faults of planted.py, for the master and for the slave, which the cycles are expected to find.
+    `plants`: faults of planted.py, for the master and for the slave, which the cycles are expected to find. `small`:
+    leave out what takes long.
     """
 
     name = ""
     cycles_per_life = 20
+    by_name_only = False  # True: only when it is asked for by name
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
-                 plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())):
+                 plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()), small: bool = False):
         self.folder = folder
         self.seed = seed
         self.kinds = kinds
         self.plants = plants
+        self.small = small
         self.rng = random.Random(f"{self.name} {seed}")
         self.pair: Pair | None = None
         self.holdings: list[Holdings] = []

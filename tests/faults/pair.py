@@ -71,6 +71,9 @@ class Holdings:
         descriptors = sum(not link.startswith(str(self._broker.folder)) for link in links)
         return {"descriptors": descriptors, "threads": process.num_threads()}
 
+    def __str__(self) -> str:
+        return ", ".join(f"{what} {count} -> {self._now()[what]}" for what, count in self._before.items())
+
     def assert_returned(self, timeout_ms: int = 30_000) -> None:
         """Wait until no more is held than at the beginning, and a few more."""
         def returned() -> bool:

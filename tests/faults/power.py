@@ -48,7 +48,8 @@ class Power(Fault):
         for victim in victims:
             victim.kill()
             self._disks[victim.base_name].lose_power()
-        pair.senders.pause()
+        if pair.master in victims:
+            pair.senders.pause()
         # the master stood still before its image was taken: each answer was given before
         acknowledged = pair.senders.snapshot()
         for victim in victims:

@@ -23,7 +23,7 @@ class Stop(Fault):
     def cycle(self) -> str:
         pair, rng = self.pair, self.rng
         target = rng.choice(["master", "slave", "both"])
-        seconds = rng.choice(_LONG_STOPS_S) if rng.random() < 1 / 40 else rng.uniform(0.05, 4)
+        seconds = rng.choice(_LONG_STOPS_S) if rng.random() < 1 / 40 and not self.small else rng.uniform(0.05, 4)
         stopped = {"master": [pair.master], "slave": [pair.slave], "both": [pair.master, pair.slave]}[target]
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
