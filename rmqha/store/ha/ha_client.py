@@ -291,7 +291,7 @@ class HAClient(ServiceThread):
             self._again = True
             raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
         if found is Found.WAIT:
-            self._heartbeat_ns = time.monotonic_ns()
+            self._heartbeat_ns = self._heartbeat_ns or time.monotonic_ns()
             return None
         asked = self._search.next_report()
         self._search = None
