@@ -8,6 +8,7 @@ range of ports: a broker that is down must find its ports free when it comes bac
 import itertools
 import multiprocessing
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -27,6 +28,7 @@ from tests.faults.quiet import Idle, Probes
 from tests.faults.stops import Stop
 from tests.faults.tails import Tail
 from tests.support import ports
+from tests.support.processes import end_with_parent
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
 KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power, Stop, ThroughProxy, Sync, Full,
@@ -93,6 +95,9 @@ def run_life(life: Life) -> Outcome:
 
 
 def _begin_worker(numbers, jobs: int) -> None:
+    # a worker that is told to end, or whose campaign is gone, takes down what it has put up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    end_with_parent(signal.SIGTERM)
     number = numbers.get()
     width = (_HIGHEST_PORT - _LOWEST_PORT) // jobs
     ports.use_range(_LOWEST_PORT + number * width, _LOWEST_PORT + (number + 1) * width)

@@ -13,8 +13,13 @@ _PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 6000
 
 
+def end_with_parent(number: int) -> None:
+    """From now on this process gets the signal `number` when the thread that made it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
 
 
 class ServerProcess:
