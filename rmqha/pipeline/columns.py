@@ -1,0 +1,311 @@
+"""Record batches from blocks of records: whole columns at a time, the bytes gathered by Arrow."""
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqha.common.compression import compressor_factory
+from rmqha.common.compression.compressor import CompressionError
+from rmqha.common.message import message_const
+from rmqha.common.message.message_decoder import string2message_properties
+from rmqha.common.message.message_layout import bytes_to_host, decode_text
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.pipeline.log_scan import Block, Hole
+from rmqha.pipeline.table import KAFKA_SOURCE
+
+_NAME_END, _ENTRY_END = 1, 2
+_LAST_MS = 253_402_300_799_999  # 9999-12-31
+_KAFKA_LOG_APPEND_TIME = 1
+
+
+class BodyError(ValueError):
+    """A body that does not decompress. `offset`: of its record in the log."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"the body of the record at offset {offset} does not decompress: {reason}")
+        self.offset = offset
+
+
+class BlockColumns:
+    """The columns of the chosen rows of a block. Each is made when it is asked for, at most once.
+
+    `decompress`: whether bodies are inflated; `keep_bad`: a body that does not inflate is null, else BodyError.
+    """
+
+    def __init__(self, block: Block, chosen: np.ndarray | None, broker_name: str | None, verified: bool,
+                 decompress: bool = True, keep_bad: bool = True, file_start: int = 0) -> None:
+        self._block = block
+        self._rows = block.rows if chosen is None else block.rows[chosen]
+        self._bytes = np.frombuffer(block.data, np.uint8)
+        self._broker_name, self._verified = broker_name, verified
+        self._decompress, self._keep_bad, self._file_start = decompress, keep_bad, file_start
+        self._at = self._rows["offset"] - block.base
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, schema: pa.Schema, kafka: bool = False) -> pa.RecordBatch:
+        """A record batch of `schema`."""
+        arrays = []
+        for field in schema:
+            if kafka and field.name == "timestampType":
+                array = pa.array(np.full(len(self), _KAFKA_LOG_APPEND_TIME, np.int32))
+            else:
+                name = KAFKA_SOURCE[field.name] if kafka else field.name
+                array = _MAKERS[name](self)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    # -- numbers of the head --
+
+    def number(self, dtype: str, position: np.ndarray | int) -> np.ndarray:
+        """A big-endian number of each record, `position` bytes behind its start."""
+        kind = np.dtype(dtype)
+        count = max(len(self._bytes) - kind.itemsize + 1, 0)
+        view = np.ndarray((count,), kind, self._block.data, strides=(1,))
+        return view[self._at + position].astype(kind.newbyteorder("="))
+
+    @cached_property
+    def _born_v6(self) -> np.ndarray:
+        return np.where(self._rows["sysFlag"] & message_sys_flag.BORNHOST_V6_FLAG, 12, 0)
+
+    @cached_property
+    def _both_v6(self) -> np.ndarray:
+        return self._born_v6 + np.where(self._rows["sysFlag"] & message_sys_flag.STOREHOSTADDRESS_V6_FLAG, 12, 0)
+
+    @cached_property
+    def _body_at(self) -> np.ndarray:
+        return 88 + self._both_v6
+
+    @cached_property
+    def _body_length(self) -> np.ndarray:
+        return self.number(">i4", self._body_at - 4)
+
+    @cached_property
+    def _topic_at(self) -> np.ndarray:
+        return self._body_at + self._body_length
+
+    @cached_property
+    def _properties_at(self) -> np.ndarray:
+        return self._topic_at + 3 + self._bytes[self._at + self._topic_at]
+
+    # -- bytes --
+
+    def gather(self, begin: np.ndarray, length: np.ndarray) -> pa.Array:
+        """`length` bytes of each record from `begin` on, behind one another, as a binary column."""
+        if not len(self):
+            return pa.array([], pa.binary())
+        offsets = np.empty(2 * len(self), np.int32)
+        offsets[0::2] = self._at + begin
+        offsets[1::2] = offsets[0::2] + length
+        # wanted bytes and what lies between them take turns; the even ones are copied
+        both = pa.Array.from_buffers(pa.binary(), len(offsets) - 1,
+                                     [None, pa.py_buffer(offsets), pa.py_buffer(self._block.data)])
+        return both.take(pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)))
+
+    @cached_property
+    def stored_body(self) -> pa.Array:
+        """The bodies as stored."""
+        return self.gather(self._body_at, self._body_length)
+
+    @cached_property
+    def body(self) -> pa.Array:
+        """The bodies, inflated."""
+        packed = (self._rows["sysFlag"] & message_sys_flag.COMPRESSED_FLAG) != 0
+        packed &= self._body_length > 0
+        if not self._decompress or not packed.any():
+            return self.stored_body
+        bodies = self.stored_body
+        plain = [self._inflate(bodies[index].as_py(), int(self._rows["sysFlag"][index]), index)
+                 for index in np.flatnonzero(packed)]
+        return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))
+
+    def _inflate(self, body: bytes, sys_flag: int, index: int) -> bytes | None:
+        try:
+            return compressor_factory.get_compressor(message_sys_flag.get_compression_type(sys_flag)).decompress(body)
+        except ValueError as error:
+            missing = isinstance(error, CompressionError) and isinstance(error.__cause__, ImportError)
+            if self._keep_bad and not missing:
+                return None
+            raise BodyError(int(self._rows["offset"][index]), str(error)) from error
+
+    @cached_property
+    def envelope(self) -> pa.Array:
+        """The records without their bodies: head, topic, properties."""
+        head = self.gather(np.zeros(len(self), np.int64), self._body_at)
+        tail = self.gather(self._topic_at, self._rows["size"] - self._topic_at)
+        return pc.binary_join_element_wise(head, tail, pa.scalar(b"", pa.binary()))
+
+    # -- text --
+
+    @cached_property
+    def topic(self) -> pa.Array:
+        """The topics."""
+        return pa.array([_unicode(topic) for topic in self._block.topics], pa.string()).take(
+            pa.array(np.ascontiguousarray(self._rows["topic"])))
+
+    def host(self, position: np.ndarray, v6: np.ndarray) -> pa.Array:
+        """address:port of each record."""
+        is_v6 = v6 != 0
+        keys = np.where(is_v6, 0, self.number(">u8", np.where(is_v6, 0, position)))
+        distinct, numbers = np.unique(keys, return_inverse=True)
+        names = [_host_text(int(key).to_bytes(8, "big")) for key in distinct]
+        for row in np.flatnonzero(is_v6):
+            at = int(self._at[row] + position[row])
+            names.append(_host_text(self._block.data[at:at + 20]))
+            numbers[row] = len(names) - 1
+        return pa.array(names, pa.string()).take(pa.array(numbers))
+
+    @cached_property
+    def properties(self) -> "Properties":
+        """The properties."""
+        begin = self._properties_at
+        return Properties(self.gather(begin, self._rows["size"] - begin))
+
+    def time(self, name: str) -> pa.Array:
+        """Milliseconds as times; null beyond the calendar."""
+        ms = self._rows["storeTime"] if name == "store" else self.number(">i8", 40)
+        odd = (ms < -_LAST_MS) | (ms > _LAST_MS)
+        micros = np.where(odd, 0, ms) * 1000
+        return pa.array(micros, mask=odd if odd.any() else None).cast(pa.timestamp("us", "UTC"))
+
+    def row(self, name: str) -> pa.Array:
+        """A column of the kernel's rows."""
+        return pa.array(np.ascontiguousarray(self._rows[name]))
+
+    def same(self, value: object, kind: pa.DataType) -> pa.Array:
+        """One value for all."""
+        return pa.repeat(pa.scalar(value, kind), len(self))
+
+
+class Properties:
+    """The properties of many records: names, values, and which entries belong to which record."""
+
+    def __init__(self, data: pa.Array) -> None:
+        self._data = data
+        self._fast = self._split()
+        if self._fast is None:
+            self._slow()
+
+    def _split(self) -> bool | None:
+        """Cut all at once, when all are well formed; None when some are not."""
+        data = self._data
+        buffers = data.buffers()
+        bounds = np.frombuffer(buffers[1], np.int32)[data.offset:data.offset + len(data) + 1]
+        if not len(data) or bounds[-1] == bounds[0]:
+            self._set(np.zeros(len(data) + 1, np.int32), pa.array([], pa.string()), pa.array([], pa.string()))
+            return True
+        text = np.frombuffer(buffers[2], np.uint8)[bounds[0]:bounds[-1]]
+        bounds = bounds - bounds[0]
+        marks = np.flatnonzero(text <= _ENTRY_END)
+        kinds = text[marks]
+        if not kinds.all():
+            return None  # a byte 0, which is text, must not be taken for a mark
+        ends = marks[kinds == _ENTRY_END]
+        open_ends = bounds[1:][(bounds[1:] > bounds[:-1]) & (text[bounds[1:] - 1] != _ENTRY_END)]
+        if len(open_ends):  # records whose last entry has no mark behind it
+            ends = np.sort(np.concatenate((ends, open_ends)))
+        starts = np.empty_like(ends)
+        starts[0] = 0
+        starts[1:] = ends[:-1] + (text[ends[:-1]] == _ENTRY_END)
+        middles = marks[kinds == _NAME_END]
+        if len(middles) != len(ends) or not ((middles > starts) & (middles + 1 < ends)).all():
+            return None
+        return self._cut(text, bounds, starts, middles, ends)
+
+    def _cut(self, text: np.ndarray, bounds: np.ndarray, starts: np.ndarray, middles: np.ndarray,
+             ends: np.ndarray) -> bool | None:
+        # name, mark, value, mark take turns
+        offsets = np.empty(4 * len(ends), np.int32)
+        offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4] = starts, middles, middles + 1, ends
+        parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1,
+                                      [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text))])
+        numbers = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
+        try:
+            names = parts.take(pa.array(numbers)).cast(pa.string())
+            values = parts.take(pa.array(numbers + 2)).cast(pa.string())
+        except pa.ArrowInvalid:  # some text is no UTF-8
+            return None
+        self._set(np.searchsorted(starts, bounds).astype(np.int32), names, values)
+        owners = np.repeat(np.arange(len(self._data)), np.diff(self._bounds))
+        again = np.bincount(owners * len(self._names) + self._codes, minlength=1).max() > 1
+        return None if again else True
+
+    def _slow(self) -> None:
+        """Record by record: for properties that are out of order."""
+        bounds, names, values = [0], [], []
+        for data in self._data:
+            found = string2message_properties(decode_text(data.as_py()))
+            names += map(_unicode, found)
+            values += map(_unicode, found.values())
+            bounds.append(len(names))
+        self._set(np.array(bounds, np.int32), pa.array(names, pa.string()), pa.array(values, pa.string()))
+
+    def _set(self, bounds: np.ndarray, names: pa.Array, values: pa.Array) -> None:
+        self._bounds, self._name_array, self._values = bounds, names, values
+        encoded = names.dictionary_encode()
+        self._names = encoded.dictionary.to_pylist()
+        self._codes = np.asarray(encoded.indices).astype(np.int64)
+
+    def all(self) -> pa.Array:
+        """A map column."""
+        return pa.MapArray.from_arrays(pa.array(self._bounds), self._name_array, self._values)
+
+    def one(self, name: str) -> pa.Array:
+        """The values of one property; null where it is missing."""
+        if name not in self._names:
+            return pa.nulls(len(self._data), pa.string())
+        entries = np.flatnonzero(self._codes == self._names.index(name))
+        numbers, missing = np.zeros(len(self._data), np.int64), np.ones(len(self._data), bool)
+        owners = np.searchsorted(self._bounds, entries, side="right") - 1
+        numbers[owners], missing[owners] = entries, False
+        return self._values.take(pa.array(numbers, mask=missing))
+
+
+def _unicode(text: str) -> str:
+    """Without what Arrow refuses to encode."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _host_text(data: bytes) -> str:
+    address, port = bytes_to_host(data)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def hole_batch(hole: Hole, schema: pa.Schema, broker_name: str | None, kafka: bool = False) -> pa.RecordBatch:
+    """The row that stands for a hole: all null but where it is, how long, and crcOk."""
+    values = {} if kafka else {"brokerName": broker_name, "physicalOffset": hole.offset, "crcOk": False,
+                               "storeSize": min(hole.size, 0x7FFF_FFFF), "segment": hole.file_start}
+    return pa.RecordBatch.from_arrays([pa.array([values.get(field.name)], field.type) for field in schema],
+                                      schema=schema)
+
+
+_MAKERS: dict[str, Callable[[BlockColumns], pa.Array]] = {
+    "topic": lambda block: block.topic,
+    "flag": lambda block: pa.array(block.number(">i4", 16)),
+    "body": lambda block: block.body,
+    "properties": lambda block: block.properties.all(),
+    "brokerName": lambda block: block.same(block._broker_name, pa.string()),
+    "queueId": lambda block: block.row("queueId"),
+    "queueOffset": lambda block: block.row("queueOffset"),
+    "bornTimestamp": lambda block: block.time("born"),
+    "storeTimestamp": lambda block: block.time("store"),
+    "keys": lambda block: block.properties.one(message_const.PROPERTY_KEYS),
+    "tags": lambda block: block.properties.one(message_const.PROPERTY_TAGS),
+    "uniqKey": lambda block: block.properties.one(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
+    "physicalOffset": lambda block: block.row("offset"),
+    "storeSize": lambda block: block.row("size"),
+    "sysFlag": lambda block: block.row("sysFlag"),
+    "bodyCrc": lambda block: pa.array(block.number(">i4", 8)),
+    "reconsumeTimes": lambda block: pa.array(block.number(">i4", 72 + block._both_v6)),
+    "preparedTransactionOffset": lambda block: pa.array(block.number(">i8", 76 + block._both_v6)),
+    "bornHost": lambda block: block.host(np.full(len(block), 48), block._born_v6),
+    "storeHost": lambda block: block.host(64 + block._born_v6, block._both_v6 - block._born_v6),
+    "crcOk": lambda block: block.same(block._block.crc_ok if block._verified else None, pa.bool_()),
+    "envelope": lambda block: block.envelope,
+    "storedBody": lambda block: block.stored_body,
+    "tagsCode": lambda block: block.row("tagsCode"),
+    "segment": lambda block: block.same(block._file_start, pa.int64()),
+}

@@ -1,0 +1,130 @@
+"""Finding commit logs: store roots, folders of commit log files, single files, and globs of them."""
+import glob
+import json
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmqha.pipeline.options import Options, PipelineError
+
+NAME_LENGTH = 20  # digits of a file name: the offset of the first byte
+COMMIT_LOG = "commitlog"
+
+
+class Segment(NamedTuple):
+    """One file; `size` is what it had when it was listed."""
+
+    start: int
+    path: str
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte."""
+        return self.start + self.size
+
+
+class LogFiles(NamedTuple):
+    """The files of one commit log in order. `name`: of the store, for the column brokerName; `path`: its folder."""
+
+    name: str
+    path: str
+    segments: list[Segment]
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte; 0 for an empty log."""
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def files_end(self) -> int:
+        """Offset behind the last file."""
+        return self.segments[-1].end if self.segments else 0
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether `name` is an offset of 20 digits that fits 63 bits."""
+    return len(name) == NAME_LENGTH and name.isascii() and name.isdigit() and int(name) < 1 << 63
+
+
+def list_log(path: str, name: str) -> LogFiles:
+    """The files of a commit log folder. PipelineError when it is gone."""
+    segments = []
+    try:
+        entries = list(os.scandir(path))
+    except OSError as error:
+        raise PipelineError(f"{path}: {error.strerror}") from error
+    for entry in entries:
+        if not is_segment_name(entry.name):
+            continue
+        try:
+            if entry.is_file():
+                segments.append(Segment(int(entry.name), entry.path, entry.stat().st_size))
+        except FileNotFoundError:  # a running broker removed it meanwhile
+            continue
+    return LogFiles(name, path, sorted(segments))
+
+
+def wanted_paths(options: Options) -> list[str]:
+    """The paths of `.load(...)` or of the option `path`, as given."""
+    if "paths" in options:
+        try:
+            paths = [str(path) for path in json.loads(options.text("paths"))]
+        except ValueError:
+            raise options.wrong("paths", "a JSON list of paths") from None
+    else:
+        paths = [options.text("path", "")]
+    paths = [path for path in paths if path]
+    if not paths:
+        raise PipelineError(f"{options.where} needs a path: .load('/path/to/store'), a store root, a commitlog folder, "
+                            "or a glob of them")
+    return paths
+
+
+def find_logs(paths: Iterable[str], name: str | None = None) -> list[LogFiles]:
+    """The commit logs at `paths`. PipelineError for a path that is none; a log may be without files."""
+    found: dict[str, LogFiles] = {}
+    files: dict[str, list[Segment]] = {}
+    for given in paths:
+        path = given.removeprefix("file://") if given.startswith("file://") else given.removeprefix("file:")
+        matches = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+        if not matches:
+            raise PipelineError(f"nothing matches {given}")
+        for match in matches:
+            if os.path.isfile(match):
+                folder = os.path.dirname(os.path.abspath(match))
+                files.setdefault(folder, []).append(_single(match))
+            else:
+                log = _folder(match, name)
+                found[log.path] = log
+    for folder, segments in files.items():
+        found.setdefault(folder, LogFiles(name or _store_name(folder), folder, sorted(set(segments))))
+    return list(found.values())
+
+
+def _single(path: str) -> Segment:
+    name = os.path.basename(path)
+    if not is_segment_name(name):
+        raise PipelineError(f"{path} is no commit log file: their names are {NAME_LENGTH} digits, the offset of the "
+                            "first byte")
+    return Segment(int(name), path, os.stat(path).st_size)
+
+
+def _folder(path: str, name: str | None) -> LogFiles:
+    if not os.path.isdir(path):
+        raise PipelineError(f"{path}: there is no such folder or file")
+    path = os.path.abspath(path)
+    inner = os.path.join(path, COMMIT_LOG)
+    if os.path.isdir(inner):
+        return list_log(inner, name or os.path.basename(path))
+    log = list_log(path, name or _store_name(path))
+    if not log.segments and os.path.basename(path) != COMMIT_LOG:
+        raise PipelineError(f"{path} is no store: it has neither a folder {COMMIT_LOG} nor commit log files (names of "
+                            f"{NAME_LENGTH} digits). Give the broker's storePathRootDir or storePathCommitLog.")
+    return log
+
+
+def _store_name(folder: str) -> str:
+    """The name of the store whose commit log folder this is."""
+    parent, name = os.path.split(folder.rstrip("/"))
+    return os.path.basename(parent) if name == COMMIT_LOG else name

@@ -1,0 +1,304 @@
+"""Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
+
+A range need not begin at a record. The reader of an unaligned range goes on to the first record that begins in it;
+the reader of the range before reads its last record to the end. Records are recognised by their magic code, by telling
+their own place rightly, and by their CRC.
+"""
+import errno
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqha.common.message.message_layout import (BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION,
+                                                 MIN_RECORD_LENGTH, MessageDecodeError, RecordParts, body_crc32,
+                                                 decode_header, decode_parts, decode_text)
+from rmqha.pipeline.log_files import LogFiles, Segment
+from rmqha.pipeline.options import PipelineError
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import Stop
+
+BLOCK = 4 << 20
+_SLACK = 64 << 10  # read behind the end of a range, for its last record
+_HEAD = 4096
+_MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
+_NO_MORE_DATA = 1 << 62
+# Of a block: as the bulk kernel's rows.
+ROW = np.dtype([("offset", "=i8"), ("queueOffset", "=i8"), ("tagsCode", "=i8"), ("storeTime", "=i8"), ("size", "=i4"),
+                ("queueId", "=i4"), ("topic", "=i4"), ("sysFlag", "=i4")])
+assert ROW.itemsize == 48
+
+
+class ByteRange(NamedTuple):
+    """Records of one file that begin in [begin, end) of the log. `limit`: behind the last byte that may be read."""
+
+    path: str
+    file_start: int
+    begin: int
+    end: int
+    limit: int
+    aligned: bool  # a record begins at `begin`
+
+
+class Block(NamedTuple):
+    """Good records: their rows, and the bytes in which they lie; data[0] is at offset `base` of the log."""
+
+    data: bytes
+    base: int
+    rows: np.ndarray
+    topics: list[str]
+    crc_ok: bool
+
+
+class Hole(NamedTuple):
+    """Bytes that hold no record although they should."""
+
+    path: str
+    file_start: int
+    offset: int
+    size: int
+    reason: str
+
+
+class VanishedError(PipelineError):
+    """A file that was there when the work was planned is gone."""
+
+
+def open_file(path: str, offset: int) -> int:
+    """A descriptor to read with. VanishedError when the file is gone."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise VanishedError(
+            f"{path} has vanished while the log was read (wanted from offset {offset} on): the broker deleted it, or "
+            "somebody moved it. With failOnDataLoss=false its messages are left out.") from None
+
+
+def pread(fd: int, size: int, position: int) -> bytes:
+    """Like os.pread, but only shorter than `size` where the file ends."""
+    data = os.pread(fd, max(size, 0), position)
+    if len(data) == size or not data:
+        return data
+    parts, got = [data], len(data)
+    while got < size and (data := os.pread(fd, size - got, position + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+def scan_range(span: ByteRange, check_crc: bool) -> Iterator[Block | Hole]:
+    """The records of a range in blocks of some MiB, and its holes, in the order of the log."""
+    fd = open_file(span.path, span.begin)
+    try:
+        position: int | None = span.begin
+        if not span.aligned:
+            position = find_record(fd, span, span.begin, span.end)
+        if position is not None:
+            yield from _scan(fd, span, position, check_crc)
+    finally:
+        os.close(fd)
+
+
+def _scan(fd: int, span: ByteRange, position: int, check_crc: bool) -> Iterator[Block | Hole]:
+    want = BLOCK
+    while position < span.end:
+        size = min(want, span.limit - position, max(span.end - position + _SLACK, want - BLOCK))
+        data = pread(fd, size, position - span.file_start)
+        found = bulk.scan(data, 0, len(data), position, check_crc)
+        if found.count:
+            yield _block(data, position, found.records, [topic.name for topic in found.topics], span.end)
+        position += found.position
+        if found.stop in (Stop.END, Stop.LIMIT):
+            if found.position == 0:  # the file is shorter than it was
+                yield Hole(span.path, span.file_start, position, span.end - position, "the file ends here")
+                return
+            want = BLOCK
+            continue
+        if found.stop is Stop.BLANK or position >= span.end and found.stop is not Stop.TRUNCATED:
+            if found.stop is not Stop.BLANK and (hole := hole_at(fd, span, position)) is not None:
+                yield hole
+            return
+        if found.stop is Stop.TRUNCATED:
+            if position >= span.end:
+                return
+            if found.position:
+                want = BLOCK
+                continue
+            needed = _needed(data, span.limit - position)
+            if needed > len(data):
+                want = needed + BLOCK
+                continue
+        single = _single(data[found.position:], position) if found.stop in (Stop.PLAIN, Stop.BAD_CRC) else None
+        if single is not None:
+            yield single
+            position += len(single.data)
+            continue
+        hole = hole_at(fd, span, position, found.stop.name)
+        if hole is None:
+            return
+        yield hole
+        position += hole.size
+
+
+def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) -> Block:
+    rows = np.frombuffer(records, ROW)
+    if rows["offset"][-1] >= end:
+        rows = rows[:int(np.searchsorted(rows["offset"], end))]
+    return Block(data, base, rows, topics, True)
+
+
+def _needed(data: bytes, room: int) -> int:
+    """How long the cut record says it is; 0 when that can't be."""
+    if len(data) < BLANK.size:
+        return 0
+    total, _ = BLANK.unpack_from(data)
+    return total if MIN_RECORD_LENGTH <= total <= room else 0
+
+
+def _single(data: bytes, offset: int) -> Block | None:
+    """A record that the kernel did not take: text that is no UTF-8, or a body whose CRC is wrong."""
+    try:
+        parts = decode_parts(data)
+    except MessageDecodeError:
+        return None
+    head = parts.head
+    if head.physical_offset != offset:
+        return None
+    row = np.zeros(1, ROW)
+    row[0] = (offset, head.queue_offset, 0, head.store_timestamp, head.total_size, head.queue_id, 0, head.sys_flag)
+    data = data[:head.total_size]
+    return Block(data, offset, row, [_topic(data, parts)], _crc_ok(data, parts))
+
+
+def _topic(data: bytes, parts: RecordParts) -> str:
+    return decode_text(data[parts.topic_position:parts.topic_position + parts.topic_length])
+
+
+def _crc_ok(data: bytes, parts: RecordParts) -> bool:
+    body = data[parts.body_position:parts.body_position + parts.head.body_length]
+    return not body or body_crc32(body) == parts.head.body_crc
+
+
+def hole_at(fd: int, span: ByteRange, position: int, reason: str = "") -> Hole | None:
+    """The bytes up to the next record, or to the end of what may be read; None when a record or a blank is there."""
+    if position >= span.limit or is_record(fd, span, position):
+        return None
+    following = find_record(fd, span, position + 1, span.limit)
+    size = (span.limit if following is None else following) - position
+    said = {"UNWRITTEN": "nothing was written here", "TRUNCATED": "the record is cut off"}
+    return Hole(span.path, span.file_start, position, size, said.get(reason, "no record is here"))
+
+
+def is_record(fd: int, span: ByteRange, offset: int) -> bool:
+    """Whether a whole record lies at `offset`, with the right place and CRC."""
+    return _record_size(fd, span, offset, pread(fd, _HEAD, offset - span.file_start)) > 0
+
+
+def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
+    try:
+        head = decode_header(data)
+        if head.magic_code != MESSAGE_MAGIC_CODE or head.physical_offset != offset \
+                or not MIN_RECORD_LENGTH <= head.total_size <= span.limit - offset:
+            return 0
+        if head.total_size > len(data):
+            data = pread(fd, head.total_size, offset - span.file_start)
+        parts = decode_parts(data)
+    except MessageDecodeError:
+        return 0
+    return head.total_size if _crc_ok(data, parts) else 0
+
+
+def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int = 0) -> int | None:
+    """Offset of the first record that begins in [begin, end), stored at `not_before` (ms) or later."""
+    position, last = begin - span.file_start, min(end, span.limit) - span.file_start
+    while (position := _next_data(fd, position)) < last:
+        data = pread(fd, min(BLOCK, span.limit - span.file_start - position), position)
+        if len(data) < MESSAGE_MAGIC_CODE_POSITION + len(_MAGIC):
+            return None
+        at = data.find(_MAGIC, MESSAGE_MAGIC_CODE_POSITION)
+        while at >= 0 and position + at - MESSAGE_MAGIC_CODE_POSITION < last:
+            place = at - MESSAGE_MAGIC_CODE_POSITION
+            offset = span.file_start + position + place
+            head = data[place:place + _HEAD]
+            if len(head) < _HEAD:
+                head = pread(fd, _HEAD, position + place)
+            if _record_size(fd, span, offset, head) and decode_header(head).store_timestamp >= not_before:
+                return offset
+            at = data.find(_MAGIC, at + 1)
+        position += len(data) - MESSAGE_MAGIC_CODE_POSITION - len(_MAGIC) + 1
+    return None
+
+
+def _next_data(fd: int, position: int) -> int:
+    """The next position with data: files are sparse behind the end of the log."""
+    try:
+        return max(os.lseek(fd, position, os.SEEK_DATA), position)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return _NO_MORE_DATA
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
+            return position
+        raise
+
+
+def whole_file(segment: Segment) -> ByteRange:
+    """All records of a file."""
+    return ByteRange(segment.path, segment.start, segment.start, segment.end, segment.end, True)
+
+
+def log_end(log: LogFiles, begin: int | None = None) -> int:
+    """Offset behind the last whole record of a log, looked for from the last file that begins with one, or from the
+    record at `begin` on, if that is further.
+
+    A broker may be writing: a record counts once it is whole.
+    """
+    for segment in reversed(log.segments):
+        start = segment.start
+        if begin is not None and segment.start <= begin <= segment.end:
+            start = begin
+        if start == segment.end:
+            return start
+        end = file_end(segment, start)
+        if end > segment.start or start > segment.start:
+            return end
+    return log.min_offset
+
+
+def file_end(segment: Segment, begin: int, limit: int | None = None) -> int:
+    """Offset behind the last whole record of a file from the one at `begin` on; the file's end behind a blank."""
+    span = whole_file(segment)._replace(begin=begin, end=segment.end if limit is None else limit)
+    fd = open_file(segment.path, begin)
+    try:
+        position, want, seen, last_data = begin, BLOCK, 0, b""
+        while position < span.end:
+            data = pread(fd, min(want, span.limit - position), position - segment.start)
+            found = bulk.scan(data, 0, len(data), position, True)
+            if found.count:
+                last = np.frombuffer(found.records, ROW)[-1]
+                seen = int(last["storeTime"])
+                last_data = data[int(last["offset"]) - position:found.position]
+            position += found.position
+            if found.stop is Stop.BLANK:
+                return segment.end
+            if found.stop in (Stop.END, Stop.LIMIT) and found.position \
+                    or found.stop is Stop.TRUNCATED and found.position:
+                want = BLOCK
+                continue
+            needed = _needed(data, span.limit - position) if found.stop is Stop.TRUNCATED else 0
+            if needed > len(data):
+                want = needed + BLOCK
+                continue
+            following = find_record(fd, span, position + 1, span.limit, max(seen, 1)) if data else None
+            if following is None:
+                return position - len(last_data) if last_data and not _is_finished(last_data) else position
+            position, want, last_data = following, BLOCK, b""
+        return position
+    finally:
+        os.close(fd)
+
+
+def _is_finished(record: bytes) -> bool:
+    """Whether the last bytes of a record are there too: its properties, which no CRC covers, do not end with a 0."""
+    parts = decode_parts(record)
+    return parts.properties_length == 0 or record[-1] != 0

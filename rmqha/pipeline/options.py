@@ -1,0 +1,102 @@
+"""The options of a format: names checked, values parsed, every complaint says what to do."""
+import difflib
+import json
+from collections.abc import Collection, Iterable, Mapping
+
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class PipelineError(ValueError):
+    """What is wrong, where, and what to do about it."""
+
+
+class Options:
+    """What a user gave with `.option(...)`. Names are compared without case; PipelineError for one that is unknown."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str], where: str) -> None:
+        names = {name.lower(): name for name in known}
+        unknown = [name for name in given if name.lower() not in names]
+        if unknown:
+            raise PipelineError(f"{where} has no option {unknown[0]!r}{_nearest(unknown[0], names)}")
+        self.where = where
+        self._values = {names[name.lower()]: str(value).strip() for name, value in given.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def wrong(self, name: str, wanted: str) -> PipelineError:
+        """The error for a value that is none."""
+        return PipelineError(f"{self.where}, option {name}: {self._values.get(name)!r} is not {wanted}")
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """A text as given."""
+        return self._values.get(name, default)
+
+    def first(self, *names: str) -> str | None:
+        """The value of the first of several names that is given."""
+        return next((self._values[name] for name in names if name in self._values), None)
+
+    def integer(self, name: str, default: int | None = None, least: int = 0) -> int | None:
+        """A whole number, `least` or more."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise self.wrong(name, "a whole number") from None
+        if value < least:
+            raise self.wrong(name, f"a whole number from {least} on")
+        return value
+
+    def size(self, name: str, default: int) -> int:
+        """Bytes, also with k, m or g."""
+        text = self._values.get(name, "").lower()
+        if not text:
+            return default
+        digits = text.rstrip("bkmg")
+        unit = text[len(digits):].removesuffix("b") or ""
+        if not digits.isdecimal() or unit not in _SIZES or int(digits) < 1:
+            raise self.wrong(name, "a number of bytes such as 134217728 or 128m")
+        return int(digits) * _SIZES[unit]
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """true or false."""
+        text = self._values.get(name, str(default)).lower()
+        if text not in _TRUE + _FALSE:
+            raise self.wrong(name, "true or false")
+        return text in _TRUE
+
+    def choice(self, name: str, allowed: Collection[str], default: str) -> str:
+        """One of a few words, in any case."""
+        text = self._values.get(name, default)
+        found = {word.lower(): word for word in allowed}.get(text.lower())
+        if found is None:
+            raise self.wrong(name, f"one of {', '.join(allowed)}{_nearest(text, allowed)}")
+        return found
+
+    def words(self, name: str, value: str | None = None) -> list[str]:
+        """Words with commas between them."""
+        text = self._values.get(name, "") if value is None else value
+        return [word.strip() for word in text.split(",") if word.strip()]
+
+    def json(self, name: str, wanted: str) -> dict:
+        """A JSON object."""
+        try:
+            value = json.loads(self._values[name])
+        except (ValueError, RecursionError):
+            raise self.wrong(name, wanted) from None
+        if not isinstance(value, dict):
+            raise self.wrong(name, wanted)
+        return value
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    if isinstance(known, dict):
+        by_lower = dict(known)
+    near = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)
+    if near:
+        return f"; did you mean {by_lower[near[0]]!r}?"
+    return f". There are: {', '.join(sorted(by_lower.values()))}"

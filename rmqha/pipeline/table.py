@@ -1,0 +1,87 @@
+"""The columns of a message table, for Spark and for Arrow.
+
+`rocketmq`: the nine columns of the older RocketMQ connector for Spark (properties as a map), then what else a record
+holds. `kafka`: the columns of the Kafka connector, so that a query for it runs unchanged. Times are UTC.
+"""
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (BinaryType, BooleanType, DataType, IntegerType, LongType, MapType, StringType,
+                               StructField, StructType, TimestampType)
+
+from rmqha.pipeline.options import Options, PipelineError
+
+ROCKETMQ: dict[str, DataType] = {
+    "topic": StringType(),
+    "flag": IntegerType(),
+    "body": BinaryType(),
+    "properties": MapType(StringType(), StringType()),
+    "brokerName": StringType(),
+    "queueId": IntegerType(),
+    "queueOffset": LongType(),
+    "bornTimestamp": TimestampType(),
+    "storeTimestamp": TimestampType(),
+    "keys": StringType(),
+    "tags": StringType(),
+    "uniqKey": StringType(),
+    "physicalOffset": LongType(),
+    "storeSize": IntegerType(),
+    "sysFlag": IntegerType(),
+    "bodyCrc": IntegerType(),
+    "reconsumeTimes": IntegerType(),
+    "preparedTransactionOffset": LongType(),
+    "bornHost": StringType(),
+    "storeHost": StringType(),
+    "crcOk": BooleanType(),
+}
+# Only when they are asked for by name, with the option `columns` or `.schema(...)`.
+FURTHER: dict[str, DataType] = {
+    "envelope": BinaryType(),  # the record without its body, byte for byte
+    "storedBody": BinaryType(),  # the body as it lies in the log, compressed or not
+    "tagsCode": LongType(),
+    "segment": LongType(),  # offset of the first byte of the file that holds the record
+}
+KAFKA: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}
+# Kafka's column -> where it comes from; timestampType is 1 (LogAppendTime).
+KAFKA_SOURCE = {"key": "keys", "value": "body", "topic": "topic", "partition": "queueId", "offset": "queueOffset",
+                "timestamp": "storeTimestamp"}
+SCHEMAS = ("rocketmq", "kafka")
+
+
+def table_schema(options: Options) -> StructType:
+    """The schema that the options `schema` and `columns` ask for."""
+    columns = ROCKETMQ if options.choice("schema", SCHEMAS, "rocketmq") == "rocketmq" else KAFKA
+    names = options.words("columns")
+    known = columns if columns is KAFKA else {**columns, **FURTHER}
+    if names:
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise PipelineError(f"{options.where}, option columns: there is no column {unknown[0]!r}. There are: "
+                                f"{', '.join(known)}")
+        columns = {name: known[name] for name in names}
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def check_schema(schema: StructType, options: Options) -> StructType:
+    """A schema as Spark hands it back: of these columns, of any choice. PipelineError for others."""
+    kafka = options.choice("schema", SCHEMAS, "rocketmq") == "kafka"
+    known = KAFKA if kafka else {**ROCKETMQ, **FURTHER}
+    for field in schema.fields:
+        if field.name not in known:
+            raise PipelineError(f"{options.where}: there is no column {field.name!r}. There are: {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            raise PipelineError(f"{options.where}: column {field.name} is {known[field.name].simpleString()}, not "
+                                f"{field.dataType.simpleString()}; cast it in the query")
+    return schema
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark expects of record batches of `schema`."""
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,69 @@
+"""One Spark session for all tests of this folder. They skip, with the reason, where Spark can't run."""
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+@lru_cache(maxsize=1)
+def why_unavailable() -> str | None:
+    """Why Spark can't run here; None when it can, or must."""
+    if os.environ.get("RMQHA_REQUIRE_JAVA") == "1":
+        return None
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{missing[0]} is missing: pip install -e .[spark]"
+    java = shutil.which("java")
+    if java is None:
+        return "java is not on PATH; Spark needs 17 or later"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = said.partition('version "')[2].partition(".")[0]
+    new_enough = version.isdecimal() and int(version) >= 17
+    return None if new_enough else f"Spark needs Java 17 or later, there is {said[:40]!r}"
+
+
+class _Skipped(pytest.Module):
+    """A module that is not even imported."""
+
+    def collect(self):
+        pytest.skip(why_unavailable(), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip the modules of this folder where Spark is missing."""
+    if module_path.is_relative_to(FOLDER) and why_unavailable():
+        return _Skipped.from_parent(parent, path=module_path)
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in this folder."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    """A session at local[2]; the formats are found without being registered."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+    folder = tmp_path_factory.mktemp("spark")
+    session = (SparkSession.builder.master("local[2]").appName("rmqha-tests").config("spark.ui.enabled", "false")
+               .config("spark.driver.memory", "1g").config("spark.driver.host", "127.0.0.1")
+               .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "2")
+               .config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+               .config("spark.sql.warehouse.dir", str(folder / "warehouse")).config("spark.local.dir", str(folder))
+               .config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate())
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
