@@ -2,9 +2,16 @@
 
 Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and the kernel is optional:
 when it can't be compiled, setuptools says so and the project is installed without it.
+
+Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
+wheel here, also into that of an editable install, whose import hook Spark's search does not see.
 """
+import base64
 import functools
+import hashlib
 import sys
+import zipfile
+from pathlib import Path
 
 import setuptools
 from setuptools import build_meta
@@ -26,9 +33,39 @@ def _setup_with_kernel(**attributes):
 # There is no setup.py: build_meta runs a plain `setuptools.setup()`.
 setuptools.setup = _setup_with_kernel
 
-build_wheel = build_meta.build_wheel
+
+
+def _with_formats(folder: str, wheel: str) -> str:
+    """Add the modules to a wheel."""
+    path, rows = Path(folder, wheel), []
+    with zipfile.ZipFile(path) as old:
+        files = {item: old.read(item) for item in old.infolist()}
+    record = next(item for item in files if item.filename.endswith(".dist-info/RECORD"))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for item, data in files.items():
+            if item is not record:
+                new.writestr(item, data)
+        for module in sorted(Path("rmqha/pipeline").glob("pyspark_*.py")):
+            data = module.read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            new.writestr(module.name, data)
+            rows.append(f"{module.name},sha256={digest},{len(data)}\n".encode())
+        new.writestr(record, files[record] + b"".join(rows))
+    return wheel
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """The wheel."""
+    return _with_formats(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """The wheel of an editable install."""
+    return _with_formats(wheel_directory,
+                         build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
+
+
 build_sdist = build_meta.build_sdist
-build_editable = build_meta.build_editable
 prepare_metadata_for_build_wheel = build_meta.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
