@@ -7,10 +7,11 @@ import click
 
 from rmqha import __version__
 from rmqha.tools.check.check_command import check_group
+from rmqha.tools.doctor.doctor_command import doctor_command
 from rmqha.tools.ha.ha_command import ha_group
 from rmqha.tools.store.store_command import store_group
 
-GROUPS = (store_group, ha_group, check_group)
+GROUPS = (store_group, ha_group, check_group, doctor_command)
 
 
 class _CannotAnswerError(click.ClickException):

@@ -1,0 +1,277 @@
+"""What is wrong with a running cluster, asked of its name servers and brokers."""
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+
+from rmqha.remoting.common.port_probe import Probe, probe
+from rmqha.tools.doctor.config_checks import is_loopback
+from rmqha.tools.doctor.findings import Report, counted
+from rmqha.tools.doctor.host_checks import judge_used
+from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen
+
+_FAST_PORT = -2
+_CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
+_RUNTIME = re.compile(r"\[ ([\d,.]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
+_WHY = {
+    Probe.REFUSED: "nobody listens there",
+    Probe.SILENT: "no answer: a firewall drops it, or the host is down",
+    Probe.UNREACHABLE: "no way to that host, or a firewall refuses",
+    Probe.UNKNOWN_HOST: "no such host",
+}
+
+
+@dataclass
+class Told:
+    """What a broker says of itself. `asked_at` is this host's clock, ms, when its table came."""
+
+    broker: Broker
+    config: dict[str, str]
+    table: dict[str, str]
+    asked_at: float
+    took_s: float
+
+    @property
+    def who(self) -> str:
+        """Its name, id and address."""
+        return f"{self.broker.name} {self.broker.broker_id} ({self.broker.address})"
+
+    @property
+    def is_slave(self) -> bool:
+        """By its own word."""
+        return self.config.get("brokerRole") == "SLAVE"
+
+    @property
+    def ha_address(self) -> str:
+        """Where its slaves connect."""
+        return f"{self.config.get('brokerIP2', '')}:{self.config.get('haListenPort', '')}"
+
+    def number(self, key: str, default: int = 0) -> int:
+        """A number of its runtime table."""
+        return int(self.table.get(key, default))
+
+
+def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) -> list[Broker]:
+    """All brokers that any of them lists; those that can't be asked, and where they disagree, are findings."""
+    lists: dict[str, set[Broker]] = {}
+    for address in addresses:
+        try:
+            with BrokerAdmin(address, timeout_ms) as admin:
+                lists[address] = set(admin.brokers())
+        except ReplicationToolError as error:
+            report.error("nameserver", address, error.message, "start it, open its port, or correct namesrvAddr")
+            continue
+        report.good("nameserver", address, f"knows {counted(len(lists[address]), 'broker')}")
+    everything = set().union(*lists.values()) if lists else set()
+    for address, brokers in lists.items():
+        for missing in sorted(everything - brokers):
+            report.warning("nameserver", address, f"does not know {missing.name} {missing.broker_id} at "
+                           f"{missing.address}, another name server does", "give each broker all name servers in "
+                           "namesrvAddr; a broker that has just started needs up to 30 s")
+    if lists and not everything:
+        report.error("nameserver", ", ".join(lists), "knows no broker", "start one with this namesrvAddr")
+    return sorted(everything)
+
+
+def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, on_one_host: bool, timeout_ms: float,
+                  report: Report) -> None:
+    """Ask each broker, and compare what they say. `extra` are addresses to be asked beside those listed.
+
+    `on_one_host`: the name servers' addresses are loopback ones, so the brokers' may be.
+    """
+    if cluster is not None:
+        brokers = chosen(brokers, cluster, None)
+    listed = {broker.address for broker in brokers}
+    told: list[Told] = []
+    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+        # slaves before masters: a master only grows until it is asked
+        for broker in sorted(brokers, key=lambda each: (each.is_master, each)):
+            answer = _ask(admin, broker, report)
+            if answer is not None:
+                told.append(answer)
+                _check_identity(answer, report)
+        for address in extra:
+            if address not in listed:
+                answer = _ask(admin, Broker("", "", 0, address), report)
+                if answer is not None:
+                    told.append(_named(answer))
+    for each in told:
+        _check_addresses(each, on_one_host, timeout_ms / 1000, report)
+        _check_clock(each, report)
+        judge_used(each.who, float(each.table.get("commitLogDiskRatio", -1)),
+                   int(each.config.get("diskMaxUsedSpaceRatio", 75)), report)
+    _check_same_ids(brokers, told, report)
+    groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    for each in told:
+        groups[each.broker.cluster, each.broker.name].append(each)
+    for (_cluster, name), members in sorted(groups.items()):
+        registered = [broker for broker in brokers if broker.name == name]
+        _check_group(name, members, registered, report)
+
+
+def _ask(admin: BrokerAdmin, broker: Broker, report: Report) -> Told | None:
+    who = f"{broker.name} {broker.broker_id} ({broker.address})" if broker.name else broker.address
+    try:
+        config = admin.config(broker.address)
+        begin = time.monotonic()
+        table = admin.runtime_info(broker.address)
+        took_s = time.monotonic() - begin
+    except ReplicationToolError as error:
+        report.error("ports", who, error.message, "start it, open its port on the way from here, or correct its "
+                     "brokerIP1: it is what all clients are told")
+        return None
+    return Told(broker, config, table, time.time() * 1000, took_s)
+
+
+def _named(told: Told) -> Told:
+    """A broker that was asked by its address alone, with the name that it gives itself."""
+    config = told.config
+    told.broker = Broker(config.get("brokerClusterName", ""), config.get("brokerName", ""),
+                         int(config.get("brokerId", 0)), told.broker.address)
+    return told
+
+
+def _check_identity(told: Told, report: Report) -> None:
+    """The broker at an address is the one that registered it."""
+    broker, config = told.broker, told.config
+    said = (config.get("brokerName", broker.name), int(config.get("brokerId", broker.broker_id)))
+    if said != (broker.name, broker.broker_id):
+        report.error("roles", told.who, f"at this address {said[0]} {said[1]} answers", "two brokers register the same "
+                     "address: give each its own brokerIP1 and listenPort")
+    role = config.get("brokerRole", "")
+    if role == "SLAVE" and broker.broker_id == 0:
+        report.error("roles", told.who, "brokerRole=SLAVE with brokerId 0: clients send to it as to a master, and it "
+                     "refuses", "give it a brokerId above 0, or make it a master")
+    elif role in _MASTER_ROLES and broker.broker_id != 0:
+        report.error("roles", told.who, f"brokerRole={role} with brokerId {broker.broker_id}: it is listed as a slave, "
+                     "and replicates from nobody", "give it brokerRole=SLAVE, or brokerId=0 under another brokerName")
+
+
+def _check_same_ids(brokers: list[Broker], told: list[Told], report: Report) -> None:
+    places: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for broker in [*brokers, *(each.broker for each in told)]:
+        places[broker.name, broker.broker_id].add(broker.address)
+    for (name, broker_id), addresses in sorted(places.items()):
+        if len(addresses) > 1:
+            what = "two masters of one name" if broker_id == 0 else "the same brokerId twice"
+            report.error("roles", f"{name} {broker_id}", f"{what}: {' and '.join(sorted(addresses))}; each "
+                         "registration replaces the other, and messages go now here, now there",
+                         "stop one at once, then give it another brokerId or brokerName")
+
+
+def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Report) -> None:
+    host, _colon, port = told.broker.address.rpartition(":")
+    if is_loopback(host) and not on_one_host:
+        report.warning("addresses", told.who, "it registers a loopback address: nobody on another host reaches it",
+                       "set brokerIP1; leave it for a cluster on one host")
+    checks = [(host, int(port) + _FAST_PORT, "its fast port, listenPort - 2",
+               "open it, or tell clients not to use it (vipChannelEnabled=false)", report.warning)]
+    if not told.is_slave:
+        ha_host, _colon, ha_port = told.ha_address.rpartition(":")
+        if ha_host and ha_port.isdigit():
+            checks.append((ha_host, int(ha_port), "its HA port, by brokerIP2", "open it on the way from its slaves, or "
+                           "correct brokerIP2: it is what they are told", report.error))
+    for host, number, use, todo, say in checks:
+        found = probe(host, number, timeout_s)
+        if found is Probe.OPEN:
+            report.good("ports", told.who, f"{host}:{number}, {use}, answers")
+        else:
+            say("ports", told.who, f"{host}:{number}, {use}: {_WHY[found]}", todo)
+
+
+def _check_clock(told: Told, report: Report) -> None:
+    """A broker tells when it started and, in whole seconds, for how long it has been running: the sum is its clock."""
+    match = _RUNTIME.fullmatch(told.table.get("runtime", "").strip())
+    boot = told.number("bootTimestamp")
+    if match is None or not boot:
+        report.note("clocks", told.who, "it does not tell its time")
+        return
+    days, hours, minutes, seconds = (int(part.replace(",", "").replace(".", "")) for part in match.groups())
+    running_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    # its clock was between the first and the last when it answered
+    behind_s = told.asked_at / 1000 - (boot / 1000 + running_s)
+    off_s = behind_s if behind_s < 0 else max(behind_s - 1 - told.took_s, 0.0)
+    text = f"its clock differs from this host's by about {abs(off_s):.1f} s"
+    if abs(off_s) <= _CLOCK_WARNING_S:
+        report.good("clocks", told.who, text)
+        return
+    say = report.error if abs(off_s) > _CLOCK_ERROR_S else report.warning
+    say("clocks", told.who, f"{text} ({'behind' if off_s > 0 else 'ahead'})", "run a time service (chrony, ntpd) on "
+        "all hosts: store times, delayed messages and searches by time go by these clocks")
+
+
+def _check_group(name: str, members: list[Told], registered: list[Broker], report: Report) -> None:
+    """The brokers of one name, by what they said."""
+    masters = [each for each in members if each.broker.is_master]
+    slaves = [each for each in members if not each.broker.is_master]
+    if not masters:
+        if not any(broker.is_master for broker in registered):
+            report.error("roles", name, f"slaves without a master: {', '.join(each.who for each in slaves)}",
+                         "start the master; if it is lost, make one of them the master: brokerRole and brokerId=0, "
+                         "then restart it")
+        return
+    master = masters[0]
+    _check_sync(master, registered, report)
+    for slave in slaves:
+        _check_slave(slave, master, report)
+    for key, value in sorted(master.table.items()):
+        if key.startswith("haRefusedSlave_"):
+            asked, lowest, highest = value.split(",")[:3]
+            host = key.removeprefix("haRefusedSlave_").rpartition("_")[0]
+            report.error("offsets", master.who, f"refuses the slave {host}: it asks for {asked}, here is {lowest} to "
+                         f"{highest}", "set that slave up anew with an empty store, or see rmqha store diff")
+
+
+def _check_sync(master: Told, registered: list[Broker], report: Report) -> None:
+    slaves = sum(not broker.is_master for broker in registered)
+    if master.config.get("brokerRole") == "SYNC_MASTER" and not slaves:
+        report.warning("roles", master.who, "a SYNC_MASTER without a slave: each send is answered SLAVE_NOT_AVAILABLE",
+                       "start a slave of the same brokerName, or make it an ASYNC_MASTER")
+    needed = int(master.config.get("inSyncReplicas", 1))
+    if needed > slaves + 1:
+        report.warning("roles", master.who, f"inSyncReplicas={needed}, and there are {slaves + 1} with the master "
+                       "itself", "start more slaves, or lower the key")
+
+
+def _check_slave(slave: Told, master: Told, report: Report) -> None:
+    ours, theirs = slave.config.get("mappedFileSizeCommitLog"), master.config.get("mappedFileSizeCommitLog")
+    if ours != theirs:
+        report.error("config", slave.who, f"mappedFileSizeCommitLog={ours}, its master has {theirs}: the logs can't be "
+                     "the same", "give both the same, and the slave an empty store")
+    follows = slave.table.get("haMasterAddress") or slave.config.get("haMasterAddress")
+    if follows and follows != master.ha_address:
+        report.warning("roles", slave.who, f"it follows {follows}, its master serves {master.ha_address}",
+                       "remove haMasterAddress, so that the name server tells it, or correct it")
+    error = slave.table.get("haClientLastError")
+    if error:
+        report.error("offsets", slave.who, f"it does not follow its master: {error}", "see rmqha ha status, and the "
+                     "slave's store.log")
+    _check_offsets(slave.who, slave.number("commitLogMinOffset"), slave.number("commitLogMaxOffset"), master, report)
+
+
+def _check_offsets(who: str, lowest: int, highest: int, master: Told, report: Report) -> None:
+    master_lowest, master_highest = master.number("commitLogMinOffset"), master.number("commitLogMaxOffset")
+    if highest > master_highest:
+        report.error("offsets", who, f"its log ends at {highest}, that of its master at {master_highest}: it is ahead, "
+                     "because the master lost its end, or because it is another log", "stop both; compare them with "
+                     "rmqha store diff, keep the one that is right, and set the other up anew")
+    elif 0 < highest < master_lowest:
+        report.error("offsets", who, f"its log ends at {highest}, that of its master begins at {master_lowest}: what "
+                     "it needs is deleted", "set the slave up anew with an empty store")
+    else:
+        report.good("offsets", who, f"holds {lowest} to {highest}, its master {master_lowest} to {master_highest}")
+
+
+def check_stopped_store(where: str, lowest: int, highest: int, name: str, brokers: list[Broker], timeout_ms: float,
+                        report: Report) -> None:
+    """A slave's store whose broker does not run, against the master that is listed for its name."""
+    masters = [broker for broker in brokers if broker.name == name and broker.is_master]
+    if not masters:
+        report.warning("roles", where, f"no master {name} is registered: this slave would follow nobody",
+                       "start the master, or correct brokerName")
+        return
+    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+        master = _ask(admin, masters[0], report)
+    if master is not None:
+        _check_offsets(where, lowest, highest, master, report)

@@ -1,0 +1,99 @@
+"""The command `rmqha doctor`."""
+import dataclasses
+import os
+
+import click
+
+from rmqha.common import mix_all
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
+from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
+from rmqha.tools.doctor.findings import Report, Severity, counted
+from rmqha.tools.doctor.host_checks import check_host
+from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, parsed_address
+from rmqha.tools.store import broker_lock
+from rmqha.tools.store.log_reader import CommitLogReader
+from rmqha.tools.store.output import cell, output_option, put, to_json
+from rmqha.tools.store.segments import list_folder
+
+
+def _check_own_place(loaded: LoadedConfig, brokers: list[Broker], timeout_ms: float, report: Report) -> None:
+    """The file's broker among those that the name server lists."""
+    broker, port = loaded.broker, loaded.server.listenPort
+    own = f"{broker.brokerIP1}:{port}"
+    for other in brokers:
+        if (other.name, other.broker_id) == (broker.brokerName, broker.brokerId) and other.address != own:
+            report.error("roles", loaded.place("brokerId"), f"{other.name} {other.broker_id} is registered already, at "
+                         f"{other.address}; this one would be at {own}", "give this one another brokerId or "
+                         "brokerName, or stop the other first")
+        elif other.address == own and (other.name, other.broker_id) != (broker.brokerName, broker.brokerId):
+            report.error("addresses", loaded.place("brokerIP1"), f"{own} is registered as {other.name} "
+                         f"{other.broker_id}", "give each broker its own brokerIP1 and listenPort")
+    root = loaded.store.storePathRootDir
+    if brokers and loaded.is_slave and not broker_lock.is_held(paths.get_lock_file(root)):
+        folders = loaded.store.get_store_path_commit_log().split(MULTI_PATH_SPLITTER)
+        log = CommitLogReader(list_folder([folder.strip() for folder in folders]), loaded.store.mappedFileSizeCommitLog)
+        check_stopped_store(root, log.min_offset, log.log_end(), broker.brokerName, brokers, timeout_ms, report)
+
+
+def _print(report: Report, verbose: bool, output: str) -> None:
+    errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
+    if output == "json":
+        findings = [{**dataclasses.asdict(each), "severity": each.severity.value} for each in report.findings]
+        put(to_json({"errors": errors, "warnings": warnings, "findings": findings}))
+        return
+    order = list(Severity)
+    shown = [each for each in report.findings if verbose or each.severity is not Severity.OK]
+    for finding in sorted(shown, key=lambda each: order.index(each.severity)):
+        put("\n".join(cell(line) for line in finding.text().split("\n")))
+    good = report.count(Severity.OK)
+    hint = "" if verbose or not good else "; -v shows those"
+    put(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}; {counted(good, 'thing')} as it should be{hint}")
+
+
+@click.command("doctor")
+@click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False),
+              help="A broker's config file, checked for this host; more than once for several.")
+@click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
+              help="Name servers, host:port, separated by semicolons: check all their brokers.")
+@click.option("-b", "--broker", "extra", multiple=True, metavar="HOST:PORT",
+              help="A broker to ask that the name server may not list; more than once for several.")
+@click.option("--cluster", help="Only the brokers of this cluster.")
+@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+              type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
+@click.option("-v", "--verbose", is_flag=True, help="Show also what is as it should be.")
+@output_option
+def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,
+                   timeout_s: float, verbose: bool, output: str) -> None:
+    """Look for what is wrong with config files, this host, and a running cluster, and say what to do.
+
+    Ports, addresses, roles and ids, clocks, disks, offset ranges, abort files, permissions, keys. Nothing is changed.
+    Exit code 1 when there are errors.
+    """
+    if not files and not namesrv and not extra:
+        raise click.UsageError("give a config file with -c, a name server with -n, or a broker with -b")
+    for address in extra:
+        parsed_address(address, "--broker")
+    report, timeout_ms = Report(), timeout_s * 1000
+    loaded = [each for each in (check_config_file(file, report) for file in files) if each is not None]
+    for each in loaded:
+        check_host(each, report)
+    addresses = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
+    for address in addresses:
+        parsed_address(address, "--namesrv")
+    asked = addresses or list(dict.fromkeys(address for each in loaded for address in each.namesrv_addresses))
+    brokers = check_name_servers([address for address in asked if _is_address(address)], timeout_ms, report)
+    for each in loaded:
+        _check_own_place(each, brokers, timeout_ms, report)
+    if addresses or extra:
+        on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])
+        check_cluster(brokers, list(extra), cluster, on_one_host, timeout_ms, report)
+    _print(report, verbose, output)
+    if report.count(Severity.ERROR):
+        raise SystemExit(1)
+
+
+def _is_address(text: str) -> bool:
+    host, _colon, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and os.path.basename(text) == text
