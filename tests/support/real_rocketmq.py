@@ -130,6 +130,11 @@ def jars_of(version: str) -> Path:
     return other / "lib"
 
 
+def has_jars_of(version: str) -> bool:
+    """Whether they need not be fetched."""
+    return (_cache().with_name(f"rocketmq-{version}") / "lib.complete").exists()
+
+
 def compiled(lib: Path, sources: list[Path]) -> Path:
     """Folder of the classes of `sources`, compiled against the jars in `lib`; beside them, named by their hash."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

@@ -172,7 +172,8 @@ class AutoSwitchHAClient(HAClient):
         known = self.epoch_cache.get_entry(run.epoch)
         last = self.epoch_cache.last_entry()
         if known is None and (last is None or run.epoch > last.epoch):
-            begins_here = last is None or run.epoch_start_offset == slave_phy_offset
+            # 5.1.4 names an epoch one frame before it begins
+            begins_here = last is None or 0 <= run.epoch_start_offset - slave_phy_offset <= run.length
             if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
                 log.info("epoch %d begins at %d", run.epoch, run.epoch_start_offset)
                 return

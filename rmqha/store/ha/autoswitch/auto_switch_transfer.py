@@ -199,7 +199,8 @@ class MasterFrameDecoder:
     def _frame(self, position: int, body: int) -> TransferRun:
         _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
         # an empty 5.1.4 master sends its heartbeats with offset -1
-        if start < 0 or offset < (0 if size else -1) or size and offset < start:
+        # the last frame of an epoch carries the next one's number, when 5.1.4 sends it
+        if start < 0 or offset < (0 if size else -1) or offset < start < offset + size:
             raise TransferError(f"{size} bytes at commit log offset {offset} can't be of epoch {epoch} from {start} on")
         other_start = start < self._epoch_start or epoch == self._epoch and start != self._epoch_start
         if epoch < max(self._epoch, 0) or other_start:

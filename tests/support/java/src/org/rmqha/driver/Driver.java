@@ -67,6 +67,10 @@ public final class Driver {
                 return Mixed.send(command);
             case "readMixed":
                 return Mixed.read(command);
+            case "sqlEvaluate":
+                return Sql.evaluate(command);
+            case "bloom":
+                return Sql.bloom(command);
             case "admin":
                 return admin(command.getJSONArray("args").toArray(new String[0]));
             default:

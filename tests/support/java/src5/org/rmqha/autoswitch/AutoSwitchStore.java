@@ -12,9 +12,13 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReadWriteLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
@@ -22,6 +26,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.remoting.protocol.EpochEntry;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.PutMessageStatus;
 import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -41,6 +46,7 @@ public final class AutoSwitchStore {
     private final ConcurrentLinkedQueue<Long> acked = new ConcurrentLinkedQueue<>();
     private final ConcurrentHashMap<String, AtomicLong> refused = new ConcurrentHashMap<>();
     private final List<Thread> load = new ArrayList<>();
+    private final ReadWriteLock roleLock = new ReentrantReadWriteLock();
     private volatile boolean loading;
 
     private AutoSwitchStore(String folder, long brokerId, List<String> properties) throws Exception {
@@ -88,13 +94,13 @@ public final class AutoSwitchStore {
     private String execute(String[] words) throws Exception {
         switch (words[0]) {
             case "master": {  // EPOCH
-                config.setBrokerRole(BrokerRole.SYNC_MASTER);
                 boolean done = service().changeToMaster(Integer.parseInt(words[1]));
+                setRole(BrokerRole.SYNC_MASTER);
                 store.getRunningFlags().makeFenced(false);
                 return String.valueOf(done);
             }
             case "slave": {  // ADDRESS EPOCH
-                config.setBrokerRole(BrokerRole.SLAVE);
+                setRole(BrokerRole.SLAVE);
                 boolean done = service().changeToSlave("", Integer.parseInt(words[2]), brokerId);
                 store.updateHaMasterAddress(words[1]);
                 return String.valueOf(done);
@@ -137,6 +143,15 @@ public final class AutoSwitchStore {
         }
     }
 
+    private void setRole(BrokerRole role) {
+        roleLock.writeLock().lock();
+        try {
+            config.setBrokerRole(role);
+        } finally {
+            roleLock.writeLock().unlock();
+        }
+    }
+
     private void startLoad(AtomicLong next, int size, int threads) {
         loading = true;
         for (int i = 0; i < threads; i++) {
@@ -161,7 +176,19 @@ public final class AutoSwitchStore {
         msg.setStoreHost(new InetSocketAddress("127.0.0.1", 10911));
         msg.setBornHost(new InetSocketAddress("127.0.0.1", 40000));
         msg.setPropertiesString(MessageDecoder.messageProperties2String(msg.getProperties()));
-        PutMessageStatus status = store.putMessage(msg).getPutMessageStatus();
+        CompletableFuture<PutMessageResult> result;
+        roleLock.readLock().lock();  // a broker asks for the role in a hook: a store takes and acknowledges all
+        try {
+            if (config.getBrokerRole() == BrokerRole.SLAVE) {
+                refused.computeIfAbsent("SLAVE", name -> new AtomicLong()).incrementAndGet();
+                LockSupport.parkNanos(10_000_000);
+                return;
+            }
+            result = store.asyncPutMessage(msg);
+        } finally {
+            roleLock.readLock().unlock();
+        }
+        PutMessageStatus status = result.join().getPutMessageStatus();
         if (status == PutMessageStatus.PUT_OK) {
             acked.add(index);
         } else {

@@ -1,0 +1,140 @@
+"""Replication with changing roles beside a real 5.1.4 store: AutoSwitchHAService on the other side, both ways."""
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import real_rocketmq
+from tests.support.auto_switch_replica import (SEGMENT, TIMEOUT_MS, JavaReplica, Replica, RmqhaReplica, assert_same_logs,
+                                               log_bytes, stored_indexes, wait_same_end)
+from tests.support.auto_switch_store import VERSION
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+# Every message needs both replicas; the Java master's set is given, as its controller would.
+SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 1000}
+JAVA, RMQHA = 1, 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _jars() -> None:
+    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(VERSION):
+        pytest.skip(f"not installed: mvn, to fetch {VERSION}")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Replica]]:
+    """make(JAVA or RMQHA, **properties) -> a running replica without a role; all are killed at the end."""
+    made: list[Replica] = []
+
+    def start(broker_id: int, **properties: object) -> Replica:
+        kind = JavaReplica if broker_id % 2 == JAVA else RmqhaReplica
+        made.append(kind(tmp_path / f"replica-{broker_id}", broker_id, **properties))
+        return made[-1].start()
+
+    yield start
+    for replica in made:
+        replica.kill()
+
+
+def epoch_file(replica: Replica) -> bytes:
+    """The bytes of its epoch file."""
+    return (replica.root / "epochFileCheckpoint").read_bytes()
+
+
+def lead(master: Replica, epoch: int, slave: Replica) -> None:
+    """Make one the master of the other, and wait until the slave is in sync."""
+    master.promote(epoch)
+    if isinstance(master, JavaReplica):
+        master.tell("set", f"{JAVA},{RMQHA}")
+    slave.follow(master.address, epoch)
+    if isinstance(master, JavaReplica):
+        wait_until(lambda: any(one == f"TRANSFER/{master.state().max}" for one in master.state().connections),
+                   TIMEOUT_MS, "the slave of the Java master catches up")
+    else:
+        wait_until(lambda: len(master.state().set) == 2, TIMEOUT_MS, f"in sync: {master.state()} {slave.state()}")
+
+
+@pytest.mark.parametrize("master_id, slave_id", [(JAVA, RMQHA), (RMQHA, JAVA)])
+def test_a_new_slave_gets_all_epochs_and_the_whole_log(make, master_id, slave_id):
+    master, slave = make(master_id), make(slave_id)
+    for epoch in (1, 2, 5):
+        master.promote(epoch)
+        master.put(epoch * 1000, 400, 300)
+    slave.follow(master.address, 5)
+    if master_id == JAVA:
+        master.tell("set", f"{JAVA},{RMQHA}")
+    wait_same_end(master, slave)
+    assert assert_same_logs(master, slave) > 5 * SEGMENT
+    assert slave.state().queue == 1200
+    assert slave.state().epochs == master.state().epochs == [
+        (epoch, start) for epoch, (_, start) in zip((1, 2, 5), master.state().epochs)]
+    assert epoch_file(slave) == epoch_file(master)
+
+
+@pytest.mark.parametrize("first, second", [(JAVA, RMQHA), (RMQHA, JAVA)])
+def test_what_only_the_old_master_had_is_cut_off(make, first, second):
+    old, new = make(first), make(second)
+    lead(old, 1, new)
+    old.put(0, 300, 300)
+    wait_same_end(old, new)
+    common = new.state().max
+    new.follow(None, 1)
+    if first == JAVA:
+        old.tell("set", str(JAVA))
+    wait_until(lambda: not old.state().connections, TIMEOUT_MS, "the slave is gone")
+    old.put(1000, 700, 300)  # over several files, dispatched and indexed
+    wait_until(lambda: old.state().queue == 1000, TIMEOUT_MS, "all dispatched")
+    assert old.state().max > common + 2 * SEGMENT
+    new.promote(2)
+    if second == JAVA:
+        new.tell("set", f"{JAVA},{RMQHA}")
+    new.put(2000, 10, 700)
+    old.follow(new.address, 2)
+    new.put(3000, 300, 300)
+    wait_same_end(old, new)
+    assert_same_logs(old, new)
+    assert log_bytes(old, 0, common) == log_bytes(new, 0, common)
+    assert old.state().queue == new.state().queue
+    assert old.state().epochs == new.state().epochs == [(1, 0), (2, common)]
+    assert epoch_file(old) == epoch_file(new)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["handed over", "killed"])
+def test_roles_change_under_load_and_nothing_acknowledged_is_lost(make, crash):
+    java, rmqha = make(JAVA, **SAFE), make(RMQHA, **SAFE)
+    acked: set[int] = set()
+    for turn in range(4):
+        master, slave = (java, rmqha) if turn % 2 else (rmqha, java)
+        lead(master, turn + 1, slave)
+        master.load(turn * 1_000_000, 200)
+        before = len(master.acked())
+        wait_until(lambda: len(master.acked()) > before + 150, TIMEOUT_MS, f"{master.name} acknowledges")
+        if crash:
+            acked |= kill_and_start_again(master)
+        else:
+            master.follow(None, turn + 1)  # while it is sent to
+            master.stop()
+            acked |= master.acked()
+    lead(rmqha, 9, java)
+    rmqha.put(9_000_000, 5)
+    acked |= rmqha.acked()
+    wait_same_end(rmqha, java)
+    assert_same_logs(rmqha, java)
+    stored = stored_indexes(rmqha)
+    assert len(stored) == len(set(stored)) == java.state().queue
+    assert len(acked) > 600 and acked <= set(stored), sorted(acked - set(stored))[:10]
+
+
+def kill_and_start_again(master: Replica) -> set[int]:
+    """Kill a master under load; what it had acknowledged."""
+    if isinstance(master, JavaReplica):
+        acked = master.acked()  # what it acknowledges from here on counts for nothing
+        master.kill()
+    else:
+        master.crash_under_load()
+        acked = master.acked()
+    master.start()
+    return acked
