@@ -7,6 +7,7 @@ range of ports: a broker that is down must find its ports free when it comes bac
 """
 import itertools
 import multiprocessing
+import os
 import shutil
 import signal
 import sys
@@ -71,13 +72,7 @@ def run_life(life: Life) -> Outcome:
     outcome, begin = Outcome(life), time.monotonic()
     fault = KINDS[life.kind](life.folder, life.seed, life.brokers, life.plants, life.small)
     try:
-        fault.open()
-        while outcome.cycles < life.cycles and time.monotonic() < life.until:
-            cycle_begin = time.monotonic()
-            told = fault.cycle()
-            outcome.cycles += 1
-            print(f"{life.label()} cycle {outcome.cycles}: {told} ({time.monotonic() - cycle_begin:.1f} s)", flush=True)
-        fault.end()
+        _run_cycles(fault, outcome)
     except Exception as failure:  # whatever it is, the campaign goes on and tells it
         outcome.failure = f"cycle {outcome.cycles + 1}: {failure}" + (
             "" if isinstance(failure, AssertionError) else f"\n{traceback.format_exc()}")
@@ -92,6 +87,24 @@ def run_life(life: Life) -> Outcome:
     if not outcome.failure:
         shutil.rmtree(life.folder)
     return outcome
+
+
+def _run_cycles(fault: Fault, outcome: Outcome) -> None:
+    life = outcome.life
+    fault.open()
+    while outcome.cycles < life.cycles and time.monotonic() < life.until:
+        begin = time.monotonic()
+        told = fault.cycle()
+        outcome.cycles += 1
+        print(f"{life.label()} cycle {outcome.cycles}: {told} ({time.monotonic() - begin:.1f} s)", flush=True)
+    fault.end()
+
+
+def _run_in_worker(life: Life) -> Outcome:
+    try:
+        return run_life(life)
+    except SystemExit:  # told to end: everything is taken down, and there is nobody to answer
+        os._exit(1)
 
 
 def _begin_worker(numbers, jobs: int) -> None:
@@ -125,13 +138,13 @@ def run(lives, jobs: int, until: float) -> list[Outcome]:
         numbers.put(number)
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(jobs, context, _begin_worker, (numbers, jobs)) as pool:
-        running = {pool.submit(run_life, life) for life in itertools.islice(lives, jobs)}
+        running = {pool.submit(_run_in_worker, life) for life in itertools.islice(lives, jobs)}
         while running:
             done = next(as_completed(running))
             running.remove(done)
             outcomes.append(done.result())
             if time.monotonic() < until:
-                running |= {pool.submit(run_life, life) for life in itertools.islice(lives, 1)}
+                running |= {pool.submit(_run_in_worker, life) for life in itertools.islice(lives, 1)}
     return outcomes
 
 

@@ -20,7 +20,8 @@ class Tail(Fault):
     name = "tail"
 
     def make(self) -> Pair:
-        return Pair(self.folder, self.seed, self.kinds, *self.sides(), fixed_size=_BODY)
+        master, slave = self.sides()
+        return Pair(self.folder, self.seed, self.kinds, {**master, "slaveTimeout": 500}, slave, fixed_size=_BODY)
 
     def cycle(self) -> str:
         pair, rng = self.pair, self.rng
