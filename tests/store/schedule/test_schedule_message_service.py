@@ -293,3 +293,136 @@ def test_start_and_shutdown_are_idempotent(store):
     service.start()
     put(store, message(1))
     wait_until(lambda: delivered(store))
+
+
+# Asynchronous delivery.
+
+@pytest.fixture
+def async_store(tmp_path):
+    store = make_store(tmp_path / "store", enableScheduleAsyncDeliver=True)
+    assert store.load()
+    store.start()
+    yield store
+    store.shutdown()
+
+
+class Slow:
+    """A store in front of the real one whose answers wait until `release`."""
+
+    def __init__(self, store) -> None:
+        self.store, self.held = store, []
+
+    def async_put_message(self, msg):
+        held = Completable()
+        self.held.append((held, self.store.async_put_message(msg).get(1000)))
+        return held
+
+    def release(self, count: int) -> None:
+        """Answer the first `count` that wait."""
+        for held, result in self.held[:count]:
+            held.complete(result)
+        del self.held[:count]
+
+
+def check_delivered(store, *bodies: bytes) -> None:
+    """Exactly these are delivered, in order; the consume queue may come behind the put."""
+    wait_until(lambda: len(delivered(store)) >= len(bodies), 10_000)
+    assert [msg.body for msg in delivered(store)] == list(bodies)
+
+
+def progress(store, level: int = 1) -> int:
+    return store.schedule_message_service.offset_table.get(level, 0)
+
+
+def test_asynchronous_delivery_waits_for_no_put_and_counts_in_order(async_store):
+    slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
+    for number in range(5):
+        put(async_store, message(1, b"%d" % number))
+    wait_until(lambda: len(slow.held) == 5, what="all are put before one is answered")
+    last, result = slow.held.pop()
+    last.complete(result)
+    slow.release(2)
+    wait_until(lambda: progress(async_store) == 2)
+    slow.release(2)
+    wait_until(lambda: progress(async_store) == 5)
+    check_delivered(async_store, *(b"%d" % number for number in range(5)))
+
+
+def test_asynchronous_delivery_stops_at_the_limit_of_pending_puts(async_store):
+    async_store.message_store_config.scheduleAsyncDeliverMaxPendingLimit = 3
+    slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
+    pending = async_store.schedule_message_service.deliver_pending_table[1]
+    for number in range(10):
+        put(async_store, message(1, b"%d" % number))
+    wait_until(lambda: len(pending) == 4, what="one more than the limit")
+    slow.release(4)
+    wait_until(lambda: progress(async_store) == 4 and len(pending) == 4)
+    assert len(slow.held) == 4
+    slow.release(4)
+    wait_until(lambda: len(slow.held) == 2)
+    slow.release(2)
+    wait_until(lambda: progress(async_store) == 10)
+    check_delivered(async_store, *(b"%d" % number for number in range(10)))
+
+
+def test_asynchronous_delivery_sends_again_what_failed(async_store, monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "_RESEND_STEP_MS", 1)
+    async_store.schedule_message_service.write_message_store = Refusing(
+        async_store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 3)
+    put(async_store, message(1))
+    put(async_store, message(1, b"second"))
+    wait_until(lambda: progress(async_store) == 2)
+    wait_until(lambda: len(delivered(async_store)) == 2, 10_000)
+    assert {msg.body for msg in delivered(async_store)} == {b"body", b"second"}
+
+
+def test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again(async_store, monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "_RESEND_STEP_MS", 1)
+    async_store.message_store_config.scheduleAsyncDeliverMaxResendNum2Blocked = 2
+    service = async_store.schedule_message_service
+    refusing = service.write_message_store = Refusing(async_store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 1 << 30)
+    put(async_store, message(1))
+    pending = service.deliver_pending_table[1]
+    wait_until(lambda: pending and pending[0].need2_blocked())
+    put(async_store, message(1, b"second"))
+    wait_until(lambda: async_store.get_max_offset_in_queue(RMQ_SYS_SCHEDULE_TOPIC, 0) == 2)
+    seen = pending[0].resend_count
+    wait_until(lambda: pending[0].resend_count > seen + 3)
+    assert len(pending) == 1 and progress(async_store) == 0
+    refusing.times = 0
+    wait_until(lambda: progress(async_store) == 2)
+    check_delivered(async_store, b"body", b"second")
+
+
+def test_asynchronous_delivery_skips_what_can_never_be_put(async_store):
+    async_store.schedule_message_service.write_message_store = Refusing(
+        async_store, PutMessageStatus.MESSAGE_ILLEGAL, 1)
+    put(async_store, message(1))
+    put(async_store, message(1, b"second"))
+    wait_until(lambda: progress(async_store) == 2)
+    check_delivered(async_store, b"second")
+
+
+def test_record_that_is_gone_is_sent_again_a_few_times_and_then_skipped(async_store):
+    async_store.message_store_config.scheduleAsyncDeliverMaxResendNum2Blocked = 1
+    service = async_store.schedule_message_service
+    process = schedule_message_service.PutResultProcess(service, 1, 0, 1 << 40, 100, True)
+    for _ in range(2):
+        process._resend_at_ns = 0
+        process.do_resend()
+        assert process.status is schedule_message_service.ProcessStatus.EXCEPTION
+    process._resend_at_ns = 0
+    process.do_resend()
+    assert process.status is schedule_message_service.ProcessStatus.SKIP and process.resend_count == 3
+
+
+def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, tmp_path):
+    slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
+    for number in range(3):
+        put(async_store, message(1, b"%d" % number))
+    wait_until(lambda: len(slow.held) == 3)
+    async_store.schedule_message_service._handle_executor_service.shutdown()  # nobody looks any more
+    slow.release(2)
+    async_store.shutdown()
+    saved = (tmp_path / "store/config/delayOffset.json").read_text()
+    assert saved.replace("\n", "").replace("\t", "") == '{"offsetTable":{1:2}}'
