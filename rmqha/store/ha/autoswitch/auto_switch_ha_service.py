@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.store_path_config_helper import get_broker_identity
+from rmqha.store.ha.autoswitch import broker_metadata
 from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
@@ -35,8 +37,9 @@ _FIRST_EPOCH = 1
 class AutoSwitchHAService(HAService):
     """Serves slaves or follows a master, as it is told; roles and epochs change under `_role_lock`.
 
-    Until it is told it is neither: nothing is put, nothing followed. A store without epochs takes the role in its
-    configuration; one with epochs was in use, and only the operator knows who is the master now.
+    A store without epochs takes the role in its configuration. One with epochs was in use, and may no longer be the
+    master: it takes no puts until it is told so, and follows the master that it is told, or that the name server knows
+    if that one's epochs are no older than its own.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService (5.1.4)
     """
@@ -45,18 +48,16 @@ class AutoSwitchHAService(HAService):
         super().__init__(default_message_store)
         self.epoch_cache = EpochFileCache(self.config.get_store_path_epoch_file())
         self.sync_state_set = SyncStateSet(default_message_store.get_max_phy_offset)
+        # who this replica is among those of its name, whatever its role; set by start
+        self.local_broker_id = default_message_store.broker_config.brokerId
         self.ha_client = AutoSwitchHAClient(self)
+        self._is_told = False  # whom to follow, by a role change; guarded by _role_lock
         self._role_lock = threading.Lock()
         self._executor = ScheduledService("AutoSwitchHAService_Executor_")
 
     def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
         """The connection of a peer that was just accepted."""
         return AutoSwitchHAConnection(self, sock, client_addr, self.epoch_cache)
-
-    @property
-    def local_broker_id(self) -> int:
-        """Who this replica is among those of its name."""
-        return self.default_message_store.broker_config.brokerId
 
     @property
     def is_master(self) -> bool:
@@ -66,8 +67,15 @@ class AutoSwitchHAService(HAService):
     # Life.
 
     def start(self) -> None:
-        """Listen, and take the configured role when the store has no epochs yet. CheckpointFileError, EpochError."""
+        """Listen, and take the configured role when the store has no epochs yet.
+
+        ValueError names the epoch file, or the identity's, when it can't be used.
+        """
         self.epoch_cache.init_cache_from_file()
+        broker = self.default_message_store.broker_config
+        self.local_broker_id = broker_metadata.load_or_make(
+            get_broker_identity(self.config.storePathRootDir), broker.brokerClusterName, broker.brokerName,
+            broker.brokerId).broker_id
         wanted, self.config.brokerRole = self.config.brokerRole, BrokerRole.SLAVE
         self.sync_state_set.learn(self.default_message_store.reput_message_service.reput_from_offset)
         super().start()
@@ -75,8 +83,9 @@ class AutoSwitchHAService(HAService):
         if wanted is BrokerRole.SLAVE:
             return
         if self.epoch_cache.entry_size:
+            broker.brokerId = self.local_broker_id
             log.error("this store was in use, and another broker may be the master by now: it waits to be told to be "
-                      "the master of an epoch above %d, or whom to follow", self.epoch_cache.last_epoch())
+                      "the master of an epoch above %d, or finds one at the name server", self.epoch_cache.last_epoch())
         else:
             self.change_to_master(_FIRST_EPOCH)
 
@@ -97,6 +106,12 @@ class AutoSwitchHAService(HAService):
             self.epoch_cache.truncate_prefix_by_offset(min_offset)
 
     # Roles.
+
+    def update_master_address(self, new_addr: str | None) -> None:
+        """What configuration or name server say; it holds on a slave that was not told whom to follow."""
+        with self._role_lock:
+            if not self.is_master and not self._is_told:
+                super().update_master_address(new_addr)
 
     def change_to_master(self, master_epoch: int) -> bool:
         """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
@@ -136,7 +151,7 @@ class AutoSwitchHAService(HAService):
                 log.warning("newMasterEpoch %d < lastEpoch %d, fail to change to slave", new_master_epoch, last_epoch)
                 return False
             self._leave_role()
-            client = self.ha_client
+            client, self._is_told = self.ha_client, new_master_addr is not None
             client.expected_epoch = new_master_epoch
             client.update_master_address(new_master_addr)
             client.start()
