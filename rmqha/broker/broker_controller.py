@@ -170,7 +170,8 @@ class BrokerController:
             log.info("Set user specified name server address: %s", namesrv_addr)
 
     def _initialize_role(self) -> None:
-        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+        if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
+                and not self.message_store_config.enableAutoSwitchHA:
             return
         address = self.message_store_config.haMasterAddress
         if address is not None and len(address) >= _MIN_HA_ADDRESS_LENGTH:
@@ -246,7 +247,7 @@ class BrokerController:
         self._is_outer_api_started = True
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
-        self._handle_slave_synchronize(self.message_store_config.brokerRole)
+        self.handle_slave_synchronize(self.message_store_config.brokerRole)
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
             self.transactional_message_service.open()
             self.transactional_message_check_service.start()
@@ -352,7 +353,8 @@ class BrokerController:
         """Let a hook see the broker's own calls."""
         self.broker_outer_api.register_rpc_hook(rpc_hook)
 
-    def _handle_slave_synchronize(self, role: BrokerRole) -> None:
+    def handle_slave_synchronize(self, role: BrokerRole) -> None:
+        """Begin to take a master's tables, or stop it, as `role` asks."""
         self._slave_sync_generation += 1
         self.slave_synchronize.master_addr = None
         if role is BrokerRole.SLAVE:
