@@ -13,7 +13,7 @@ MODULES = {"RequestCode": request_code, "ResponseCode": response_code, "MessageC
            "MessageSysFlag": message_sys_flag, "PermName": perm_name, "LoggerName": logger_name,
            "TopicValidator": topic_validator}
 # 5.1.4 has these, 4.9 has not.
-FROM_514 = {"GET_BROKER_HA_STATUS"}
+FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED"}
 # 4.9.7 has these, 4.9.8 has not.
 ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
 
