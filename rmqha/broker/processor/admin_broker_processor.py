@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
 from rmqha.broker.processor.admin_ha_handlers import AdminHaHandlers
+from rmqha.broker.processor.admin_role_handlers import AdminRoleHandlers
 from rmqha.broker.processor.admin_topic_handlers import AdminTopicHandlers
 from rmqha.broker.processor.admin_transaction_handlers import AdminTransactionHandlers
 from rmqha.common.protocol import response_code
@@ -28,6 +29,7 @@ class AdminBrokerProcessor:
             **AdminBrokerHandlers(broker_controller).handlers(),
             **AdminTransactionHandlers(broker_controller).handlers(),
             **AdminHaHandlers(broker_controller).handlers(),
+            **AdminRoleHandlers(broker_controller).handlers(),
         }
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
