@@ -81,7 +81,7 @@ def test_slave_synchronises_only_while_it_is_one(tmp_path):
     controller._slave_sync_generation = 1
     task = controller._slave_sync_task(1)
     task()
-    controller._handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
+    controller.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
     task()
     assert calls == [1]
     controller.shutdown()

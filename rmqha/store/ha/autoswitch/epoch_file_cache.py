@@ -18,10 +18,7 @@ INT_MAX = (1 << 31) - 1
 
 
 class EpochEntry(NamedTuple):
-    """One mastership: it wrote the log from `start_offset` to `end_offset`, which is LONG_MAX for the last one.
-
-    Java: org.apache.rocketmq.remoting.protocol.EpochEntry (5.1.4)
-    """
+    """One mastership: it wrote the log from `start_offset` to `end_offset`, which is LONG_MAX for the last one."""
 
     epoch: int
     start_offset: int

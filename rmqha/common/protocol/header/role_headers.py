@@ -1,0 +1,29 @@
+"""Headers of role changes."""
+from dataclasses import dataclass
+
+from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, HeaderFieldError, nullable
+
+INT_MAX = (1 << 31) - 1
+
+
+@dataclass
+class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
+    """Who is the master of a broker's replicas from now on (NOTIFY_BROKER_ROLE_CHANGED).
+
+    The replica with the id `masterBrokerId` becomes it, the others follow it. `masterHaAddress`, which 5.1.4 does not
+    have: "host:port" of its HA port; None: the slave learns it from the name server.
+
+    Java: org.apache.rocketmq.remoting.protocol.header.NotifyBrokerRoleChangedRequestHeader (5.1.4)
+    """
+
+    masterAddress: str | None = None
+    masterEpoch: int | None = nullable(INTEGER)
+    syncStateSetEpoch: int | None = nullable(INTEGER)
+    masterBrokerId: int | None = nullable(LONG)
+    masterHaAddress: str | None = None
+
+    def check_fields(self) -> None:
+        """A role change needs a master and its epoch."""
+        if self.masterBrokerId is None or self.masterEpoch is None or not 0 < self.masterEpoch <= INT_MAX:
+            raise HeaderFieldError(f"masterBrokerId is {self.masterBrokerId}, masterEpoch {self.masterEpoch}: a role "
+                                   "change needs both")
