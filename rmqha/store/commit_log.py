@@ -387,7 +387,6 @@ class CommitLog:
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums)
         service.put_request(request)
-        service.wait_notify_object.wakeup_all()
         return request.future
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:

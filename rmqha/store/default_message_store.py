@@ -354,7 +354,7 @@ class DefaultMessageStore:
     def on_appended(self) -> None:
         """The log has grown: wake who follows it."""
         self.reput_message_service.wakeup()
-        self.ha_service.wait_notify_object.wakeup_all()
+        self.ha_service.on_appended()
 
     def is_os_page_cache_busy(self) -> bool:
         """True when the put lock has been held for too long."""

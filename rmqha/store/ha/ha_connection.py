@@ -3,8 +3,9 @@
     slave --reports--> ReadSocketService  --notify_transfer_some--> GroupTransferService
                           | starts it at the first report
     slave <--frames--  WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
+    slave <--frames--  a thread that has put on a SYNC_MASTER, when the writer waits and the socket has room
 
-Both threads use the same socket. Whoever ends first calls `close`, whose shutdown of the socket wakes the other; the
+Both services use the same socket. Whoever ends first calls `close`, whose shutdown of the socket wakes the other; the
 last one to leave closes the descriptor, so its number can't be somebody else's while a thread still uses it.
 """
 from __future__ import annotations
@@ -384,6 +385,9 @@ class ReadSocketService(ServiceThread):
 class WriteSocketService(ServiceThread):
     """Sends the commit log, straight from the map, from the slave's offset on; heartbeats while there is nothing new.
 
+    What is new may also be sent by the thread that has appended it (`transfer_now`): the hand-over to another thread
+    costs more than the sending. `_sending` guards what the two share, the socket's writing side included.
+
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
 
@@ -391,7 +395,10 @@ class WriteSocketService(ServiceThread):
         super().__init__()
         self.daemon = True
         self.connection = connection
-        self.next_transfer_from_where = -1  # commit log offset of the next frame; owned by this thread once it runs
+        self._sending = threading.Lock()  # guards all below
+        self._unsent: list[bytes | memoryview] = []  # the rest of what `transfer_now` could not write
+        self._ready = False  # from the first look at the log on, until the end
+        self.next_transfer_from_where = -1  # commit log offset of the next frame
         self.sent_offset = -1  # end of what was handed to the socket, or is about to be
         self._last_write_ns = 0
         self._flow_control_limit = RateLimit(_FLOW_CONTROL_LOG_MS)
@@ -430,18 +437,57 @@ class WriteSocketService(ServiceThread):
                  self.connection.client_addr, self.connection.slave_request_offset)
         with selectors.PollSelector() as selector:
             selector.register(self.connection.socket, selectors.EVENT_WRITE)
-            while not self.stopped:
-                self._heartbeat_when_due(selector)
-                if not self.connection.flow_monitor.can_transfer_max_byte_num():
-                    self._suspend()
-                    continue
-                result = ha_service.default_message_store.get_commit_log_data(self.next_transfer_from_where)
+            try:
+                while not self.stopped:
+                    with self._sending:
+                        self._ready = True
+                        all_sent = self._transfer_once(selector)
+                    if all_sent:
+                        ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
+                    elif not self.connection.flow_monitor.can_transfer_max_byte_num():
+                        self._suspend()
+            finally:
+                with self._sending:
+                    self._ready = False
+
+    def _transfer_once(self, selector: selectors.BaseSelector) -> bool:
+        """Send the next frames or a heartbeat that is due; True when the slave has been sent everything."""
+        connection = self.connection
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self._send(selector, unsent)
+        self._heartbeat_when_due(selector)
+        if not connection.flow_monitor.can_transfer_max_byte_num():
+            return False
+        result = connection.ha_service.default_message_store.get_commit_log_data(self.next_transfer_from_where)
+        if result is not None:
+            self._transfer(selector, result)
+        elif self._is_lost():
+            connection.refuse(self.next_transfer_from_where)
+        else:
+            return True
+        return False
+
+    def transfer_now(self) -> bool:
+        """Send what there is, on the calling thread; False when the writer has to be woken for it."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            if not self._ready or self._unsent or not self.connection.flow_monitor.can_transfer_max_byte_num():
+                return False
+            store = self.connection.ha_service.default_message_store
+            result = store.get_commit_log_data(self.next_transfer_from_where)
+            if result is None or result.start_offset != self.next_transfer_from_where:
                 if result is not None:
-                    self._transfer(selector, result)
-                elif self._is_lost():
-                    self.connection.refuse(self.next_transfer_from_where)
-                else:
-                    ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
+                    result.release()
+                return store.get_max_phy_offset() == self.next_transfer_from_where
+            self._transfer(None, result)
+            return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
+        except OSError as error:
+            log.info("transfer to slave[%s] ended: %s", self.connection.client_addr, error)
+            return False
+        finally:
+            self._sending.release()
 
     def _suspend(self) -> None:
         """Wait for the next second."""
@@ -459,7 +505,7 @@ class WriteSocketService(ServiceThread):
         if interval_ms > self.connection.ha_service.config.haSendHeartbeatInterval:
             self._send(selector, [ha_transfer.encode_header(self.next_transfer_from_where, 0)])
 
-    def _transfer(self, selector: selectors.BaseSelector, result: SelectMappedBufferResult) -> None:
+    def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
         # Differs: a batch size that no slave's buffer can hold is lowered to what it can
         batch_size = self.connection.ha_service.config.haTransferBatchSize
@@ -482,12 +528,18 @@ class WriteSocketService(ServiceThread):
         self._unreadable_since_ns = 0
         self.connection.flow_monitor.add_byte_count_transferred(size)
 
-    def _send(self, selector: selectors.BaseSelector, buffers: list[bytes | memoryview]) -> None:
-        """Send all of it; OSError when the connection ends before."""
+    def _send(self, selector: selectors.BaseSelector | None, buffers: list[bytes | memoryview]) -> None:
+        """Send all of it; OSError when the connection ends before.
+
+        Without a selector nothing is waited for: a copy of the rest is left in `_unsent`.
+        """
         while buffers:
             try:
                 sent = self.connection.socket.sendmsg(buffers)
             except BlockingIOError:
+                if selector is None:
+                    self._unsent = [b"".join(buffers)]
+                    return
                 # A slave that takes nothing reports nothing: the reader's housekeeping ends this.
                 selector.select(_SELECT_MS / 1000)
                 if self.stopped:

@@ -21,6 +21,8 @@ from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
 from rmqha.common.util_all import current_time_millis
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import listening_socket, plain_address
+from rmqha.remoting.write_round import flush_at_end_of_round
+from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha import ha_status
 from rmqha.store.ha.allowed_peers import AllowedPeers
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
@@ -100,6 +102,22 @@ class HAService:
     def put_request(self, request: GroupCommitRequest) -> None:
         """Complete `request` once a slave has its bytes, or at its deadline."""
         self.group_transfer_service.put_request(request)
+
+    def on_appended(self) -> None:
+        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, at the end of its round.
+
+        Differs: in Java the writing threads are woken, by puts that wait for a slave only.
+        """
+        if self.config.brokerRole is not BrokerRole.SYNC_MASTER:
+            self.wait_notify_object.wakeup_all()
+        elif not flush_at_end_of_round(self):
+            self.flush()
+
+    def flush(self) -> None:
+        """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
+        # a list: each is asked
+        if not all([connection.write_socket_service.transfer_now() for connection in self.connection_list]):
+            self.wait_notify_object.wakeup_all()
 
     def is_slave_ok(self, master_put_where: int) -> bool:
         """Whether there is a slave, less than haSlaveFallbehindMax bytes behind `master_put_where`.
