@@ -1,4 +1,7 @@
-"""Which room may import which: common <- remoting <- store, namesrv <- broker; client on remoting; tools on client."""
+"""Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker.
+
+The client stands on remoting, tools on the client.
+"""
 import ast
 
 import pytest
@@ -10,7 +13,8 @@ ALLOWED = {
     "remoting": {"common", "remoting"},
     "store": {"common", "remoting", "store"},
     "namesrv": {"common", "remoting", "namesrv"},
-    "broker": {"common", "remoting", "store", "broker"},
+    "filter": {"common", "filter"},
+    "broker": {"common", "remoting", "store", "filter", "broker"},
     "client": {"common", "remoting", "client"},
     "tools": {"common", "remoting", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "client", "store", "pipeline"},

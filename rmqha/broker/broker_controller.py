@@ -19,6 +19,8 @@ from rmqha.broker.client.default_consumer_ids_change_listener import DefaultCons
 from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
+from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
 from rmqha.broker.longpolling.lmq_pull_request_hold_service import LmqPullRequestHoldService
 from rmqha.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
@@ -91,6 +93,7 @@ class BrokerController:
         is_lmq = message_store_config.enableLmq
         self.consumer_offset_manager = (LmqConsumerOffsetManager if is_lmq else ConsumerOffsetManager)(self)
         self.topic_config_manager = (LmqTopicConfigManager if is_lmq else TopicConfigManager)(self)
+        self.consumer_filter_manager = ConsumerFilterManager(self)
         self.pull_message_processor = PullMessageProcessor(self)
         self.pull_request_hold_service = (LmqPullRequestHoldService if is_lmq else PullRequestHoldService)(self)
         self.message_arriving_listener = NotifyMessageArrivingListener(self.pull_request_hold_service)
@@ -140,7 +143,7 @@ class BrokerController:
     def initialize(self) -> bool:
         """Load the tables and the store. False when a file can't be used; the log says which."""
         loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
-                  and self.subscription_group_manager.load())
+                  and self.subscription_group_manager.load() and self.consumer_filter_manager.load())
         if not loaded:
             return False
         try:
@@ -150,6 +153,10 @@ class BrokerController:
             log.exception("Failed to initialize")
             return False
         self.broker_stats = BrokerStats(self.message_store)
+        # Differs: whether bit maps are computed is decided at the start: dispatching in bulk needs to know
+        if self.broker_config.enableCalcFilterBitMap:
+            self.message_store.dispatcher_list.insert(0, CommitLogDispatcherCalcBitMap(self.broker_config,
+                                                                                       self.consumer_filter_manager))
         if not self.message_store.load():
             return False
         self.register_processor()
@@ -184,6 +191,7 @@ class BrokerController:
         morning_ms = util_all.compute_next_morning_time_millis() - util_all.current_time_millis()
         at_fixed_rate(self.broker_stats.record, morning_ms, _DAY_MS)
         at_fixed_rate(self._persist_consumer_offsets, 10 * _SECOND_MS, self.broker_config.flushConsumerOffsetInterval)
+        at_fixed_rate(self._persist_consumer_filter, 10 * _SECOND_MS, 10 * _SECOND_MS)
         at_fixed_rate(self.protect_broker, 3 * _MINUTE_MS, 3 * _MINUTE_MS)
         at_fixed_rate(self.print_water_mark, 10 * _SECOND_MS, _SECOND_MS)
         at_fixed_rate(self._print_dispatch_behind, 10 * _SECOND_MS, _MINUTE_MS)
@@ -280,6 +288,7 @@ class BrokerController:
         self.broker_outer_api.shutdown()
         if self.message_store is not None:  # the table was loaded: an empty one would replace the file's
             self.consumer_offset_manager.persist()
+            self.consumer_filter_manager.persist()
         self.heartbeat_executor.shutdown()
         self.query_message_executor.shutdown()
 
@@ -370,6 +379,9 @@ class BrokerController:
 
     def _persist_consumer_offsets(self) -> None:
         self.consumer_offset_manager.persist()
+
+    def _persist_consumer_filter(self) -> None:
+        self.consumer_filter_manager.persist()
 
     def _print_dispatch_behind(self) -> None:
         log.info("dispatch behind commit log %d bytes", self.message_store.dispatch_behind_bytes())

@@ -8,17 +8,20 @@ if TYPE_CHECKING:
 
 
 class DefaultConsumerIdsChangeListener:
-    """On CHANGE each member of the group is asked to rebalance.
+    """On CHANGE each member of the group is asked to rebalance; REGISTER and UNREGISTER feed the filters.
 
     Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
     """
 
-    # Differs: REGISTER and UNREGISTER feed the SQL92 filters of the original, which this broker does not have.
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
-        """Push NOTIFY_CONSUMER_IDS_CHANGED to the channels in `args[0]`."""
+        """CHANGE: `args[0]` are the channels; REGISTER: the subscriptions."""
+        if event is ConsumerGroupEvent.UNREGISTER:
+            self._broker_controller.consumer_filter_manager.un_register(group)
+        elif event is ConsumerGroupEvent.REGISTER and args:
+            self._broker_controller.consumer_filter_manager.register(group, args[0])  # type: ignore[arg-type]
         if event is not ConsumerGroupEvent.CHANGE or not args:
             return
         if not self._broker_controller.broker_config.notifyConsumerIdsChangedEnable:

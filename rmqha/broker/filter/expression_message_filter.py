@@ -1,33 +1,77 @@
 """Which messages a subscription wants."""
+import logging
+
+from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
+from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
 from rmqha.common.filter import expression_type
 from rmqha.common.java_compat import int32
+from rmqha.common.message import message_decoder
 from rmqha.common.protocol.heartbeat.subscription_data import SUB_ALL, SubscriptionData
+from rmqha.filter.util.bits_array import BitsArray
+from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.message_filter import MessageFilter
+
+log = logging.getLogger("RocketmqFilter")
 
 
 class ExpressionMessageFilter(MessageFilter):
-    """Lets pass what has one of the subscription's tag hashes; the client compares the tags themselves.
+    """Tags: lets pass what has one of the hashes; the client compares the tags themselves.
+
+    Expressions: first by the bit map of the queue's extension, if there is one, then by the properties.
 
     Java: org.apache.rocketmq.broker.filter.ExpressionMessageFilter (4.9.8)
     """
 
-    # Differs: expressions other than tags (SQL92) are refused before a filter is made for them.
-    __slots__ = ("subscription_data", "_code_set")
+    __slots__ = ("subscription_data", "consumer_filter_data", "consumer_filter_manager", "_code_set", "_is_tag")
 
-    def __init__(self, subscription_data: SubscriptionData | None) -> None:
+    def __init__(self, subscription_data: SubscriptionData | None,
+                 consumer_filter_data: ConsumerFilterData | None = None,
+                 consumer_filter_manager: ConsumerFilterManager | None = None) -> None:
         self.subscription_data = subscription_data
-        self._code_set = _wanted_codes(subscription_data)
+        self.consumer_filter_data = consumer_filter_data
+        self.consumer_filter_manager = consumer_filter_manager
+        self._is_tag = (subscription_data is None or subscription_data.classFilterMode
+                        or expression_type.is_tag_type(subscription_data.expressionType))
+        self._code_set = _wanted_codes(subscription_data) if self._is_tag else None
 
-    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: object = None) -> bool:
-        """True when the tag's hash is wanted, or is not known."""
-        return self._code_set is None or tags_code is None or int32(tags_code) in self._code_set
+    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
+        """True when the message is wanted, or nobody can tell yet."""
+        if self._is_tag:
+            return self._code_set is None or tags_code is None or int32(tags_code) in self._code_set
+        data = self.consumer_filter_data
+        if data is None or data.compiled_expression is None or data.bloomFilterData is None:
+            return True
+        if cq_ext_unit is None or not data.is_msg_in_live(cq_ext_unit.msg_store_time):
+            return True
+        bit_map, bloom_filter = cq_ext_unit.filter_bit_map, self.consumer_filter_manager.bloom_filter
+        if not bit_map or not bloom_filter.is_valid(data.bloomFilterData) or len(bit_map) * 8 != bloom_filter.m:
+            return True
+        return bloom_filter.is_hit(data.bloomFilterData, BitsArray.of(bit_map))
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
-        """Tags are not looked at twice."""
+        """True when the expression is true for the message's properties; tags are not looked at twice."""
+        if self._is_tag:
+            return True
+        return is_true_for(self.consumer_filter_data, msg_buffer, properties)
+
+
+def is_true_for(data: ConsumerFilterData | None, msg_buffer: memoryview | None,
+             properties: dict[str, str] | None) -> bool:
+    """Whether a message fits an expression; without one all do."""
+    if data is None or data.compiled_expression is None:
         return True
+    if properties is None and msg_buffer is not None:
+        properties = message_decoder.decode_properties(msg_buffer)
+    try:
+        return data.compiled_expression.evaluate(MessageEvaluationContext(properties)) is True
+    except Exception as failure:
+        # Differs: one line without a stack: properties that don't fit an expression are no fault of the broker's
+        log.error("Message Filter error, %s, %s: %r", data, properties, failure)
+        return False
 
 
 def _wanted_codes(subscription: SubscriptionData | None) -> set[int] | None:
     if subscription is None or subscription.classFilterMode or subscription.subString == SUB_ALL:
         return None
-    return subscription.codeSet if expression_type.is_tag_type(subscription.expressionType) else None
+    return subscription.codeSet

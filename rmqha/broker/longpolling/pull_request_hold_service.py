@@ -14,6 +14,7 @@ from rmqha.broker.longpolling.many_pull_request import ManyPullRequest
 from rmqha.broker.longpolling.pull_request import PullRequest
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import flush_at_end_of_round, write_round
+from rmqha.store.consume_queue_ext import CqExtUnit
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -82,6 +83,7 @@ class PullRequestHoldService(ServiceThread):
         if many is None or many.is_empty:
             return
         store = self._broker_controller.message_store
+        unit = CqExtUnit(tags_code or 0, msg_store_time, filter_bit_map)
 
         def wants_to_go(request: PullRequest) -> bool:
             if not request.client_channel.is_active:
@@ -90,7 +92,7 @@ class PullRequestHoldService(ServiceThread):
             if newest <= request.pull_from_this_offset:
                 newest = store.get_max_offset_in_queue(topic, queue_id)
             if newest > request.pull_from_this_offset:
-                matched = request.message_filter.is_matched_by_consume_queue(tags_code)
+                matched = request.message_filter.is_matched_by_consume_queue(tags_code, unit)
                 if matched and properties is not None:
                     matched = request.message_filter.is_matched_by_commit_log(None, properties)
                 if matched:

@@ -1,8 +1,10 @@
 """Admin requests about topics and queues."""
+import base64
 import logging
 import threading
 from typing import TYPE_CHECKING
 
+from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.admin.topic_offset import TopicOffset
@@ -20,9 +22,12 @@ from rmqha.common.protocol.header.offset_headers import (
     SearchOffsetResponseHeader)
 from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
 from rmqha.common.topic_config import TopicConfig
+from rmqha.filter.util.bits_array import BitsArray
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, iter_units
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_ext_addr, iter_units
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -177,11 +182,18 @@ class AdminTopicHandlers(AdminHandlers):
             return system_error(f"{header.queueId}@{header.topic} is not exist!")
         body = QueryConsumeQueueResponseBody(maxQueueIndex=queue.get_max_offset_in_queue(),
                                              minQueueIndex=queue.get_min_offset_in_queue())
+        message_filter = None
         if header.consumerGroup is not None:
             subscription = controller.consumer_manager.find_subscription_data(header.consumerGroup, header.topic)
             body.subscriptionData = subscription
-            body.filterData = ("null" if subscription is not None
-                               else f"{header.consumerGroup}@{header.topic} is not online!")
+            body.filterData = f"{header.consumerGroup}@{header.topic} is not online!"
+            if subscription is not None:
+                filters = controller.consumer_filter_manager
+                data = filters.get(header.topic, header.consumerGroup)
+                if data is not None:
+                    data.dead = data.is_dead
+                body.filterData = remoting_serializable.to_json(data, True)
+                message_filter = ExpressionMessageFilter(subscription, data, filters)
         result = queue.get_index_buffer(header.index) if header.index >= 0 else None
         if result is None:
             response = success()
@@ -189,8 +201,8 @@ class AdminTopicHandlers(AdminHandlers):
             return response
         with result:
             wanted = min(max(header.count, 0) * CQ_STORE_UNIT_SIZE, result.size)
-            body.queueData = [ConsumeQueueData(offset, size, tags_code)
-                              for offset, size, tags_code in iter_units(bytes(result.buffer[:wanted]))]
+            body.queueData = [_queue_data(queue, unit, message_filter)
+                              for unit in iter_units(bytes(result.buffer[:wanted]))]
         return success(body)
 
     def _may_change(self, topic: str, response: RemotingCommand) -> bool:
@@ -202,3 +214,23 @@ class AdminTopicHandlers(AdminHandlers):
         maximum = max(0, store.get_max_offset_in_queue(topic, queue_id))
         timestamp = store.get_message_store_timestamp(topic, queue_id, maximum - 1) if maximum > 0 else 0
         return TopicOffset(max(0, store.get_min_offset_in_queue(topic, queue_id)), maximum, timestamp)
+
+
+def _queue_data(queue: ConsumeQueue, unit: tuple[int, int, int],
+                message_filter: ExpressionMessageFilter | None) -> ConsumeQueueData:
+    one = ConsumeQueueData(*unit)
+    if not is_ext_addr(one.tagsCode):
+        return one
+    ext = queue.get_ext(one.tagsCode) if queue.consume_queue_ext is not None else None
+    if ext is None:
+        one.msg = f"Cq extend not exist!addr: {one.tagsCode}"
+        return one
+    bit_map = ext.filter_bit_map
+    one.extendDataJson = remoting_serializable.to_json({
+        **({"filterBitMap": base64.b64encode(bit_map).decode()} if bit_map is not None else {}),
+        "msgStoreTime": ext.msg_store_time, "size": ext.size, "tagsCode": ext.tags_code})
+    if bit_map is not None:
+        one.bitMap = str(BitsArray.of(bit_map))
+    if message_filter is not None:
+        one.eval = message_filter.is_matched_by_consume_queue(ext.tags_code, ext)
+    return one

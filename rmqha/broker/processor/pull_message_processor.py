@@ -8,6 +8,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import now_ms
+from rmqha.broker.filter import consumer_filter_manager
+from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
+from rmqha.broker.filter.expression_for_retry_message_filter import ExpressionForRetryMessageFilter
 from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
 from rmqha.broker.longpolling.pull_request import PullRequest
 from rmqha.common import mix_all, util_all
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")
+
+_Subscription = tuple[SubscriptionData, ConsumerFilterData | None]
 
 _CODES = {
     GetMessageStatus.FOUND: response_code.SUCCESS,
@@ -96,10 +101,9 @@ class PullMessageProcessor:
         group_config = self._check_group(header, response)
         if group_config is None or not self._check_topic(channel, header, response):
             return response
-        subscription = self._subscription(header, group_config, response)
-        if subscription is None:
+        message_filter = self._message_filter(header, group_config, response)
+        if message_filter is None:
             return response
-        message_filter = ExpressionMessageFilter(subscription)
         result = controller.message_store.get_message(header.consumerGroup, header.topic, header.queueId,
                                                       header.queueOffset, header.maxMsgNums, message_filter)
         if result is None:
@@ -111,7 +115,7 @@ class PullMessageProcessor:
                 self._transfer(header, result, response, begin_ms)
             elif response.code == response_code.PULL_NOT_FOUND:
                 if broker_allow_suspend and pull_sys_flag.has_suspend_flag(header.sysFlag):
-                    self._suspend(channel, request, header, subscription, message_filter)
+                    self._suspend(channel, request, header, message_filter)
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
                 self._offset_moved(header, group_config, result, response)
@@ -160,23 +164,38 @@ class PullMessageProcessor:
             return False
         return True
 
-    def _subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-                      response: RemotingCommand) -> SubscriptionData | None:
+    def _message_filter(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+                        response: RemotingCommand) -> ExpressionMessageFilter | None:
+        """What the group wants; None: `response` says what is wrong with it."""
         if pull_sys_flag.has_subscription_flag(header.sysFlag):
-            subscription = self._build_subscription(header, response)
+            found = self._build_subscription(header, response)
         else:
-            subscription = self._find_subscription(header, group_config, response)
-        if subscription is None or expression_type.is_tag_type(subscription.expressionType):
-            return subscription
-        # Differs: SQL92 is refused whatever enablePropertyFilter says
-        response.code = response_code.SYSTEM_ERROR
-        response.remark = f"The broker does not support consumer to filter message by {subscription.expressionType}"
-        return None
+            found = self._find_subscription(header, group_config, response)
+        if found is None:
+            return None
+        subscription, filter_data = found
+        config = self.broker_controller.broker_config
+        if not config.enablePropertyFilter and not expression_type.is_tag_type(subscription.expressionType):
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = ("The broker does not support consumer to filter message by "
+                               f"{subscription.expressionType}")
+            return None
+        make = ExpressionForRetryMessageFilter if config.filterSupportRetry else ExpressionMessageFilter
+        return make(subscription, filter_data, self.broker_controller.consumer_filter_manager)
 
     @staticmethod
-    def _build_subscription(header: PullMessageRequestHeader, response: RemotingCommand) -> SubscriptionData | None:
+    def _build_subscription(header: PullMessageRequestHeader, response: RemotingCommand) -> _Subscription | None:
         try:
-            return filter_api.build(header.topic, header.subscription, header.expressionType)
+            subscription = filter_api.build(header.topic, header.subscription, header.expressionType)
+            if expression_type.is_tag_type(subscription.expressionType):
+                return subscription, None
+            filter_data = consumer_filter_manager.build(header.topic, header.consumerGroup, header.subscription,
+                                                        header.expressionType, header.subVersion)
+            # Differs: an expression that does not compile is refused; the original, whose assertions are off, goes on
+            # without it and gives all messages
+            if filter_data is None:
+                raise ValueError("the expression does not compile")
+            return subscription, filter_data
         except ValueError as failure:
             log.warning("Parse the consumer's subscription[%s] failed, group: %s: %s", header.subscription,
                         header.consumerGroup, failure)
@@ -185,7 +204,7 @@ class PullMessageProcessor:
             return None
 
     def _find_subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-                           response: RemotingCommand) -> SubscriptionData | None:
+                           response: RemotingCommand) -> _Subscription | None:
         group = header.consumerGroup
         info = self.broker_controller.consumer_manager.get_consumer_group_info(group)
         if info is None:
@@ -210,7 +229,26 @@ class PullMessageProcessor:
             response.code = response_code.SUBSCRIPTION_NOT_LATEST
             response.remark = "the consumer's subscription not latest"
             return None
-        return subscription
+        if expression_type.is_tag_type(subscription.expressionType):
+            return subscription, None
+        filter_data = self._find_filter_data(header, response)
+        return (subscription, filter_data) if filter_data is not None else None
+
+    def _find_filter_data(self, header: PullMessageRequestHeader,
+                          response: RemotingCommand) -> ConsumerFilterData | None:
+        group = header.consumerGroup
+        filter_data = self.broker_controller.consumer_filter_manager.get(header.topic, group)
+        if filter_data is None:
+            response.code = response_code.FILTER_DATA_NOT_EXIST
+            response.remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            return None
+        if filter_data.clientVersion < header.subVersion:
+            log.warning("The broker's consumer filter data is not latest, group: %s, topic: %s, serverV: %d, "
+                        "clientV: %d", group, header.topic, filter_data.clientVersion, header.subVersion)
+            response.code = response_code.FILTER_DATA_NOT_LATEST
+            response.remark = "the consumer's consumer filter data not latest"
+            return None
+        return filter_data
 
     def _fill(self, channel: "Channel", header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
               result: GetMessageResult, response: RemotingCommand) -> None:
@@ -247,11 +285,11 @@ class PullMessageProcessor:
         response.set_file_region(result.message_buffer_list, result.release)
 
     def _suspend(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
-                 subscription: SubscriptionData, message_filter: ExpressionMessageFilter) -> None:
+                 message_filter: ExpressionMessageFilter) -> None:
         config = self.broker_controller.broker_config
         polling_ms = header.suspendTimeoutMillis if config.longPollingEnable else config.shortPollingTimeMills
-        pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset, subscription,
-                                   message_filter)
+        pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset,
+                                   message_filter.subscription_data, message_filter)
         self.broker_controller.pull_request_hold_service.suspend_pull_request(header.topic, header.queueId,
                                                                               pull_request)
 

@@ -1,0 +1,1 @@
+"""SQL92 expressions over message properties: parsed, evaluated, and remembered in bloom filters."""

@@ -1,0 +1,1 @@
+"""Bit maps and bloom filters."""

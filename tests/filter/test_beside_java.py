@@ -1,0 +1,63 @@
+"""Expressions by the original's filter module and by ours: the same errors, texts and values."""
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
+from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
+from rmqha.filter.parser import selector_parser
+from rmqha.filter.util.bloom_filter import BloomFilter
+from tests.filter.expressions import EXPRESSIONS, MESSAGES
+
+pytestmark = pytest.mark.java
+
+PIECES = ("a", "b", "not", "and", "or", "between", "in", "true", "false", "null", "is", "1", "2.5", "'x'", "'1'", "=",
+          "<>", ">", ">=", "<", "<=", "(", ",", ")", "+", "-", "a = 1", "a is null", "b not in ('x')", "a between 1 and 2",
+          "--", "@", "\n", "\t", "/* */", "3L", "'")
+TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join), min_size=400, max_size=400)
+
+
+def ours(sql: str) -> dict:
+    """What our module says of an expression, in the form of the driver's answer."""
+    try:
+        expression = selector_parser.parse(sql)
+    except MQFilterException as error:
+        return {"error": str(error)}
+    return {"text": str(expression), "values": [value_of(expression, message) for message in MESSAGES]}
+
+
+def value_of(expression, message: dict[str, str]):
+    try:
+        return expression.evaluate(MessageEvaluationContext(message))
+    except FilterError as error:
+        return error.describe()
+
+
+def javas(driver, expressions: list[str]) -> list[dict]:
+    return driver.submit("sqlEvaluate", expressions=expressions, messages=list(MESSAGES)).result()["answers"]
+
+
+def differences(driver, expressions: list[str]) -> list[tuple]:
+    """(expression, Java's answer, ours) where they differ."""
+    return [(sql, theirs, mine) for sql, theirs in zip(expressions, javas(driver, expressions), strict=True)
+            if theirs != (mine := ours(sql))]
+
+
+def test_table_of_expressions(java_driver):
+    assert differences(java_driver, list(EXPRESSIONS)) == []
+
+
+@settings(max_examples=6, deadline=None, phases=[Phase.generate], database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large, HealthCheck.too_slow])
+@given(TEXTS)
+def test_any_pieces_of_expressions(java_driver, expressions):
+    assert differences(java_driver, expressions)[:1] == []
+
+
+@pytest.mark.parametrize("f, n", [(20, 32), (10, 128), (1, 1), (99, 7)])
+def test_bits_of_bloom_filters(java_driver, f, n):
+    names = ["", "g#t", "group#topic", "x" * 15, "x" * 16, "x" * 17, "x" * 100, "größe#名\U0001F600"]
+    theirs = java_driver.submit("bloom", f=f, n=n, names=names).result()
+    ours = BloomFilter.create_by_fn(f, n)
+    assert (ours.m, ours.k) == (theirs["m"], theirs["k"])
+    assert [ours.calc_bit_positions(name) for name in names] == theirs["bits"]
