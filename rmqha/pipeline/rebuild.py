@@ -1,0 +1,395 @@
+"""The job `rebuild`: consume queues and index files from the commit log, many ranges of it at a time.
+
+A task scans a range, writes the units of its messages to their places in the queues' files (each message tells its
+index, so nobody waits for another), and leaves the keys in a file of its own. Then each index file is one task: it
+takes its share of the keys in the order of the log, so its bytes are those that a broker wrote.
+"""
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from rmqha.common.util_all import offset2file_name
+from rmqha.pipeline import ranges
+from rmqha.pipeline.log_files import LogFiles, find_logs
+from rmqha.pipeline.log_scan import BLOCK, ByteRange, hole_at, log_end, open_file, pread
+from rmqha.pipeline.options import PipelineError
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Stop
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT
+from rmqha.store.index.index_layout import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, file_size
+
+DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
+DEFAULT_SLOTS, DEFAULT_ENTRIES = 5_000_000, 20_000_000
+_KEYS = "keys"
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Rebuilt:
+    """What was built. `equal`: whether the store's own files are the same; None when they were not compared."""
+
+    root: str
+    out: str
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    endOffset: int = 0
+    queues: int = 0
+    queueFiles: int = 0
+    indexFiles: int = 0
+    equal: bool | None = None
+    differences: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that the broker was configured with."""
+
+    queue_file_size: int = DEFAULT_QUEUE_FILE_SIZE
+    slots: int = DEFAULT_SLOTS
+    entries: int = DEFAULT_ENTRIES
+    delays_ms: tuple[int, ...] = ()
+
+
+class RangeTask(NamedTuple):
+    """One range to scan; `number` is its place among the ranges."""
+
+    number: int
+    span: ByteRange
+    out: str
+    shape: Shape
+
+
+class RangeBuilt(NamedTuple):
+    """What a range had: runs are (topic, queue id, first index, count), in the order of the log."""
+
+    number: int
+    records: int
+    runs: list[tuple[str, int, int, int]]
+    keys: int
+    problems: list[str]
+
+
+class IndexTask(NamedTuple):
+    """One index file: keys from `first` on, `count` of them; `parts` are (path, number of keys) of all key files."""
+
+    number: int
+    first: int
+    count: int
+    parts: tuple[tuple[str, int], ...]
+    path: str
+    shape: Shape
+
+
+def parse_delays(levels: str | None = None) -> tuple[int, ...]:
+    """ms of each level of a messageDelayLevel. PipelineError for a text that is none."""
+    levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
+    try:
+        return tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())
+    except (KeyError, ValueError):
+        raise PipelineError(f"delay levels {levels!r}: give the broker's messageDelayLevel, numbers with s, m, h or d, "
+                            "such as '1s 5s 10s'") from None
+
+
+def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Progress = lambda done, total: None, *,
+            compare: bool = True, range_bytes: int = ranges.DEFAULT_PARTITION_BYTES) -> Rebuilt:
+    """Build OUT/consumequeue and OUT/index from the commit log of the store at ROOT, and compare them with ROOT's.
+
+    PipelineError when OUT has such folders, or ROOT is no store.
+    """
+    logs = find_logs([root])
+    queue_folder, index_folder = paths.get_store_path_consume_queue(out), paths.get_store_path_index(out)
+    for folder in (queue_folder, index_folder):
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise PipelineError(f"{folder} has files already: give another place to build in")
+    work = os.path.join(out, ".rebuild")
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(os.path.join(work, _KEYS))
+    result = Rebuilt(root, out)
+    log = logs[0]
+    result.endOffset = log_end(log)
+    built = _scan_all(spark, log, result, RangeTask(0, None, work, shape), range_bytes, come_to)
+    _fill_fronts(built, work, shape, result)
+    result.indexFiles = _build_index(spark, built, work, shape, come_to)
+    for folder in (queue_folder, index_folder):
+        new = os.path.join(work, os.path.basename(folder))
+        os.makedirs(new, exist_ok=True)
+        if os.path.isdir(folder):
+            os.rmdir(folder)
+        os.rename(new, folder)
+    shutil.rmtree(work)
+    if compare:
+        _compare(spark, root, out, result, shape)
+    return result
+
+
+def _scan_all(spark: SparkSession, log: LogFiles, result: Rebuilt, task: RangeTask, range_bytes: int,
+              come_to: Progress) -> list[RangeBuilt]:
+    spans = ranges.ranges_of(log, log.min_offset, result.endOffset, range_bytes, True)
+    tasks = [task._replace(number=number, span=span) for number, span in enumerate(spans)]
+    built: list[RangeBuilt] = []
+    if tasks:
+        for done in spark.sparkContext.parallelize(tasks, len(tasks)).map(build_range).toLocalIterator():
+            built.append(done)
+            result.records += done.records
+            result.keys += done.keys
+            result.problems += done.problems
+            come_to(len(built), len(tasks))
+    return built
+
+
+def build_range(task: RangeTask) -> RangeBuilt:
+    """Scan a range: units to their places, keys to a file. Runs in a task."""
+    writer = UnitWriter(os.path.join(task.out, "consumequeue"), task.shape.queue_file_size)
+    runs: list[tuple[str, int, int, int]] = []
+    problems: list[str] = []
+    records = keys = 0
+    with open(os.path.join(task.out, _KEYS, f"{task.number:08d}"), "wb") as key_file:
+        for span in _spans(task.span, task.shape, problems):
+            records += span.count
+            for run in span.runs:
+                name = span.topics[run.topic].name
+                runs.append((name, run.queue_id, run.queue_offset, run.count))
+                first = run.first_unit * CQ_STORE_UNIT_SIZE
+                writer.write(name, run.queue_id, run.queue_offset,
+                             span.units[first:first + run.count * CQ_STORE_UNIT_SIZE])
+            key_file.write(span.keys)
+            keys += len(span.keys) // KEY.size
+    writer.close()
+    return RangeBuilt(task.number, records, runs, keys, problems)
+
+
+def _spans(span: ByteRange, shape: Shape, problems: list[str]) -> Iterator:
+    """The kernel's results over a range that begins at a record or not."""
+    from rmqha.pipeline.log_scan import find_record
+    fd = open_file(span.path, span.begin)
+    try:
+        position = span.begin if span.aligned else find_record(fd, span, span.begin, span.end)
+        if position is None:
+            return
+        want = BLOCK
+        while position < span.end:
+            data = pread(fd, min(want, span.limit - position), position - span.file_start)
+            stop = _end_in(data, position, span.end)
+            found = bulk.scan(data, 0, stop, position, False, shape.delays_ms, True)
+            if found.count:
+                yield found
+            position += found.position
+            if found.stop in (Stop.END, Stop.LIMIT) and found.position or found.stop is Stop.TRUNCATED \
+                    and found.position:
+                want = BLOCK
+            elif found.stop is Stop.TRUNCATED and len(data) == want and want < span.limit - position:
+                want *= 4
+            elif found.stop is Stop.PLAIN:
+                raise PipelineError(f"{span.path} at byte {position - span.file_start}: this record needs the "
+                                    "dispatch of single records (text that is no UTF-8, light message queues, or a "
+                                    "delay level that is no number): use `rmqha store rebuild`")
+            elif found.stop is Stop.BLANK or (hole := hole_at(fd, span, position, found.stop.name)) is None:
+                return
+            else:
+                problems.append(f"{hole.path} at byte {hole.offset - hole.file_start} (offset {hole.offset}): "
+                                f"{hole.reason}, {hole.size} bytes")
+                position += hole.size
+    finally:
+        os.close(fd)
+
+
+def _end_in(data: bytes, base: int, end: int) -> int:
+    """Where in `data` the last record that begins before `end` ends."""
+    if base + len(data) <= end:
+        return len(data)
+    walked = bulk.walk(data, 0, len(data))
+    if base + walked.position <= end:
+        return len(data)
+    # the one that begins before `end` and goes beyond it: sizes are followed, four bytes at a time
+    position = end - base
+    found = bulk.scan(data, 0, len(data), base)
+    offsets = np.frombuffer(found.records, np.int64).reshape(-1, 6)[:, 0] - base
+    behind = offsets[offsets >= position]
+    return int(behind[0]) if len(behind) else len(data)
+
+
+class UnitWriter:
+    """Writes units to their places in queue files, which several tasks do at once; keeps a few files open."""
+
+    _MAX_OPEN = 64
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._folder, self._size = folder, size
+        self._files: dict[str, int] = {}
+
+    def write(self, topic: str, queue_id: int, index: int, data: bytes) -> None:
+        """Units of a queue from `index` on. PipelineError when the topic is no name for a folder."""
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or queue_id < 0 or index < 0:
+            raise PipelineError(f"topic {topic!r}, queue {queue_id}, index {index} in the log can't be put into files")
+        folder = os.path.join(self._folder, topic, str(queue_id))
+        address, view = index * CQ_STORE_UNIT_SIZE, memoryview(data)
+        while view:
+            position = address % self._size
+            part = view[:self._size - position]
+            os.pwrite(self._open(folder, address - position), part, position)
+            address, view = address + len(part), view[len(part):]
+
+    def _open(self, folder: str, start: int) -> int:
+        path = os.path.join(folder, offset2file_name(start))
+        fd = self._files.get(path)
+        if fd is None:
+            if len(self._files) >= self._MAX_OPEN:
+                self.close()
+            os.makedirs(folder, exist_ok=True)
+            fd = self._files[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(fd, self._size)
+        return fd
+
+    def close(self) -> None:
+        """Close the files."""
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
+
+def _fill_fronts(built: list[RangeBuilt], work: str, shape: Shape, result: Rebuilt) -> None:
+    """Blanks in front of the first unit of each queue, as brokers write them; gaps and repeated indices are told."""
+    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for each in built:
+        for topic, queue_id, first, count in each.runs:
+            spans.setdefault((topic, queue_id), []).append((first, count))
+    writer = UnitWriter(os.path.join(work, "consumequeue"), shape.queue_file_size)
+    per_file = shape.queue_file_size // CQ_STORE_UNIT_SIZE
+    for (topic, queue_id), runs in sorted(spans.items()):
+        begin, following = runs[0][0], runs[0][0]
+        if begin % per_file:
+            writer.write(topic, queue_id, begin - begin % per_file, PRE_BLANK_UNIT * (begin % per_file))
+        for first, count in runs:
+            if first < following:
+                result.problems.append(f"queue {topic}/{queue_id}: index {first} follows {following - 1}: use `rmqha "
+                                       "store rebuild`, which decides message by message")
+            elif first > following:
+                result.problems.append(f"queue {topic}/{queue_id}: index {first} follows {following - 1}")
+                writer.write(topic, queue_id, following, PRE_BLANK_UNIT * (first - following))
+            following = max(following, first + count)
+            result.units += count
+        result.queues += 1
+        result.queueFiles += (following - 1) // per_file - begin // per_file + 1
+    writer.close()
+
+
+def _build_index(spark: SparkSession, built: list[RangeBuilt], work: str, shape: Shape, come_to: Progress) -> int:
+    parts = tuple((os.path.join(work, _KEYS, f"{each.number:08d}"), each.keys) for each in built)
+    total, per_file = sum(count for _, count in parts), shape.entries - 1
+    folder = os.path.join(work, "index")
+    os.makedirs(folder, exist_ok=True)
+    tasks = [IndexTask(number, first, min(per_file, total - first), parts, os.path.join(folder, f"{number:017d}"),
+                       shape)
+             for number, first in enumerate(range(0, total, per_file))]
+    if tasks:
+        for number, _ in enumerate(
+                spark.sparkContext.parallelize(tasks, len(tasks)).map(build_index_file).toLocalIterator(), 1):
+            come_to(number, len(tasks))
+    return len(tasks)
+
+
+def build_index_file(task: IndexTask) -> int:
+    """Write one index file. Runs in a task."""
+    before = _read_keys(task.parts, task.first - 1, 1) if task.first else b""
+    offset, stored = KEY.unpack(before)[:2] if before else (0, 0)
+    keys = _read_keys(task.parts, task.first, task.count)
+    slots, entries = task.shape.slots, task.shape.entries
+    file = bytearray(file_size(slots, entries))
+    done, _ = bulk.put_keys(file, slots, entries, IndexCounters(stored, stored, offset, offset, 0, 1), keys)
+    used = INDEX_HEADER_SIZE + slots * HASH_SLOT_SIZE + (done + 1) * INDEX_SIZE
+    with open(task.path, "xb") as out:
+        out.write(memoryview(file)[:used])
+        out.truncate(len(file))
+    return done
+
+
+def _read_keys(parts: tuple[tuple[str, int], ...], first: int, count: int) -> bytes:
+    """Keys `first` to `first + count` of all."""
+    found = []
+    for path, size in parts:
+        if count and first < size:
+            take = min(count, size - first)
+            with open(path, "rb") as file:
+                file.seek(first * KEY.size)
+                found.append(file.read(take * KEY.size))
+            first, count = 0, count - take
+        else:
+            first -= min(first, size)
+    return b"".join(found)
+
+
+def _compare(spark: SparkSession, root: str, out: str, result: Rebuilt, shape: Shape) -> None:
+    built, own = paths.get_store_path_consume_queue(out), paths.get_store_path_consume_queue(root)
+    pairs = [(os.path.join(folder, name), os.path.join(own, os.path.relpath(folder, built), name), CQ_STORE_UNIT_SIZE)
+             for folder, _, names in os.walk(built) for name in sorted(names)]
+    ours, theirs = (sorted(entry.path for entry in os.scandir(folder)) if os.path.isdir(folder) else []
+                    for folder in (paths.get_store_path_index(out), paths.get_store_path_index(root)))
+    theirs = [path for path in theirs if not _is_unused(path)]
+    pairs += [(one, other, 0) for one, other in zip(ours, theirs)]
+    if len(ours) != len(theirs):
+        result.differences.append(f"{len(ours)} index files were built, {len(theirs)} are there")
+    if pairs:
+        found = spark.sparkContext.parallelize(pairs, min(len(pairs), 16)).map(file_difference).collect()
+        result.differences += [difference for difference in found if difference]
+    result.equal = not result.differences
+
+
+def _is_unused(path: str) -> bool:
+    """An index file that was made but has no entry."""
+    with open(path, "rb") as file:
+        return not any(file.read(INDEX_HEADER_SIZE - 4))
+
+
+def file_difference(pair: tuple[str, str, int]) -> str | None:
+    """Where a file that is there differs from the one that was built, if it does. Runs in a task.
+
+    Units of messages that the log has no more, in place of the blanks at the front, count as equal.
+    """
+    built, own, unit = pair
+    try:
+        with open(built, "rb") as one, open(own, "rb") as other:
+            return _content_difference(one, other, own, unit)
+    except FileNotFoundError:
+        return f"{own} is missing"
+
+
+def _content_difference(one, other, own: str, unit: int) -> str | None:
+    size, position = BLOCK // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE, 0
+    while True:
+        mine, theirs = one.read(size), other.read(size)
+        if unit:
+            blanks = mine[:_blanks_at_front(mine)]
+            mine, theirs = mine[len(blanks):], theirs[len(blanks):]
+        if mine != theirs:
+            length = min(len(mine), len(theirs))
+            different = np.flatnonzero(np.frombuffer(mine, np.uint8, length) != np.frombuffer(theirs, np.uint8, length))
+            at = int(different[0]) if len(different) else length
+            return f"{own} differs from what was built at byte {position + (len(blanks) if unit else 0) + at}"
+        if not mine and not (unit and blanks):
+            return None
+        position += size
+
+
+def _blanks_at_front(data: bytes) -> int:
+    count = 0
+    while data[count:count + CQ_STORE_UNIT_SIZE] == PRE_BLANK_UNIT:
+        count += CQ_STORE_UNIT_SIZE
+    return count
+
+
+def common_queue_file_size(root: str) -> int:
+    """The size of most of the store's consume queue files; the broker's default without any."""
+    sizes = Counter(os.path.getsize(os.path.join(folder, name))
+                    for folder, _, names in os.walk(paths.get_store_path_consume_queue(root)) for name in names)
+    return sizes.most_common(1)[0][0] if sizes else DEFAULT_QUEUE_FILE_SIZE

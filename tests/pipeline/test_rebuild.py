@@ -1,0 +1,65 @@
+"""The job rebuild: its files are those that the brokers, the real one and rmqha's, wrote themselves."""
+from pathlib import Path
+
+import pytest
+
+from rmqha.pipeline.rebuild import Shape, common_queue_file_size, parse_delays, rebuild
+from tests.store import support
+
+SHAPE = {"slots": 50, "entries": 200}
+
+
+def shape_of(root: Path, **more) -> Shape:
+    return Shape(common_queue_file_size(str(root)), **{**SHAPE, "delays_ms": parse_delays(), **more})
+
+
+def files(folder: Path) -> list[bytes]:
+    """The contents of the files in a folder that were used, by name."""
+    return [path.read_bytes() for path in sorted(folder.iterdir()) if any(path.read_bytes()[:36])]
+
+
+@pytest.mark.parametrize("name", ["normal", "kill"])
+def test_queues_and_index_are_the_real_brokers(spark, tmp_path, name):
+    root = support.unpack_golden(name, tmp_path)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    built = support.tree(tmp_path / "out" / "consumequeue")
+    assert built == support.tree(root / "consumequeue") and len(built) > 6
+    assert files(tmp_path / "out" / "index") == files(root / "index") and result.indexFiles > 1
+    assert (result.equal, result.differences, result.problems) == (True, [], [])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("rebuild") / "store"
+    with support.open_store(root, mappedFileSizeCommitLog=1 << 18) as running:
+        for number in range(900):
+            support.put(running, support.message(f"T{number % 3}", number // 3 % 2, b"x" * (number % 400),
+                                                 KEYS=f"k{number} all", UNIQ_KEY=f"U{number}", TAGS=f"t{number % 5}"))
+        support.wait_dispatched(running)
+    return root
+
+
+def test_ranges_that_begin_within_records_give_the_same_files(spark, store, tmp_path, monkeypatch):
+    from rmqha.pipeline import ranges
+    monkeypatch.setattr(ranges, "UNCUT_END", 4096)
+    result = rebuild(spark, str(store), str(tmp_path / "out"), shape_of(store), range_bytes=40_000)
+    assert result.equal and result.records == result.units == 900 and result.keys == 2700
+    assert support.tree(tmp_path / "out" / "consumequeue") == support.tree(store / "consumequeue")
+    assert files(tmp_path / "out" / "index") == files(store / "index")
+
+
+def test_what_differs_in_the_store_is_named(spark, store, tmp_path):
+    import shutil
+    root = tmp_path / "copy"
+    shutil.copytree(store, root)
+    path = sorted((root / "consumequeue" / "T1" / "0").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[47] ^= 1
+    path.write_bytes(data)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    assert (result.equal, result.differences) == (False, [f"{path} differs from what was built at byte 47"])
+
+
+def test_files_in_the_way_are_never_overwritten(spark, store):
+    with pytest.raises(ValueError, match="has files already"):
+        rebuild(spark, str(store), str(store), shape_of(store))
