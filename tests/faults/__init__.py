@@ -1,11 +1,24 @@
-"""Killing a store at named points, and what must hold after it.
+"""Faults, and what must hold after them.
 
-A process kills itself with SIGKILL. That loses what the process has in its memory and keeps the page cache: everything
-that reached a map or a file is there after it, in the order in which it was written. What a loss of power would take
-(pages that were never forced to the disk) is not tried here.
+Of one store, killed at named points: a process kills itself with SIGKILL. That loses what the process has in its memory
+and keeps the page cache: everything that reached a map or a file is there after it, in the order in which it was
+written.
 
     points.py    the points by name, and how each is planted from outside: nothing in rmqha knows of them
     workload.py  what the processes do: put until killed; open, check and close
     harness.py   processes without the cost of starting Python each time, and the rounds over the points
-    __main__.py  many seeds: python -m tests.faults --seeds 20
+
+Of a master and its slave, whole brokers under load, either of which may be the real RocketMQ:
+
+    campaign.py  many lives of many kinds side by side, from one seed
+    fault.py     the face of a kind; pair.py: the brokers; senders.py: the load; verdict.py: what must hold
+    kills.py     kill -9 and SIGTERM, again while it recovers     stops.py    SIGSTOP
+    links.py     cuts of the network (network.py: namespaces)     proxies.py  delays, single bytes, resets within a frame
+    power.py     loss of power (images.py: loop devices)          disks.py    failing and slow fsyncs, full file systems
+    tails.py     whole records behind a torn one                  peers.py    peers that lie about their offsets
+    quiet.py     port probes, and two minutes without load
+    planted.py   brokers with a fault in them, which have to be found out
+
+__main__.py has the long forms. What a machine can't do (no root, no namespaces, no loop devices) is left out, and says
+why.
 """

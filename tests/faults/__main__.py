@@ -2,7 +2,7 @@
 
 Faults of a master and its slave under load, see campaign.py; one line per cycle, the same schedule for the same seed:
 
-    python -m tests.faults --minutes 10 --seed 1                  all kinds that this machine can do, but probes and idle
+    python -m tests.faults --minutes 10 --seed 1            all kinds that this machine can do, but probes and idle
     python -m tests.faults --cycles 500 --seed 1 --kind kill [--kind link]    so many cycles of each kind named
     python -m tests.faults --cycles 100 --seed 1 --kind kill --brokers java-rmqha    a Java master, an rmqha slave
 

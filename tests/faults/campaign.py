@@ -2,8 +2,8 @@
 
     main process --(kind, kinds of broker, seed, cycles) per life--> worker processes --a line per cycle--> stdout
                  <------------------counts of the life--------------
-Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has its own
-range of ports: a broker that is down must find its ports free when it comes back.
+Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has its
+own range of ports: a broker that is down must find its ports free when it comes back.
 """
 import itertools
 import multiprocessing

@@ -32,8 +32,8 @@ def failing_sync(folder: Path) -> Path:
 
 
 class Sync(Power):
-    """One cycle: an fsync of the master's log fails with EIO, or all are slow; the master acknowledges nothing after the
-    failure; then it loses power, and comes back with all that was acknowledged."""
+    """One cycle: an fsync of the master's log fails with EIO, or all are slow; the master acknowledges nothing after
+    the failure; then it loses power, and comes back with all that was acknowledged."""
 
     name = "sync"
 
@@ -74,12 +74,19 @@ class Sync(Power):
 
 
 class Full(Fault):
-    """One cycle: the file system of the master or of the slave is filled up, for a second or two, under load."""
+    """One cycle: a file system of the master or of the slave is filled up, for a second or two, under load.
+
+    In every other life the consume queues have a file system of their own, so that only the one or the other is full.
+    """
 
     name = "full"
     cycles_per_life = 8
     _SIZE = 24 << 20
     _RESUMES_MS = 60_000
+
+    def __init__(self, *args, **keys):
+        super().__init__(*args, **keys)
+        self._mounted: list[Path] = []
 
     @classmethod
     def why_not(cls) -> str | None:
@@ -88,20 +95,25 @@ class Full(Fault):
         return None
 
     def make(self) -> Pair:
-        plants = self.sides()
-        pair = Pair(self.folder, self.seed, self.kinds, {**plants[0], "slaveTimeout": 1000, "cleanResourceInterval": 2000},
-                    {**plants[1], "cleanResourceInterval": 2000})
-        for broker in (pair.master, pair.slave):
-            broker.store.mkdir(parents=True)
-            network.run("mount", "-t", "tmpfs", "-o", f"size={self._SIZE}", "faults", str(broker.store))
+        master, slave = self.sides()
+        pair = Pair(self.folder, self.seed, self.kinds,
+                    {**master, "slaveTimeout": 1000, "cleanResourceInterval": 2000},
+                    {**slave, "cleanResourceInterval": 2000})
+        folders = [broker.store for broker in (pair.master, pair.slave)]
+        if self.seed % 2:
+            folders += [broker.store / "consumequeue" for broker in (pair.master, pair.slave)]
+        for folder in folders:
+            folder.mkdir(parents=True)
+            network.run("mount", "-t", "tmpfs", "-o", f"size={self._SIZE}", "faults", str(folder))
+            self._mounted.append(folder)
         return pair
 
     def cycle(self) -> str:
         pair, rng = self.pair, self.rng
-        broker = rng.choice([pair.master, pair.slave])
+        folder = rng.choice(self._mounted)
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
-        ballast = broker.store / "ballast"
+        ballast = folder / "ballast"
         left = self._fill(ballast, rng.randint(0, 64 << 10))
         try:
             time.sleep(rng.uniform(0.3, 2))
@@ -110,7 +122,7 @@ class Full(Fault):
         finally:
             ballast.unlink()
         pair.senders.wait_for_more(1, self._RESUMES_MS)
-        return f"{left} bytes left for the {broker.base_name}: {pair.settle()}"
+        return f"{left} bytes left for {folder.relative_to(self.folder)}: {pair.settle()}"
 
     @staticmethod
     def _fill(ballast: Path, leave: int) -> int:
@@ -123,7 +135,5 @@ class Full(Fault):
 
     def close(self) -> None:
         super().close()
-        if self.pair is not None:
-            for broker in (self.pair.master, self.pair.slave):
-                if os.path.ismount(broker.store):
-                    network.run("umount", str(broker.store))
+        while self._mounted:
+            network.run("umount", str(self._mounted.pop()))

@@ -1,8 +1,8 @@
 """A file system on a loop device whose backing file can be copied while it is mounted: what a loss of power leaves.
 
-The backing file has only what was forced to the "disk"; all else is in the page cache of the mounted file system, and is
-gone in a mounted copy. The machine stands still while the copy is taken (SIGSTOP), so the copy is of one moment. Before
-it some pages may be written back by chance (sync_file_range) or with a commit of the journal, as a kernel does when it
+The backing file has only what was forced to the "disk"; all else is in the page cache of the mounted file system, and
+is gone in a mounted copy. The broker stands still while the copy is taken (SIGSTOP), so the copy is of one moment.
+Before it some pages may be written back by chance (sync_file_range) or with a commit of the journal, as a kernel does when it
 likes: any subset of the unforced pages may survive.
 """
 import ctypes

@@ -66,7 +66,8 @@ class Network:
         run("ip", "-n", self._master_ns, "link", "set", "up1", "up")
         run("ip", "-n", self._master_ns, "link", "add", "ha0", "type", "veth", "peer", "name", "ha1",
             "netns", self._slave_ns)
-        for namespace, device, address in ((self._master_ns, "ha0", MASTER_HA_IP), (self._slave_ns, "ha1", SLAVE_HA_IP)):
+        ends = ((self._master_ns, "ha0", MASTER_HA_IP), (self._slave_ns, "ha1", SLAVE_HA_IP))
+        for namespace, device, address in ends:
             run("ip", "-n", namespace, "addr", "add", f"{address}/30", "dev", device)
             run("ip", "-n", namespace, "link", "set", device, "up")
 

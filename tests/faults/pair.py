@@ -1,4 +1,4 @@
-"""A master and its slave under load, and how they are started, killed, paused and held against what was acknowledged."""
+"""A master and its slave under load: how they are started, killed and held against what was acknowledged."""
 import os
 import random
 import signal
@@ -27,8 +27,8 @@ BOOT_MS = 120_000
 class Broker(BrokerNode):
     """A broker of either kind. `prefix` goes before its command, `plants` are faults of planted.py (rmqha only)."""
 
-    def __init__(self, kind: str, folder: Path, name: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None,
-                 plants: tuple[str, ...] = (), **properties: object):
+    def __init__(self, kind: str, folder: Path, name: str, prefix: tuple[str, ...] = (),
+                 env: dict[str, str] | None = None, plants: tuple[str, ...] = (), **properties: object):
         self._prefix, self._extra_env, self._plants = prefix, env or {}, plants
         super().__init__(kind, folder, None, name, **properties)
 

@@ -1,4 +1,6 @@
-"""A broker with faults in it, for the proof that the fault suite finds them: python -m tests.faults.planted NAMES -c FILE
+"""A broker with faults in it, for the proof that the fault suite finds them.
+
+    python -m tests.faults.planted NAME[,NAME] -c FILE
 
 Each plant replaces a method of rmqha in this process, before the broker starts; one that is gone or renamed makes the
 planting fail.

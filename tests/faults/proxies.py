@@ -1,4 +1,4 @@
-"""A proxy between slave and master that delays, sends byte by byte, stands still, or resets in the middle of a frame."""
+"""A proxy between slave and master that delays, sends byte by byte, stands still, or resets within a frame."""
 import random
 import socket
 import struct

@@ -1,7 +1,7 @@
 """A master whose log has whole records behind a torn one, as a loss of power in a bad moment leaves them.
 
-What lies behind the flaw must not come back after the next crash: new records take the place of the torn one, and an old
-record that follows them by chance would repeat a queue offset.
+What lies behind the flaw must not come back after the next crash: new records take the place of the torn one, and an
+old record that follows them by chance would repeat a queue offset.
 """
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
@@ -62,4 +62,5 @@ class Tail(Fault):
             log.seek(at)
             log.write(flipped)
         self.notes["torn records"] += 1
-        return f"record at {record.offset} torn, {sum(one.offset > record.offset for one in behind)} whole ones behind it"
+        whole = sum(one.offset > record.offset for one in behind)
+        return f"record at {record.offset} torn, {whole} whole ones behind it"
