@@ -2,8 +2,8 @@
 
 The backing file has only what was forced to the "disk"; all else is in the page cache of the mounted file system, and
 is gone in a mounted copy. The broker stands still while the copy is taken (SIGSTOP), so the copy is of one moment.
-Before it some pages may be written back by chance (sync_file_range) or with a commit of the journal, as a kernel does when it
-likes: any subset of the unforced pages may survive.
+Before it some pages may be written back by chance (sync_file_range) or with a commit of the journal, as a kernel does
+when it likes: any subset of the unforced pages may survive.
 """
 import ctypes
 import functools

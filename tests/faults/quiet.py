@@ -28,10 +28,10 @@ class Probes(Fault):
     def cycle(self) -> str:
         pair = self.pair
         pair.settle()
+        process, holdings = psutil.Process(pair.master.pid), Holdings(pair.master)
         for _ in range(_WARM_UP):
             self._probe()
-        pair.settle()
-        process, holdings = psutil.Process(pair.master.pid), Holdings(pair.master)
+        holdings.assert_returned()
         memory = process.memory_info().rss
         count = 400 if self.small else 10_000
         begin = time.monotonic()

@@ -1,7 +1,8 @@
 """Clients that send without a pause and remember what was acknowledged: the witnesses of a fault.
 
 Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request on its way. Only
-SEND_OK counts as acknowledged; all else means "stored, maybe". A body begins with the message's name, and is filled up from it.
+SEND_OK counts as acknowledged; all else means "stored, maybe". A body begins with the message's name, and is filled up
+from it.
 """
 import json
 import random
