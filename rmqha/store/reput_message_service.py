@@ -142,7 +142,7 @@ class ReputMessageService(ServiceThread):
         return span.position
 
     def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
-        """Tell of each record of the queues that somebody waits for."""
+        """Tell of each record of the queues that got units and that somebody waits for."""
         waited_for = {(run.topic, run.queue_id) for run in span.runs
                       if listener.is_waiting(span.topics[run.topic].name, run.queue_id)}
         if not waited_for:
