@@ -13,7 +13,8 @@ from rmqha.tools.store.segments import NAME_LENGTH, Folder, list_folder, pread
 class ReceivedLog:
     """The log in `folder`; a context manager, and only one at a time. Offsets are those of the commit log.
 
-    `begin` and `end` are what the folder holds (both None while it is empty), `synced` what is surely on disk.
+    `begin` and `end` are what the folder surely holds (both None while it is empty), `synced` what is on disk of it.
+    After a restart it ends before its last record, which is there, but may have been cut.
     A file has its full size from its beginning; behind `end` are zeros.
     """
 
@@ -54,7 +55,7 @@ class ReceivedLog:
         ones when all that is in it is young.
         """
         if self.end is None or self.end == self.begin:
-            return None
+            return self.begin
         newest, found, at = None, self.begin, (self.end - 1) // self.file_size * self.file_size
         while at >= self.begin:
             begins = self._records_of(at)
@@ -123,13 +124,13 @@ class ReceivedLog:
             wrong = next(each for each in folder.segments if each.size != self.file_size)
             raise ReplicationToolError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
                                        f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
-        self.begin, self.end = first.start, self._records_end(last.start)
-        if self.end == self.begin:  # nothing was received
+        last_record, records_end = self._last_record(last.start)
+        if records_end == first.start:  # nothing was received
             os.unlink(last.path)
-            self.begin = self.end = None
             return
+        self.begin, self.end = first.start, last_record
         self._open_file(last.start, exists=True)
-        os.ftruncate(self._fd, self.end - last.start)  # what a crash left behind the last whole record
+        os.ftruncate(self._fd, records_end - last.start)  # what a crash left behind the last record
         os.ftruncate(self._fd, self.file_size)
         os.fsync(self._fd)
         self.synced = self.end
@@ -145,22 +146,29 @@ class ReceivedLog:
         if folder.segments and folder.segments[0].start % self.file_size:
             raise ReplicationToolError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
 
-    def _records_end(self, start: int) -> int:
-        """Behind the last whole record of a file; one with a wrong CRC, or that names another place, is none."""
-        walk = self._log().walk(start, check_crc=True)
+    def _last_record(self, start: int) -> tuple[int, int]:
+        """(where the last record of a file begins, where it ends); the blank of a full file counts as one.
+
+        A record with a wrong CRC, or that names another place, is none. The last one stays on disk, and is received
+        again: when it was cut within its properties, nothing in it tells.
+        """
+        walk, last, end = self._log().walk(start, check_crc=True), start, start
         for records in walk:
-            bad = next((each for each in records if not each.crc_ok or each.physical_offset != each.offset), None)
-            if bad is not None:
-                return bad.offset
-        return min(walk.end.offset, start + self.file_size)
+            for each in records:
+                if not each.crc_ok or each.physical_offset != each.offset:
+                    return last, each.offset
+                last, end = each.offset, each.offset + each.size
+        full = start + self.file_size
+        return (end, full) if walk.end.offset >= full else (last, end)
 
     def _records_of(self, start: int) -> list[tuple[int, int]]:
-        """(offset, store time) of each record of one file."""
+        """(offset, store time) of each record of one file that begins before `end`."""
         begins: list[tuple[int, int]] = []
+        end = min(start + self.file_size, self.end)
         for records in self._log().walk(start):
-            if records[0].offset >= min(start + self.file_size, self.end):
+            begins += [(record.offset, record.store_timestamp) for record in records if record.offset < end]
+            if records[-1].offset >= end:
                 break
-            begins += [(record.offset, record.store_timestamp) for record in records]
         return begins
 
     def _log(self) -> CommitLogReader:

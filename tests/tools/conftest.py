@@ -1,0 +1,81 @@
+"""A name server, a master and its slave within the test's process, for tools that ask running servers."""
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.tools.rmqha_command import rmqha
+from tests.broker.support import BrokerHarness, running_broker
+from tests.support import ports
+from tests.support.wait import wait_until
+
+
+@contextmanager
+def running_namesrv(folder: Path):
+    """The address of a name server."""
+    config = NamesrvConfig(kvConfigPath=str(folder / "kv.json"), configStorePath=str(folder / "ns.conf"))
+    controller = NamesrvController(config, ServerConfig(listenPort=0))
+    assert controller.initialize()
+    controller.start()
+    try:
+        yield f"127.0.0.1:{controller.local_listen_port}"
+    finally:
+        controller.shutdown()
+
+
+@contextmanager
+def broker_at(folder: Path, namesrv: str | None, **config: object):
+    """A broker on ports that belong together, as the command mqbroker gives them."""
+    port = ports.free_broker_port()
+    with running_broker(folder, namesrv, listenPort=port, haListenPort=port + 1, **config) as broker:
+        yield broker
+
+
+@dataclass
+class Cluster:
+    """A master with a slave that has all it has."""
+
+    namesrv: str
+    master: BrokerHarness
+    slave: BrokerHarness
+
+    @property
+    def ha_address(self) -> str:
+        """Where the master serves its slaves."""
+        return f"127.0.0.1:{self.master.store.ha_service.ha_listen_port}"
+
+    def send(self, count: int, body: bytes = b"b" * 1000) -> None:
+        """Messages, until the slave has them."""
+        for _ in range(count):
+            assert self.master.send("T", body).code in (0, 12)
+        wait_until(lambda: self.slave.store.get_max_phy_offset() == self.master.store.get_max_phy_offset(), 20_000,
+                   "the slave has all")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory):
+    """A running cluster that the tests of a module share."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(running_namesrv(folder))
+        master = stack.enter_context(broker_at(folder / "master", namesrv, brokerClusterName="C"))
+        ha_address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
+        slave = stack.enter_context(broker_at(folder / "slave", namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE,
+                                              brokerId=1, haMasterAddress=ha_address))
+        made = Cluster(namesrv, master, slave)
+        made.send(50)
+        yield made
+
+
+@pytest.fixture
+def run():
+    """run(*arguments) -> the result of the command rmqha."""
+    def invoke(*arguments: object):
+        return CliRunner().invoke(rmqha, [str(argument) for argument in arguments], env={"NAMESRV_ADDR": ""})
+    return invoke
