@@ -81,11 +81,13 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
         epoch = epoch or 1 + max(map(last_epoch, (target, *others.values())))
         for other in others:
             admin.tell(other, broker, target.brokerId, epoch)
+            others[other] = admin.epochs(other)
         admin.tell(broker, broker, target.brokerId, epoch)
         end = admin.epochs(broker).epochList[-1].startOffset
         click.echo(f"{broker} is the master of epoch {epoch}, from commit log offset {end} on")
         for other in others:
-            behind = admin.epochs(other).maxOffset - end
+            admin.tell(other, broker, target.brokerId, epoch)  # now the name server knows where the master is
+            behind = others[other].maxOffset - end
             click.echo(f"{other} follows" + (f"; its last {behind} bytes are cut off" if behind > 0 else ""))
 
 

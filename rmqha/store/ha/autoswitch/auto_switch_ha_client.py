@@ -103,6 +103,7 @@ class AutoSwitchHAClient(HAClient):
                 # Differs: 5.1.4 goes on at its end without comparing anything
                 raise ReplicationError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's "
                                        "can't be found out. Set the slave up anew", _REFUSED)
+            self._take_epochs_up_to(0, master)
             return
         self._check_is_not_older(handshake, local, max_offset)
         truncate_offset = _consistent_point(local, max_offset, master, handshake.max_offset)
@@ -116,7 +117,17 @@ class AutoSwitchHAClient(HAClient):
             raise ReplicationError(f"the logs are the same up to {truncate_offset}, where no record of this one begins",
                                    _REFUSED)
         self.epoch_cache.truncate_suffix_by_offset(truncate_offset)
+        self._take_epochs_up_to(truncate_offset, master)
         log.info("Truncate slave log to %d success, change to transfer state", truncate_offset)
+
+    def _take_epochs_up_to(self, offset: int, master: list[EpochEntry]) -> None:
+        """Note the master's epochs that begin no later than `offset`, up to which both logs are the same.
+
+        Differs: 5.1.4 notes each with its first frame, and knows none when it is promoted before any came.
+        """
+        for entry in master:
+            if self.epoch_cache.last_epoch() < entry.epoch and entry.start_offset <= offset:
+                self.epoch_cache.append_entry(entry)
 
     def _check_is_not_older(self, handshake: MasterHandshake, local: tuple[EpochEntry, ...], max_offset: int) -> None:
         """Differs: 5.1.4 relies on its controller; without one a stale master would cut off what a newer one wrote."""

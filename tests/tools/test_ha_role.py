@@ -1,0 +1,108 @@
+"""`rmqha ha promote` and `ha follow` on brokers within this process."""
+from contextlib import ExitStack
+
+import pytest
+
+from rmqha.common.protocol import request_code
+from rmqha.store.config.broker_role import BrokerRole
+from tests.support.wait import wait_until
+from tests.tools.conftest import broker_at, running_namesrv
+
+_KEYS = {"brokerClusterName": "C", "enableAutoSwitchHA": True, "allAckInSyncStateSet": True,
+         "haSendHeartbeatInterval": 200, "registerNameServerPeriod": 10_000}
+_WAIT_MS = 30_000
+
+
+class Group:
+    """A first master, whose configuration says 0, and a slave with id 1."""
+
+    def __init__(self, folder, stack):
+        self.namesrv = stack.enter_context(running_namesrv(folder))
+        self.first = stack.enter_context(broker_at(folder / "first", self.namesrv, brokerRole=BrokerRole.SYNC_MASTER,
+                                                   **_KEYS))
+        self.second = stack.enter_context(broker_at(folder / "second", self.namesrv, brokerRole=BrokerRole.SLAVE,
+                                                    brokerId=1, **_KEYS))
+
+    def registered(self):
+        """Broker id -> address, as the name server knows them."""
+        from rmqha.tools.ha.broker_admin import BrokerAdmin
+        with BrokerAdmin(self.namesrv) as admin:
+            return {each.broker_id: each.address for each in admin.brokers()}
+
+    def wait_in_sync(self, master):
+        """Until the set of in-sync replicas has both."""
+        wait_until(lambda: len(master.store.ha_service.sync_state_set.members) == 2, _WAIT_MS, "both in sync")
+
+    def wait_same_end(self):
+        """Until both logs end alike, dispatched."""
+        wait_until(lambda: self.first.store.get_max_phy_offset() == self.second.store.get_max_phy_offset(), _WAIT_MS,
+                   "the logs end alike")
+        for broker in (self.first, self.second):
+            wait_until(lambda store=broker.store: store.dispatch_behind_bytes() <= 0 and
+                       store.ha_service.confirm_offset() == store.get_max_phy_offset(), _WAIT_MS, "dispatched")
+
+
+@pytest.fixture
+def group(tmp_path):
+    with ExitStack() as stack:
+        made = Group(tmp_path, stack)
+        made.wait_in_sync(made.first)
+        yield made
+
+
+def send(broker, count):
+    """Messages that must be acknowledged."""
+    for _ in range(count):
+        wait_until(lambda: broker.send("T", b"x" * 200).code == 0, _WAIT_MS, "acknowledged")
+
+
+def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
+    send(group.first, 20)
+    result = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address)
+    assert result.exit_code == 0, result.output
+    assert f"{group.second.address} is the master of epoch 2" in result.output
+    assert f"{group.first.address} follows" in result.output
+    assert group.registered() == {0: group.second.address, 1000: group.first.address}
+    assert group.first.send("T", b"x").code not in (0, 10, 11, 12)
+    send(group.second, 20)
+    group.wait_same_end()
+    assert group.first.store.get_max_offset_in_queue("T", 0) == group.second.store.get_max_offset_in_queue("T", 0) == 40
+    assert run("ha", "promote", "-n", group.namesrv, "-b", group.first.address).exit_code == 0
+    assert group.registered() == {0: group.first.address, 1: group.second.address}
+    send(group.first, 5)
+    group.wait_same_end()
+    assert [entry.epoch for entry in group.second.store.ha_service.epoch_cache.get_all_entries()] == [1, 2, 3]
+
+
+def test_a_slave_that_is_not_in_sync_is_not_promoted_unless_forced(group, run):
+    group.second.store.ha_service.change_to_slave("127.0.0.1:1", 1)
+    wait_until(lambda: not group.first.store.ha_service.connection_list, _WAIT_MS, "the slave is gone")
+    send(group.first, 10)
+    refused = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address)
+    assert refused.exit_code == 2 and "no connection in sync from 127.0.0.1" in refused.output
+    assert group.first.send("T", b"x").code == 0
+    forced = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address, "--force")
+    assert forced.exit_code == 0 and "bytes are cut off" in forced.output
+    group.wait_in_sync(group.second)
+    send(group.second, 3)
+    group.wait_same_end()
+    assert group.first.store.get_max_offset_in_queue("T", 0) == 3
+
+
+def test_a_broker_is_told_whom_to_follow(group, run):
+    epochs = group.second.call(request_code.GET_BROKER_EPOCH_CACHE).body
+    assert b'"brokerId":1' in epochs and b'"epoch":1' in epochs
+    result = run("ha", "follow", "-b", group.second.address, "--master", group.first.address, "--ha",
+                 f"127.0.0.1:{group.first.store.ha_service.ha_listen_port}")
+    assert result.exit_code == 0 and "the master of epoch 1" in result.output, result.output
+    send(group.first, 5)
+    group.wait_same_end()
+    same = run("ha", "follow", "-b", group.first.address, "--master", group.first.address)
+    assert same.exit_code == 2 and "the same broker" in same.output
+    old = run("ha", "promote", "-b", group.second.address, "--epoch", 1)
+    assert old.exit_code == 2 and "epoch 1 is too old" in old.output
+
+
+def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
+    result = run("ha", "promote", "-b", cluster.slave.address)
+    assert result.exit_code == 2 and "enableAutoSwitchHA=true" in result.output
