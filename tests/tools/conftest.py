@@ -51,11 +51,12 @@ class Cluster:
         return f"127.0.0.1:{self.master.store.ha_service.ha_listen_port}"
 
     def send(self, count: int, body: bytes = b"b" * 1000) -> None:
-        """Messages, until the slave has them."""
+        """Messages, until the slave has acknowledged them."""
         for _ in range(count):
             assert self.master.send("T", body).code in (0, 12)
-        wait_until(lambda: self.slave.store.get_max_phy_offset() == self.master.store.get_max_phy_offset(), 20_000,
-                   "the slave has all")
+        store = self.master.store
+        wait_until(lambda: [one.slave_ack_offset for one in store.ha_service.connection_list] ==
+                   [store.get_max_phy_offset()], 20_000, "the slave has all, and nobody else is connected")
 
 
 @pytest.fixture(scope="module")
