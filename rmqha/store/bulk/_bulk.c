@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KERNEL_VERSION 2
+#define KERNEL_VERSION 3
 #define MESSAGE_MAGIC_CODE 0xDAA320A7u
 #define BLANK_MAGIC_CODE 0xCBD43194u
 #define V6_FLAGS 0x30u
@@ -796,7 +796,9 @@ static int32_t seconds_between(int64_t begin, int64_t time)
     return seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
 }
 
-static void add_keys(uint8_t *file, int32_t slot_count, counters *c, const uint8_t *keys, int64_t first, int64_t stop)
+/* The file at `file` has its entries from number `first_entry` on behind the slots. */
+static void add_keys(uint8_t *file, int32_t slot_count, int32_t first_entry, counters *c, const uint8_t *keys,
+                     int64_t first, int64_t stop)
 {
     uint8_t *slots = file + INDEX_HEADER, *entries = slots + (int64_t)slot_count * 4;
     key_row key;
@@ -807,7 +809,7 @@ static void add_keys(uint8_t *file, int32_t slot_count, counters *c, const uint8
         }
         memcpy(&key, keys + at * (int64_t)sizeof key, sizeof key);
         int32_t hash = key.hash & INT32_MAX;
-        uint8_t *slot = slots + (int64_t)(hash % slot_count) * 4, *entry = entries + (int64_t)c->next * 20;
+        uint8_t *slot = slots + (int64_t)(hash % slot_count) * 4, *entry = entries + (int64_t)(c->next - first_entry) * 20;
         int32_t previous = int32_at(slot);
         if (previous <= 0 || previous >= c->next) {
             previous = 0;
@@ -836,26 +838,26 @@ static void add_keys(uint8_t *file, int32_t slot_count, counters *c, const uint8
 static PyObject *bulk_put_keys(PyObject *module, PyObject *args)
 {
     Py_buffer file, keys;
-    int slot_count, entry_count, slots_in_use, next;
+    int slot_count, entry_count, slots_in_use, next, first_entry;
     long long begin_time, end_time, begin_offset, end_offset;
     Py_ssize_t first, last;
     PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "w*ii(LLLLii)y*nn", &file, &slot_count, &entry_count, &begin_time, &end_time,
-                          &begin_offset, &end_offset, &slots_in_use, &next, &keys, &first, &last))
+    if (!PyArg_ParseTuple(args, "w*ii(LLLLii)y*nni", &file, &slot_count, &entry_count, &begin_time, &end_time,
+                          &begin_offset, &end_offset, &slots_in_use, &next, &keys, &first, &last, &first_entry))
         return NULL;
     counters c = {begin_time, end_time, begin_offset, end_offset, slots_in_use, next};
-    if (slot_count < 1 || entry_count < 0
-            || INDEX_HEADER + (int64_t)slot_count * 4 + (int64_t)entry_count * 20 > file.len) {
+    if (slot_count < 1 || entry_count < 0 || first_entry < 0
+            || INDEX_HEADER + (int64_t)slot_count * 4 + ((int64_t)entry_count - first_entry) * 20 > file.len) {
         PyErr_Format(PyExc_ValueError, "%d slots and %d entries in %zd bytes", slot_count, entry_count, file.len);
     } else if (first < 0 || first > last || last > keys.len / (Py_ssize_t)sizeof(key_row)) {
         PyErr_Format(PyExc_ValueError, "keys %zd to %zd of %zd bytes", first, last, keys.len);
-    } else if (next < 1 || slots_in_use < 0 || slots_in_use > INT32_MAX - (int64_t)(last - first)) {
+    } else if (next < 1 || next < first_entry || slots_in_use < 0 || slots_in_use > INT32_MAX - (int64_t)(last - first)) {
         PyErr_Format(PyExc_ValueError, "%d slots in use, next entry %d", slots_in_use, next);
     } else {
         int64_t room = next < entry_count ? (int64_t)entry_count - next : 0;
         int64_t stop = last - first < room ? last : first + room;
         Py_BEGIN_ALLOW_THREADS
-        add_keys(file.buf, slot_count, &c, keys.buf, first, stop);
+        add_keys(file.buf, slot_count, first_entry, &c, keys.buf, first, stop);
         Py_END_ALLOW_THREADS
         result = Py_BuildValue("LLLLLii", (long long)stop, (long long)c.begin_time, (long long)c.end_time,
                                (long long)c.begin_offset, (long long)c.end_offset, (int)c.slots_in_use, (int)c.next);

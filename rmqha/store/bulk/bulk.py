@@ -82,19 +82,21 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
 
 
 def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: IndexCounters, keys: bytes, first: int = 0,
-             last: int | None = None) -> tuple[int, IndexCounters]:
+             last: int | None = None, first_entry: int = 0) -> tuple[int, IndexCounters]:
     """Add keys `first` to `last` (exclusive) of a scan to the index file mapped at `buffer`, as `IndexFile.put_key`.
 
     `counters` are those that the file has in memory. Returns the number of the first key that had no room (`last` when
     all had; the caller goes on with it in a new file) and the counters as they are then; they are in the buffer too,
-    when at least one key was added. Entries come first, the counters last: readers see none of it before the end.
+    when at least one key was added. A buffer that holds the entries from `first_entry` on behind the slots, and not
+    those before, will do as well. Entries come first, the counters last: readers see none of it before the end.
 
     ValueError when the buffer is smaller than the file, the keys are not there, or the counters are no counters.
     """
     last = len(keys) // KEY.size if last is None else last
     if not 0 <= first <= last <= len(keys) // KEY.size:
         raise ValueError(f"keys {first} to {last} of {len(keys) // KEY.size}")
-    done, *after = _kernel.put_keys(buffer, hash_slot_num, index_num, tuple(counters), keys, first, last)
+    done, *after = _kernel.put_keys(buffer, hash_slot_num, index_num, tuple(counters), keys, first, last,
+                                   first_entry)
     return done, IndexCounters(*after)
 
 

@@ -30,7 +30,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 # Of the functions and rows as they are here; a compiled kernel of another number is not used.
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 
 RECORD = struct.Struct("=qqqqiiii")
 assert RECORD.size == 48

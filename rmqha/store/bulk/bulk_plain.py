@@ -203,14 +203,15 @@ class _Collector:
 
 
 def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: tuple[int, ...], keys: bytes, first: int,
-             last: int) -> tuple[int, ...]:
+             last: int, first_entry: int) -> tuple[int, ...]:
     """See `bulk.put_keys`."""
     begin_timestamp, end_timestamp, begin_phy_offset, end_phy_offset, hash_slot_count, index_count = counters
-    if hash_slot_num < 1 or index_num < 0 or file_size(hash_slot_num, index_num) > len(buffer):
+    if hash_slot_num < 1 or index_num < 0 or first_entry < 0 or \
+            file_size(hash_slot_num, index_num - first_entry) > len(buffer):
         raise ValueError(f"{hash_slot_num} slots and {index_num} entries in {len(buffer)} bytes")
-    if index_count < 1 or not 0 <= hash_slot_count <= MAX_INT - (last - first):
+    if index_count < max(first_entry, 1) or not 0 <= hash_slot_count <= MAX_INT - (last - first):
         raise ValueError(f"{hash_slot_count} slots in use, next entry {index_count}")
-    entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
+    entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE - first_entry * INDEX_SIZE
     stop = min(last, first + max(index_num - index_count, 0))
     for phy_offset, store_timestamp, key_hash, _ in KEY.iter_unpack(keys[first * KEY.size:stop * KEY.size]):
         key_hash &= MAX_INT

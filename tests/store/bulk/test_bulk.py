@@ -325,22 +325,37 @@ def test_without_a_compiled_kernel_the_plain_one_is_used(monkeypatch):
        max_size=40), st.data())
 def test_both_put_keys_alike_into_any_file(slots, entries, rows, data):
     keys = b"".join(KEY.pack(*row, 0) for row in rows)
-    size = 40 + 4 * slots + 20 * entries
+    index_count = data.draw(st.integers(1, entries + 2))
+    first_entry = data.draw(st.integers(0, index_count))
+    size = 40 + 4 * slots + 20 * max(entries - first_entry, 0)
     old = data.draw(st.one_of(st.just(bytes(size)), st.binary(min_size=size, max_size=size)))
     times = st.one_of(st.integers(0, 10**13), LONG)
     counters = IndexCounters(*(data.draw(times) for _ in range(4)), data.draw(st.integers(0, slots)),
-                             data.draw(st.integers(1, entries + 2)))
+                             index_count)
     first = data.draw(st.integers(0, len(rows)))
     results = []
     for kernel in (bulk_plain, compiled_kernel()):
         file = bytearray(old)
-        results.append((kernel.put_keys(file, slots, entries, tuple(counters), keys, first, len(rows)), file))
+        results.append((kernel.put_keys(file, slots, entries, tuple(counters), keys, first, len(rows), first_entry),
+                        file))
     assert results[0] == results[1]
+
+
+def test_window_of_the_entries_is_enough_to_add_keys(kernel):
+    rows = b"".join(KEY.pack(offset, 1_700_000_000_000 + offset, offset % 7, 0) for offset in range(30))
+    whole_file = bytearray(40 + 4 * 5 + 20 * 40)
+    _, counters = kernel.put_keys(whole_file, 5, 40, IndexCounters(0, 0, 0, 0, 0, 1), rows)
+    window, found, first, now = bytearray(40 + 4 * 5 + 20 * 8), b"", 0, IndexCounters(0, 0, 0, 0, 0, 1)
+    while first < 30:
+        begin = now.index_count
+        first, now = kernel.put_keys(window, 5, begin + 8, now, rows, first, first_entry=begin)
+        found += window[60:60 + (now.index_count - begin) * 20]
+    assert (window[:60] + bytes(20) + found, now) == (whole_file[:-20 * 9], counters)
 
 
 @pytest.mark.parametrize("wrong", [
     {"hash_slot_num": 0}, {"index_num": -1}, {"index_num": 6}, {"first": -1}, {"first": 2, "last": 1}, {"last": 4},
-    {"counters": IndexCounters(0, 0, 0, 0, 0, 0)}, {"counters": IndexCounters(0, 0, 0, 0, -1, 1)},
+    {"first_entry": -1}, {"first_entry": 2}, {"counters": IndexCounters(0, 0, 0, 0, 0, 0)}, {"counters": IndexCounters(0, 0, 0, 0, -1, 1)},
     {"counters": IndexCounters(0, 0, 0, 0, (1 << 31) - 1, 1)}])
 def test_impossible_index_file_is_refused_untouched(kernel, wrong):
     file = bytearray(40 + 4 * 5 + 20 * 5)
