@@ -12,8 +12,8 @@ from tests.filter.expressions import EXPRESSIONS, MESSAGES
 pytestmark = pytest.mark.java
 
 PIECES = ("a", "b", "not", "and", "or", "between", "in", "true", "false", "null", "is", "1", "2.5", "'x'", "'1'", "=",
-          "<>", ">", ">=", "<", "<=", "(", ",", ")", "+", "-", "a = 1", "a is null", "b not in ('x')", "a between 1 and 2",
-          "--", "@", "\n", "\t", "/* */", "3L", "'")
+          "<>", ">", ">=", "<", "<=", "(", ",", ")", "+", "-", "a = 1", "a is null", "b not in ('x')",
+          "a between 1 and 2", "--", "@", "\n", "\t", "/* */", "3L", "'")
 TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join), min_size=400, max_size=400)
 
 

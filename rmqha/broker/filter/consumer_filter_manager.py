@@ -211,7 +211,8 @@ def build(topic: str | None, consumer_group: str, expression: str | None, type_:
 def _compile(expression: str | None, type_: str | None, topic: str | None, group: str | None) -> Expression | None:
     spi = filter_factory.get(type_)
     if spi is None or expression is None:
-        log.error("parse error: expr=%s, topic=%s, group=%s, error=no filter of type %s", expression, topic, group, type_)
+        log.error("parse error: expr=%s, topic=%s, group=%s, error=no filter of type %s", expression, topic, group,
+                  type_)
         return None
     try:
         return spi.compile(expression)

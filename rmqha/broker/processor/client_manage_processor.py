@@ -127,8 +127,8 @@ class ClientManageProcessor:
                 raise MQFilterException("", f"no filter of type {subscription.expressionType}")
             spi.compile(subscription.subString)
         except MQFilterException as failure:
-            log.warning("Client %s@%s filter message, but failed to compile expression! sub=%s, error=%s", body.clientId,
-                        body.group, subscription, failure)
+            log.warning("Client %s@%s filter message, but failed to compile expression! sub=%s, error=%s",
+                        body.clientId, body.group, subscription, failure)
             return RemotingCommand.create_response_command(response_code.SUBSCRIPTION_PARSE_FAILED, str(failure))
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 

@@ -6,7 +6,8 @@ from rmqha.filter.expression.expression import BooleanExpression
 class LogicExpression(BooleanExpression):
     """Operands from left to right; the one value that decides (true for OR, false for AND) ends the evaluation.
 
-    `a OR b OR c`, which the grammar nests to the left, is one expression with three operands: long chains need no stack.
+    `a OR b OR c`, which the grammar nests to the left, is one expression with three operands: long
+    chains need no stack.
 
     Java: org.apache.rocketmq.filter.expression.LogicExpression (4.9.8)
     """

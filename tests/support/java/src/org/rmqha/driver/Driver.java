@@ -69,6 +69,10 @@ public final class Driver {
                 return Mixed.read(command);
             case "sqlEvaluate":
                 return Sql.evaluate(command);
+            case "pullSql":
+                return Select.pull(command);
+            case "pushSql":
+                return Select.push(command);
             case "bloom":
                 return Sql.bloom(command);
             case "admin":
