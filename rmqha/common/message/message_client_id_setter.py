@@ -99,6 +99,7 @@ def get_nearly_time_from_id(msg_id: str) -> int:
     now_ms = time.time_ns() // 1_000_000
     local = time.localtime(now_ms // 1000)
     start = _month_start_ms(local.tm_year, local.tm_mon)
-    if start + elapsed >= now_ms:
+    # Differs: an id of this millisecond is of now; the original takes it for one of a month ago.
+    if start + elapsed > now_ms:
         start = _month_start_ms(local.tm_year, local.tm_mon - 1)
     return start + elapsed

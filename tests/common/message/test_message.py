@@ -142,3 +142,10 @@ def test_ipv6_flags_are_set_on_request():
     message.born_host = ("10.0.0.1", 5)
     assert message.born_host_string == message.born_host_name_string == "10.0.0.1"
     assert message.born_host_bytes.hex() == "0a00000100000005"
+
+
+def test_an_id_that_was_made_in_this_millisecond_is_of_now(monkeypatch):
+    uniq_id = message_client_id_setter.create_uniq_id()
+    made = message_client_id_setter.get_nearly_time_from_id(uniq_id)
+    monkeypatch.setattr(message_client_id_setter.time, "time_ns", lambda: made * 1_000_000)
+    assert message_client_id_setter.get_nearly_time_from_id(uniq_id) == made
