@@ -17,16 +17,19 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.pipeline.cluster_queues import (DEFAULT_GROUP, EARLIEST, LATEST, UNREACHABLE, ClusterQueues, QueueOffsets,
                                            as_text, get_offset, name_server_of, new_consumer, set_offset, walk)
+from rmqha.pipeline.cluster_sink import ClusterWriter
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, table_schema
 
 log = logging.getLogger("RocketmqPipeline")
 
 FORMAT = "rocketmq"
-READ_OPTIONS = ("nameServer", "namesrvAddr", "subscribe", "topic", "subscribePattern", "subExpression",
-                "startingOffsets", "endingOffsets", "startingTimestamp", "maxOffsetsPerTrigger", "minPartitions",
-                "failOnDataLoss", "consumerGroup", "pullBatchSize", "pullTimeoutMs", "schema", "columns")
+COMMON_OPTIONS = ("nameServer", "namesrvAddr", "topic")
+READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression", "startingOffsets", "endingOffsets",
+                "startingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "consumerGroup",
+                "pullBatchSize", "pullTimeoutMs", "schema", "columns")
 WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "compressOver")
+_SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
 _VERSION = 1
 _BATCH_BYTES = 4 << 20
 
@@ -43,8 +46,18 @@ class ClusterDataSource(DataSource):
         """The name that `.format(...)` takes."""
         return FORMAT
 
+    def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
+        """A writer of a table. PipelineError for mode("overwrite"): messages can't be."""
+        if overwrite:
+            raise PipelineError(f"{FORMAT}: messages are only added to a topic: use mode('append')")
+        return self.streamWriter(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ClusterWriter:  # noqa: N802, Spark's name
+        """A writer of a stream's batches."""
+        return ClusterWriter(Options(self._given, (*WRITE_OPTIONS, *COMMON_OPTIONS, *_SPARKS_OWN), FORMAT), schema)
+
     def _options(self) -> Options:
-        options = Options(self._given, (*READ_OPTIONS, *WRITE_OPTIONS), FORMAT)
+        options = Options(self._given, READ_OPTIONS, FORMAT)
         options.boolean("failOnDataLoss", True)
         options.integer("minPartitions", least=1)
         ClusterQueues(options)

@@ -1,0 +1,151 @@
+"""The format rocketmq: reading from and writing to a live cluster, the real RocketMQ's and rmqha's."""
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.message.message import Message
+from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.support.nodes import BrokerNode, NamesrvNode
+
+FORMAT = "rocketmq"
+
+
+@pytest.fixture(scope="module")
+def real(module_nodes, tmp_path_factory) -> str:
+    """The address of a real name server with one real broker."""
+    folder = tmp_path_factory.mktemp("real")
+    namesrv = NamesrvNode("java", folder / "namesrv", "namesrv")
+    module_nodes.append(namesrv)
+    namesrv.start()
+    broker = BrokerNode("java", folder / "broker", namesrv.address, "broker")
+    module_nodes.append(broker)
+    broker.start()
+    return namesrv.address
+
+
+@pytest.fixture(params=["rmqha", pytest.param("java", marks=pytest.mark.java)])
+def cluster(request) -> str:
+    """A name server's address."""
+    return request.getfixturevalue("real") if request.param == "java" else request.getfixturevalue("servers").namesrv
+
+
+@pytest.fixture
+def send() -> Callable:
+    """send(name server, topic, first, count): messages with keys k<number>."""
+    def put(address: str, topic: str, first: int, count: int) -> None:
+        with DefaultMQProducer("test-producer", address) as producer:
+            for number in range(first, first + count):
+                producer.send(Message(topic, b"body %d" % number * 30, tags=f"tag{number % 2}", keys=f"k{number}"))
+    return put
+
+
+_NAMES: Iterator[int] = iter(range(1 << 30))
+
+
+def new_topic() -> str:
+    return f"Pipeline{next(_NAMES)}"
+
+
+def keys_of(frame) -> Counter:
+    return Counter(row.keys for row in frame.select("keys").collect())
+
+
+def expected(first: int, end: int) -> Counter:
+    return Counter(f"k{number}" for number in range(first, end))
+
+
+def test_a_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
+    topic = new_topic()
+    send(cluster, topic, 0, 100)
+    table = spark.read.format(FORMAT).options(nameServer=cluster, subscribe=topic).load()
+    rows = table.collect()
+    assert Counter(row.keys for row in rows) == expected(0, 100)
+    row = next(row for row in rows if row.keys == "k31")
+    assert (row.topic, bytes(row.body), row.tags, row.properties["KEYS"]) == (topic, b"body 31" * 30, "tag1", "k31")
+    tagged = spark.read.format(FORMAT).options(nameServer=cluster, topic=topic, subExpression="tag1").load()
+    assert keys_of(tagged) == Counter(f"k{number}" for number in range(1, 100, 2))
+    taken: list[list[str]] = []
+
+    def run():
+        stream = spark.readStream.format(FORMAT).options(
+            nameServer=cluster, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=60).load()
+        query = (stream.writeStream.foreachBatch(lambda batch, _: taken.append([row.keys for row in batch.collect()]))
+                 .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
+        query.awaitTermination()
+    run()
+    send(cluster, topic, 100, 30)
+    run()
+    assert [len(batch) for batch in taken] == [60, 40, 30]
+    assert Counter(key for batch in taken for key in batch) == expected(0, 130)
+
+
+def test_a_table_is_sent_and_read_back(spark, cluster):
+    topic = new_topic()
+    rows = [(f"k{number}", f"t{number % 3}", b"body %d" % number * (1 + number % 50 * 40), {"color": "red", "nb": "1"})
+            for number in range(200)]
+    frame = spark.createDataFrame(rows, "keys string, tags string, body binary, properties map<string,string>")
+    for _ in range(2):  # as if Spark had run the tasks twice
+        (frame.write.format(FORMAT).mode("append").options(nameServer=cluster, topic=topic, idempotent="true").save())
+    table = spark.read.format(FORMAT).options(nameServer=cluster, subscribe=topic).load()
+    assert table.count() == 400
+    found = {row.keys: row for row in table.dropDuplicates(["topic", "uniqKey"]).collect()}
+    assert len(found) == 200
+    for key, tags, body, properties in rows:
+        row = found[key]
+        assert (row.tags, bytes(row.body)) == (tags, body)
+        assert properties.items() <= row.properties.items()
+
+
+def test_a_stream_is_sent(spark, servers, send, tmp_path):  # noqa: F811, the fixture
+    source, target = new_topic(), new_topic()
+    send(servers.namesrv, source, 0, 50)
+    stream = spark.readStream.format(FORMAT).options(nameServer=servers.namesrv, subscribe=source,
+                                                     startingOffsets="earliest").load()
+    query = (stream.select("body", "keys", "tags").writeStream.format(FORMAT)
+             .options(nameServer=servers.namesrv, topic=target)
+             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
+    query.awaitTermination()
+    sent = spark.read.format(FORMAT).options(nameServer=servers.namesrv, topic=target).load()
+    assert keys_of(sent) == expected(0, 50)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"subscribe": "T"}, "needs the option nameServer"),
+    ({"nameServer": "127.0.0.1:1"}, "needs one of the options subscribe and subscribePattern"),
+    ({"nameServer": "127.0.0.1:1", "subscribe": "T"}, "name server 127.0.0.1:1: connect to"),
+    ({"namServer": "127.0.0.1:1"}, "did you mean 'nameServer'"),
+])
+def test_wrong_options_for_reading_are_told(spark, options, message, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(Exception, match=message):
+        spark.read.format(FORMAT).options(**options).load().count()
+
+
+@pytest.mark.parametrize("columns, options, message", [
+    ("1 as body", {}, "column body is int, it must be string or binary"),
+    ("'x' as body, 'y' as colour", {}, "column 'colour' can't be sent"),
+    ("'x' as tags", {}, "needs a column body, or value"),
+    ("'x' as body", {"idempotent": "true"}, "idempotent needs a column key or keys"),
+    ("'x' as body", {"topic": ""}, "a row has no topic|needs a column topic"),
+])
+def test_tables_that_cannot_be_sent_are_told(spark, columns, options, message):
+    with pytest.raises(Exception, match=message):
+        (spark.sql(f"select {columns}").write.format(FORMAT).mode("append")
+         .options(**{"nameServer": "127.0.0.1:1", "topic": "T", **options}).save())
+
+
+def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):  # noqa: F811, the fixture
+    topic = new_topic()
+    send(servers.namesrv, topic, 0, 20)
+    for broker in servers.brokers.values():
+        for queue in broker.message_store.consume_queue_table.get(topic, {}).values():
+            queue.min_logic_offset = 20  # as if the log had been cleaned; bytes: one unit
+    begin = {topic: {name: {str(queue): 0 for queue in range(4)} for name in servers.brokers}}
+    import json
+    options = {"nameServer": servers.namesrv, "subscribe": topic, "startingOffsets": json.dumps(begin)}
+    with pytest.raises(Exception, match="offsets 0 to 1 are gone, the queue begins at 1"):
+        spark.read.format(FORMAT).options(**options).load().count()
+    left = spark.read.format(FORMAT).options(**options, failOnDataLoss="false").load().count()
+    assert 10 <= left < 20
