@@ -25,8 +25,8 @@ log = logging.getLogger("RocketmqStore")
 
 ANY_SLAVE = 1  # the number of acknowledgements that asks for any one slave
 
-_IDLE_MS = 10_000  # how long to wait when nothing is waited for
-_NEVER_NS = 1 << 63
+# The service looks at least so often. A request with a later deadline, as they all have, need not wake it.
+_IDLE_MS = 1000
 
 _Heap = list[tuple[int, int, "_Waiting"]]
 
@@ -139,7 +139,6 @@ class GroupTransferService(ServiceThread):
                 self._drop_done(heap)
                 if not heap:
                     del self._by_offset[ack_nums]
-            self._wakes_at_ns = self._by_deadline[0][0] if self._by_deadline else _NEVER_NS
         if late:
             with write_round():
                 self._complete(late, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
@@ -167,7 +166,10 @@ class GroupTransferService(ServiceThread):
             waiting.request.wakeup_customer(status)
 
     def _interval_ms(self) -> float:
+        now = time.monotonic_ns()
         with self._lock:
-            if not self._by_deadline:
-                return _IDLE_MS
-            return max(0.0, (self._by_deadline[0][0] - time.monotonic_ns()) / 1e6)
+            wakes_at_ns = now + _IDLE_MS * 1_000_000
+            if self._by_deadline:
+                wakes_at_ns = min(wakes_at_ns, self._by_deadline[0][0])
+            self._wakes_at_ns = wakes_at_ns
+        return max(0.0, (wakes_at_ns - now) / 1e6)

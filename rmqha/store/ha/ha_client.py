@@ -157,8 +157,7 @@ class HAClient(ServiceThread):
         """One connection from its beginning to its end, or one wait for a master."""
         if self.default_message_store.is_shutdown:
             # The store starts its replication before it takes appends: nothing may be refused meanwhile.
-            self._selector.select(_STORE_WAIT_MS / 1000)
-            self._waker.drain()
+            self._select(_STORE_WAIT_MS / 1000)
             return
         self._appended, address = False, self.master_address
         try:
@@ -201,8 +200,17 @@ class HAClient(ServiceThread):
             remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0:
                 return
-            self._selector.select(remaining_ns / 1e9)
-            self._waker.drain()
+            self._select(remaining_ns / 1e9)
+
+    def _select(self, timeout_s: float) -> bool:
+        """Wait; whether there is something to do at the socket."""
+        ready = False
+        for key, _events in self._selector.select(timeout_s):
+            if key.fileobj is self._waker:
+                self._waker.drain()
+            else:
+                ready = True
+        return ready
 
     def _connect_master(self, address: str | None) -> bool:
         """Connect within 5 s; False when there is no address, OSError when it fails."""
@@ -230,9 +238,7 @@ class HAClient(ServiceThread):
             remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0:
                 raise TimeoutError("connect timed out")
-            ready = self._selector.select(remaining_ns / 1e9)
-            self._waker.drain()
-            if any(key.fileobj is sock for key, _events in ready):
+            if self._select(remaining_ns / 1e9):
                 code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
                     raise OSError(code, os.strerror(code))
@@ -252,9 +258,7 @@ class HAClient(ServiceThread):
         while not self.stopped:
             if self._is_time_to_report_offset():
                 self._report_slave_max_offset(self.current_reported_offset)
-            ready = self._selector.select(interval_ms / 1000)
-            self._waker.drain()
-            if any(key.fileobj is self._socket for key, _events in ready):
+            if self._select(interval_ms / 1000):
                 self._process_read_event()
                 self._report_slave_max_offset_plus()
             self._housekeeping()
@@ -278,7 +282,8 @@ class HAClient(ServiceThread):
             self._search, self._searches = FirstFileSearch(self.config.mappedFileSizeCommitLog), 0
         self._searches += 1
         self.state = HAConnectionState.HANDSHAKE
-        return self._search.next_report()
+        self.current_reported_offset = self._search.next_report()
+        return self.current_reported_offset
 
     def _found(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
         """`run`, the first of this connection, as it is to be appended; None while nothing is known.
@@ -344,9 +349,7 @@ class HAClient(ServiceThread):
             remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0:
                 return None
-            ready = self._selector.select(remaining_ns / 1e9)
-            self._waker.drain()
-            if not any(key.fileobj is self._socket for key, _events in ready):
+            if not self._select(remaining_ns / 1e9):
                 continue
             try:
                 more = self._socket.recv(_MAX_GREETING - len(data))
