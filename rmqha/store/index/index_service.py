@@ -116,6 +116,23 @@ class IndexService:
             if not index_file.destroy(1000 * 3):
                 index_file.mapped_file.delete()
 
+    def truncate(self, phy_offset: int) -> None:
+        """The commit log was cut off at `phy_offset`: build the files that point behind it again.
+
+        Differs: the original keeps them, and leaves the keys of what comes at these offsets next out.
+        """
+        files = [each for each in self.index_file_list if each.end_phy_offset >= phy_offset]
+        if not files:
+            return
+        commit_log = self.default_message_store.commit_log
+        start = max(files[0].index_header.begin_phy_offset, commit_log.get_min_offset(), 0)
+        for index_file in files:
+            self._remove(index_file)
+            _ = index_file.destroy(1000) or index_file.mapped_file.delete()
+        self._built_to = -1
+        for request in commit_log.walk_records(start, phy_offset):
+            self.build_index(request)
+
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
         """Commit log offsets of messages with `key` stored between `begin` and `end` (ms), at most maxMsgsNumBatch."""
         phy_offsets: list[int] = []
