@@ -67,8 +67,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
         namesrv = stack.enter_context(running_namesrv(folder))
         master = stack.enter_context(broker_at(folder / "master", namesrv, brokerClusterName="C"))
         ha_address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
-        slave = stack.enter_context(broker_at(folder / "slave", namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE,
-                                              brokerId=1, haMasterAddress=ha_address))
+        slave = stack.enter_context(broker_at(
+            folder / "slave", namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE, brokerId=1,
+            haMasterAddress=ha_address))
         made = Cluster(namesrv, master, slave)
         made.send(50)
         yield made

@@ -20,7 +20,7 @@ PERF = re.compile(r"'[^']+'=-?[\d.e+-]+(B|s);[\d.]*;[\d.]*;0")
 
 
 def slave(lag=0, seconds=0.0, address="10.0.0.2:10911", state="TRANSFER", **fields):
-    return SlaveView(address, 1, state=state, ack_offset=5000 - (lag or 0), lag_bytes=lag, lag_seconds=seconds, **fields)
+    return SlaveView(address, 1, state=state, ack_offset=5000 - lag, lag_bytes=lag, lag_seconds=seconds, **fields)
 
 
 def view(*slaves, **fields):
@@ -69,7 +69,8 @@ def test_perfdata_is_as_monitoring_reads_it():
 
 @pytest.mark.parametrize(("text", "limits"), [
     ("500", Limits(500)), ("64MiB", Limits(64 << 20)), ("64M", Limits(64 << 20)), ("1.5k", Limits(1536)),
-    ("2GB", Limits(2 * 10**9)), ("30s", Limits(None, 30.0)), ("5min", Limits(None, 300.0)), ("1h", Limits(None, 3600.0)),
+    ("2GB", Limits(2 * 10**9)), ("30s", Limits(None, 30.0)), ("5min", Limits(None, 300.0)),
+    ("1h", Limits(None, 3600.0)),
     ("1MiB, 250ms", Limits(1 << 20, 0.25)), ("30s,1k", Limits(1024, 30.0)), ("0", Limits(0)),
 ])
 def test_limits(text, limits):

@@ -61,8 +61,8 @@ def test_slaves_of_a_49_master_are_asked_themselves():
 
 def test_connection_and_registered_slave_of_one_host_are_one():
     info = master_of_5(5000, connection("10.0.0.2:40001", 4900, 5000, transferredByteInSecond=77))
-    view = read_group(Answers(master=broker("SYNC_MASTER", 5000, info, 10_000), slave=broker("SLAVE", 4950, None, 9_000)),
-                      [MASTER, SLAVE])
+    view = read_group(Answers(master=broker("SYNC_MASTER", 5000, info, 10_000),
+                              slave=broker("SLAVE", 4950, None, 9_000)), [MASTER, SLAVE])
     (slave,) = view.slaves
     assert (slave.address, slave.connection, slave.broker_id) == (SLAVE.address, "10.0.0.2:40001", 1)
     assert (slave.ack_offset, slave.lag_bytes, slave.lag_seconds, slave.rate) == (4900, 100, 1.0, 77)
