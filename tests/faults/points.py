@@ -15,6 +15,7 @@ from rmqha.store.append_message_callback import DefaultAppendMessageCallback
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_recovery import CommitLogRecovery
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.index.index_file import IndexFile
@@ -101,6 +102,13 @@ def _after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Pla
             return result
         return wrapper
     return _wrap(owner, name, make)
+
+
+def _all_of(*plants: Plant) -> Plant:
+    def plant(trap: Trap) -> None:
+        for each in plants:
+            each(trap)
+    return plant
 
 
 def _torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
@@ -200,6 +208,8 @@ def _status(status: AppendMessageStatus) -> Callable[..., bool]:
 _do_append = DefaultAppendMessageCallback, "do_append"
 _half_record = _torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size > _BLANK_LENGTH)
 _TORN = "append: half of the record"
+# record by record, or through the bulk kernel
+_NOT_DISPATCHED = _all_of(_before(CommitLogRecovery, "_dispatch"), _before(ConsumeQueue, "put_units"))
 
 _LOAD_POINTS = [
     Point("append: before the record", LOAD, 60, _before(*_do_append)),
@@ -256,14 +266,14 @@ _OTHER_POINTS = [
     Point("recovery: index cut back", RECOVERY, 1, _after(IndexFile, "cut_back"), "index: slot without count"),
     Point("recovery: consume queue before zeroing", RECOVERY, 3, _before(MappedFile, "zero_from", _file_in(_QUEUE)),
           "dispatch: half of the unit"),
-    Point("recovery: record not dispatched", RECOVERY, 60, _before(CommitLogRecovery, "_dispatch"),
+    Point("recovery: record not dispatched", RECOVERY, 60, _NOT_DISPATCHED,
           "dispatch: before the unit"),
     Point("recovery: log forced", RECOVERY, 1, _after(MappedFile, "force", _result_file_in(_LOG)), _TORN),
     Point("recovery: before zeroing", RECOVERY, 1, _before(MappedFile, "zero_from", _file_in(_LOG)), _TORN),
     Point("recovery: half zeroed", RECOVERY, 1, _half_zeroed, _TORN),
     Point("recovery: file behind deleted", RECOVERY, 1, _after(MappedFile, "destroy", _result_file_in(_LOG)),
           "allocate: file ready"),
-    Point("recovery of the recovery: record not dispatched", AGAIN, 60, _before(CommitLogRecovery, "_dispatch"),
+    Point("recovery of the recovery: record not dispatched", AGAIN, 60, _NOT_DISPATCHED,
           "index: entry without slot"),
     Point("recovery of the recovery: half zeroed", AGAIN, 1, _half_zeroed, _TORN),
     Point("recovery of the recovery: before the abort file", AGAIN, 1,

@@ -73,12 +73,12 @@ class Idle(Fault):
 
     def make(self) -> Pair:
         master, slave = self.sides()
-        intervals = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 1500} if self.small else {
+        intervals = {"haSendHeartbeatInterval": 500, "haHousekeepingInterval": 4000} if self.small else {
             "haSendHeartbeatInterval": 5000, "haHousekeepingInterval": 20_000}
         return Pair(self.folder, self.seed, self.kinds, {**master, **intervals}, {**slave, **intervals})
 
     def cycle(self) -> str:
-        pair, seconds = self.pair, 5 if self.small else 120
+        pair, seconds = self.pair, 9 if self.small else 120
         told = pair.settle()
         connected = self._connections()
         cpu, begin = [_cpu_seconds(broker) for broker in (pair.master, pair.slave)], time.monotonic()

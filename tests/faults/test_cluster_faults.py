@@ -24,6 +24,7 @@ def outcomes(request, tmp_path_factory) -> dict[str, campaign.Outcome]:
     return {outcome.life.kind: outcome for outcome in campaign.run(iter(lives), JOBS, float("inf"))}
 
 
+@pytest.mark.timeout(600)  # the first one waits for all
 @pytest.mark.parametrize("kind", CYCLES)
 def test_nothing_acknowledged_is_lost_and_both_logs_are_the_same(kind, outcomes):
     reason = campaign.KINDS[kind].why_not()
