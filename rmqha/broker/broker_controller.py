@@ -34,6 +34,7 @@ from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProce
 from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
+from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
@@ -213,7 +214,7 @@ class BrokerController:
         admin = AdminBrokerProcessor(self)
         self.remoting_server.register_processor(request_code.PULL_MESSAGE, self.pull_message_processor)
         end_transaction = EndTransactionProcessor(self)
-        # Differs: SEND_REPLY_MESSAGE(_V2) are not supported; they go to the default processor, which says so.
+        reply = ReplyMessageProcessor(self)
         for server in (self.remoting_server, self.fast_remoting_server):
             for code in (request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
                          request_code.CONSUMER_SEND_MSG_BACK):
@@ -226,6 +227,8 @@ class BrokerController:
                          request_code.QUERY_CONSUMER_OFFSET):
                 server.register_processor(code, consumer)
             server.register_processor(request_code.END_TRANSACTION, end_transaction)
+            for code in (request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2):
+                server.register_processor(code, reply)
             server.register_default_processor(admin, self.admin_broker_executor)
 
     def protect_broker(self) -> None:

@@ -1,0 +1,195 @@
+"""Answers to requests go straight to the client that asked, and into the reply topic.
+
+    IO thread: check -> push to the asking client --> its answer (or 10 s) -> store -> response
+    what may create a topic: SendMessageThread_<n>
+"""
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqha.broker.processor.abstract_send_message_processor import AbstractSendMessageProcessor, random_queue_id
+from rmqha.common import util_all
+from rmqha.common.completable import Completable
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader, SendMessageRequestHeader
+from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.response_future import ResponseFuture
+
+log = logging.getLogger("RocketmqBroker")
+
+PUSH_TIMEOUT_MS = 10_000
+_STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+           PutMessageStatus.SLAVE_NOT_AVAILABLE)
+
+
+@dataclass
+class PushReplyResult:
+    """Whether the client has the reply, or why not.
+
+    Java: org.apache.rocketmq.broker.processor.ReplyMessageProcessor$PushReplyResult (4.9.8)
+    """
+
+    push_ok: bool
+    remark: str = ""
+
+
+class ReplyMessageProcessor(AbstractSendMessageProcessor):
+    """SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2.
+
+    Java: org.apache.rocketmq.broker.processor.ReplyMessageProcessor (4.9.8)
+    """
+
+    # Differs: no thread waits for the client that gets the reply; processReplyMessageThreadPoolNums is not read.
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__(broker_controller)
+        self._topics = broker_controller.topic_config_manager.topic_config_table
+
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+        """Serve one request; the answer comes when the asking client has answered, and the reply is stored."""
+        header = self.parse_request_header(request)
+        if header.topic in self._topics:
+            return self._reply(channel, request, header)
+        controller = self.broker_controller
+        return controller.broker_fast_failure.run_in(
+            controller.send_message_executor, controller.broker_config.waitTimeMillsInSendQueue,
+            lambda: self._reply(channel, request, header))
+
+    def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
+        """The header in its long form, whichever form came."""
+        if request.code == request_code.SEND_REPLY_MESSAGE:
+            return request.decode_command_custom_header(SendMessageRequestHeader)
+        return super().parse_request_header(request)
+
+    def _reply(self, channel: "Channel", request: RemotingCommand,
+               header: SendMessageRequestHeader) -> RemotingCommand | Completable:
+        config = self.broker_controller.broker_config
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
+                               message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
+        start = config.startAcceptSendRequestTimeStamp
+        if start and util_all.current_time_millis() < start:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
+            return response
+        topic_config = self.msg_check(channel, header, response)
+        if topic_config is None:
+            return response
+        queue_id = header.queueId if header.queueId >= 0 else random_queue_id(topic_config.writeQueueNums)
+        message = self._message(channel, request, header, queue_id)
+        answer: Completable = Completable()
+
+        def stored(result: PutMessageResult | None) -> None:
+            self._handle_put_message_result(result, message, response, queue_id)
+            answer.complete(response)
+
+        def pushed(result: PushReplyResult) -> None:
+            try:
+                self._handle_push_reply_result(result, response, queue_id)
+                if config.storeReplyMessageEnable:
+                    self.broker_controller.message_store.async_put_message(message).then(stored)
+                else:
+                    answer.complete(response)
+            except Exception as failure:
+                log.exception("storing a reply failed")
+                answer.complete(RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
+                                                                        exception_simple_desc(failure)))
+
+        self._push_reply_message(channel, header, message).then(pushed)
+        return answer
+
+    def _message(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader,
+                 queue_id: int) -> MessageExtBrokerInner:
+        message = MessageExtBrokerInner(header.topic, request.body or b"")
+        message.queue_id = queue_id
+        message.flag = header.flag
+        # Differs: the flag of a compressed body is stored with it; the original stores what nobody can read
+        message.sys_flag = header.sysFlag
+        message.properties = message_decoder.string2message_properties(header.properties)
+        message.properties_string = header.properties
+        message.born_timestamp = header.bornTimestamp
+        message.born_host = channel.remote_address
+        message.store_host = self.broker_controller.store_host
+        message.reconsume_times = header.reconsumeTimes or 0
+        return message
+
+    def _push_reply_message(self, channel: "Channel", header: SendMessageRequestHeader,
+                            message: MessageExtBrokerInner) -> Completable[PushReplyResult]:
+        sender_id = message.properties.get(message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT)
+        if sender_id is None:
+            log.warning("%s is null, can not reply message", message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT)
+            return _refused(f"reply message properties[{message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT}] is null")
+        receiver = self.broker_controller.producer_manager.find_channel(sender_id)
+        if receiver is None:
+            remark = f"push reply message fail, channel of <{sender_id}> not found."
+            log.warning(remark)
+            return _refused(remark)
+        message.put_property(message_const.PROPERTY_PUSH_REPLY_TIME, str(util_all.current_time_millis()))
+        request = RemotingCommand.create_request_command(request_code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                                                         self._push_header(channel, header, message))
+        request.body = message.body
+        done: Completable[PushReplyResult] = Completable()
+
+        def answered(future: "ResponseFuture") -> None:
+            pushed = future.response_command
+            if pushed is not None and pushed.code == response_code.SUCCESS:
+                done.complete(PushReplyResult(True))
+                return
+            log.warning("push reply message to <%s> return fail, response remark: %s", sender_id,
+                        pushed.remark if pushed is not None else future.cause)
+            done.complete(PushReplyResult(False, f"push reply message to {sender_id}fail."))
+
+        try:
+            self.broker_controller.remoting_server.invoke_async(receiver, request, PUSH_TIMEOUT_MS, answered)
+        except RemotingException as failure:
+            log.warning("push reply message to <%s> fail. %s", sender_id, failure)
+            done.complete(PushReplyResult(False, f"push reply message to {sender_id}fail."))
+        return done
+
+    def _push_header(self, channel: "Channel", header: SendMessageRequestHeader,
+                     message: MessageExtBrokerInner) -> ReplyMessageRequestHeader:
+        host, port = self.broker_controller.store_host
+        return ReplyMessageRequestHeader(
+            producerGroup=header.producerGroup, topic=header.topic, defaultTopic=header.defaultTopic,
+            defaultTopicQueueNums=header.defaultTopicQueueNums, queueId=header.queueId, sysFlag=header.sysFlag,
+            bornTimestamp=header.bornTimestamp, flag=header.flag,
+            properties=message_decoder.message_properties2string(message.properties),
+            reconsumeTimes=header.reconsumeTimes, unitMode=header.unitMode,
+            bornHost=parse_channel_remote_addr(channel), storeHost=f"{host}:{port}",
+            storeTimestamp=util_all.current_time_millis())
+
+    @staticmethod
+    def _handle_push_reply_result(result: PushReplyResult, response: RemotingCommand, queue_id: int) -> None:
+        if not result.push_ok:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = result.remark
+            return
+        response.code = response_code.SUCCESS
+        response.remark = None
+        response.ext_fields.update(msgId="0", queueId=str(queue_id), queueOffset="0")
+
+    def _handle_put_message_result(self, result: PutMessageResult | None, message: MessageExtBrokerInner,
+                                   response: RemotingCommand, queue_id: int) -> None:
+        """Where the reply lies, if it does; the answer's code says only whether the client has it."""
+        if result is None or result.put_message_status not in _STORED:
+            log.warning("process reply message, store putMessage returned %s", result)
+            return
+        append = result.append_message_result
+        stats = self.broker_controller.broker_stats_manager
+        stats.inc_topic_put_nums(message.topic, append.msg_num, 1)
+        stats.inc_topic_put_size(message.topic, append.wrote_bytes)
+        stats.inc_broker_put_nums(append.msg_num)
+        response.ext_fields.update(msgId=append.msg_id, queueId=str(queue_id), queueOffset=str(append.logics_offset))
+
+
+def _refused(remark: str) -> Completable[PushReplyResult]:
+    return Completable.completed(PushReplyResult(False, remark))
