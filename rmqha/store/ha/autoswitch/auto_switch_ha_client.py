@@ -167,9 +167,9 @@ class AutoSwitchHAClient(HAClient):
             raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
                                    f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
                                    _REFUSED)
+        chain = self._follow_records(run) if run.length else None
         self._take_epoch(run, slave_phy_offset)
         if run.length:
-            chain = self._follow_records(run)
             if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
                 raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
                                        "not acknowledged", HAConnectionState.APPEND_FAILED)

@@ -62,6 +62,7 @@ def truncate_dirty_files(store: DefaultMessageStore, offset: int) -> None:
             queue.committed_where = min(queue.committed_where, offset)
         if old_reput_from_offset > offset:
             store.truncate_dirty_logic_files(offset)
+            store.index_service.truncate(offset)
         store.recover_topic_queue_table()
         reput.reput_from_offset = min(old_reput_from_offset, offset)
         log.info("oldReputFromOffset is %s, reset reput from offset to %s", old_reput_from_offset,

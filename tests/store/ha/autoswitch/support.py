@@ -1,0 +1,93 @@
+"""Peers that speak the protocol byte by byte, and small real stores."""
+import contextlib
+import struct
+from pathlib import Path
+
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from tests.store.ha.support import Peer
+from tests.store.support import new_store
+from tests.support.wait import wait_until
+
+SEGMENT = 16384
+WAIT_MS = 30_000
+
+
+@contextlib.contextmanager
+def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.SLAVE, **keys: object):
+    """A running store whose role changes; shut down at the end."""
+    values = {"enableAutoSwitchHA": True, "brokerRole": role, "haSendHeartbeatInterval": 100, "slaveTimeout": 20_000,
+              "mappedFileSizeCommitLog": SEGMENT, **keys}
+    store = new_store(root, broker=BrokerConfig(brokerId=broker_id), **values)
+    assert store.load()
+    try:
+        store.start()
+        yield store
+    finally:
+        store.shutdown()
+
+
+def master_of(root: Path, **keys: object):
+    """A new store that is the master of epoch 1, with id 1."""
+    return open_replica(root, role=BrokerRole.SYNC_MASTER, **keys)
+
+
+class SlavePeer(Peer):
+    """A slave, spoken by hand."""
+
+    def greet(self, slave_id: int = 2, last_file: int = 0, learner: int = 0) -> tuple[int, int, list[EpochEntry]]:
+        """Introduce the slave; (max offset, last epoch, epochs) of the master's answer."""
+        self.send(struct.pack(">ihhq", 1, last_file, learner, slave_id))
+        state, size, max_offset, last_epoch = struct.unpack(">iiqi", self.read(20))
+        assert state == 1
+        return max_offset, last_epoch, [EpochEntry(*fields) for fields in struct.iter_unpack(">iq", self.read(size))]
+
+    def say(self, *offsets: int) -> None:
+        """Report."""
+        for offset in offsets:
+            self.send(transfer.encode_report(offset))
+
+    def frame(self) -> tuple[int, int, int, int, bytes]:
+        """(offset, epoch, epoch's start, confirm offset, bytes) of the next frame."""
+        state, size, offset, epoch, start, confirm = struct.unpack(">iiqiqq", self.read(36))
+        assert state == 2
+        return offset, epoch, start, confirm, self.read(size)
+
+    def data(self, end: int) -> list[tuple[int, int, int, int, bytes]]:
+        """The frames with bytes up to the log's `end`."""
+        frames = []
+        while not frames or frames[-1][0] + len(frames[-1][4]) < end:
+            frame = self.frame()
+            if frame[4]:
+                frames.append(frame)
+        return frames
+
+    def is_in_sync(self, store, slave_id: int = 2) -> None:
+        """Wait until it is."""
+        wait_until(lambda: slave_id in store.ha_service.sync_state_set.members, WAIT_MS, "in sync")
+
+
+class MasterPeer(Peer):
+    """A master, spoken by hand."""
+
+    def greeted(self) -> tuple[int, int, int]:
+        """(isSyncFromLastFile, isAsyncLearner, id) of the slave that introduces itself."""
+        state, last_file, learner, slave_id = struct.unpack(">ihhq", self.read(16))
+        assert state == 1
+        return last_file, learner, slave_id
+
+    def answer(self, max_offset: int, *entries: tuple[int, int]) -> None:
+        """Tell the epochs."""
+        self.send(transfer.encode_master_handshake(max_offset, [EpochEntry(*entry) for entry in entries]))
+
+    def reported(self) -> int:
+        """The offset of the next report."""
+        state, offset = struct.unpack(">iq", self.read(12))
+        assert state == 2
+        return offset
+
+    def send_log(self, offset: int, body: bytes, epoch: int, start: int, confirm: int = 0) -> None:
+        """One frame."""
+        self.send(transfer.encode_header(offset, len(body), EpochEntry(epoch, start), confirm) + body)

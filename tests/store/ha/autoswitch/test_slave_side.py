@@ -1,0 +1,267 @@
+"""What a slave does with masters, and with what is none."""
+import contextlib
+import struct
+
+import pytest
+
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.put_message_status import PutMessageStatus
+from tests.store.ha.autoswitch.support import SEGMENT, WAIT_MS, MasterPeer, master_of, open_replica
+from tests.store.ha.support import FakeMaster
+from tests.store.support import bodies, message, put
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def server():
+    with FakeMaster() as made:
+        yield made
+
+
+def accept(server: FakeMaster) -> MasterPeer:
+    """The next connection of the slave."""
+    server.server.settimeout(30)
+    return MasterPeer(server.server.accept()[0])
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> list[bytes]:
+    """The records of a log."""
+    with master_of(tmp_path_factory.mktemp("log")) as store:
+        results = put(store, *[message("T", 0, b"%03d" % index * 50, KEYS=f"k{index}") for index in range(40)])
+        data = bytes(store.commit_log.mapped_file_queue.mapped_files[0].slice_byte_buffer())
+        return [data[one.wrote_offset:one.wrote_offset + one.wrote_bytes] for one in results]
+
+
+def forget_waiting(server: FakeMaster) -> None:
+    """Close the connections that nobody has accepted; the slave makes no new ones."""
+    server.server.settimeout(0)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.server.accept()[0].close()
+
+
+def following(store, server: FakeMaster, epoch: int | None = None) -> MasterPeer:
+    """Let the store follow the server; the connection, with the slave's introduction read."""
+    assert store.ha_service.change_to_slave(None)
+    forget_waiting(server)
+    assert store.ha_service.change_to_slave(server.address, epoch)
+    peer = accept(server)
+    assert peer.greeted()[2] == store.ha_service.local_broker_id
+    return peer
+
+
+def wait_end(store, end: int) -> None:
+    """Until the log ends there."""
+    wait_until(lambda: store.get_max_phy_offset() == end, WAIT_MS, f"the log ends at {end}")
+
+
+def test_a_slave_takes_log_and_epochs_and_reports_what_it_has(tmp_path, server, log):
+    two, four, six = (sum(map(len, log[:count])) for count in (2, 4, 6))
+    with open_replica(tmp_path, 2, asyncLearner=True, syncFromLastFile=True) as store:
+        assert store.ha_service.change_to_slave(server.address, 3)
+        with accept(server) as peer:
+            assert peer.greeted() == (1, 1, 2)
+            peer.answer(six, (1, 0), (3, four))
+            assert peer.reported() == 0
+            peer.send_log(0, b"".join(log[:2]), 1, 0, two)
+            assert peer.reported() == two
+            peer.send_log(two, b"".join(log[2:4]), 1, 0, two)
+            peer.send_log(four, b"".join(log[4:6]), 3, four, two)
+            while peer.reported() != six:
+                continue
+            assert store.ha_service.confirm_offset() == two
+            wait_until(lambda: len(bodies(store)) == 2, WAIT_MS, "what is confirmed is read")
+            peer.send_log(six, b"", 3, four, six)
+            wait_until(lambda: len(bodies(store)) == 6, WAIT_MS, "the rest too")
+        assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (3, four)]
+
+
+def filled(store, server: FakeMaster, log: list[bytes], *parts: tuple[int, int]) -> list[int]:
+    """Fill the store with (epoch, records) after another; the ends of the parts."""
+    with following(store, server) as peer:
+        peer.answer(0)
+        offset, at, ends = 0, 0, []
+        assert peer.reported() == 0
+        for epoch, count in parts:
+            data = b"".join(log[at:at + count])
+            peer.send_log(offset, data, epoch, offset, offset + len(data))
+            offset, at = offset + len(data), at + count
+            wait_end(store, offset)
+            ends.append(offset)
+    wait_until(lambda: store.dispatch_behind_bytes() == 0, WAIT_MS, "dispatched")
+    return ends
+
+
+def test_a_diverged_log_is_cut_off_at_the_consistent_point(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        first, end = filled(store, server, log, (1, 10), (2, 20))
+        assert len(bodies(store)) == 30 and store.query_message("T", "k12", 9, 0, 1 << 60).index_last_update_phyoffset
+        with following(store, server, 3) as peer:
+            peer.answer(end + 999, (1, 0), (3, first))
+            assert peer.reported() == first
+            assert store.get_max_phy_offset() == first and len(bodies(store)) == 10
+            other = b"".join(log[30:32])
+            peer.send_log(first, moved(log[30], first, 10), 3, first, 1 << 40)
+            assert peer.reported() == first + len(log[30])
+            wait_until(lambda: bodies(store)[10:] == [b"030" * 50], WAIT_MS, "the new one is read")
+            assert other[:4] == log[30][:4]
+        for key, count in (("k9", 1), ("k12", 0), ("k30", 1)):
+            result = store.query_message("T", key, 9, 0, 1 << 60)
+            assert len(result.message_buffer_list) == count, key
+            result.release()
+        segment = bytes(store.commit_log.mapped_file_queue.mapped_files[0].slice_byte_buffer())
+        assert not any(segment[first + len(log[30]):])
+        assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (3, first)]
+
+
+def moved(record: bytes, offset: int, queue_offset: int) -> bytes:
+    """The record as it is at another place."""
+    return record[:20] + struct.pack(">qq", queue_offset, offset) + record[36:]
+
+
+def test_a_part_of_a_record_is_cut_off_before_the_slave_asks_again(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        (end,) = filled(store, server, log, (1, 3))
+        with following(store, server) as peer:
+            peer.answer(1 << 20, (1, 0))
+            assert peer.reported() == end
+            peer.send_log(end, log[3][:50], 1, 0, 0)
+            assert peer.reported() == end + 50
+        with accept(server) as peer:
+            peer.greeted()
+            peer.answer(1 << 20, (1, 0))
+            assert peer.reported() == end
+
+
+def refused(store, complaint: str) -> None:
+    """Wait until the client says so."""
+    client = store.ha_service.ha_client
+    wait_until(lambda: complaint in client.last_error, WAIT_MS, f"{complaint!r}, it says {client.last_error!r}")
+
+
+def test_a_master_with_no_epoch_in_common_is_refused(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        (end,) = filled(store, server, log, (1, 3))
+        with following(store, server, 5) as peer:
+            peer.answer(1 << 20, (5, 0))
+            assert peer.is_closed(20)
+        refused(store, "no epoch in common: MASTER: 5 from 0 SLAVE: 1 from 0")
+        assert store.get_max_phy_offset() == end
+        assert store.ha_service.ha_client.state is HAConnectionState.OFFSET_REFUSED
+
+
+def test_a_stale_master_is_refused_unless_the_operator_names_a_newer_epoch(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        first, end = filled(store, server, log, (1, 3), (4, 3))
+        with following(store, server) as peer:
+            peer.answer(first, (1, 0))
+            assert peer.is_closed(20)
+        refused(store, "the master's last epoch is 1, and this log has messages of epoch 4")
+        assert store.get_max_phy_offset() == end
+        with following(store, server, 5) as peer:
+            peer.answer(first, (1, 0))
+            assert peer.reported() == first
+        assert store.get_max_phy_offset() == first
+        assert not store.ha_service.change_to_slave(server.address, 0)
+
+
+def test_a_log_without_epochs_is_not_continued(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        filled(store, server, log, (1, 3))
+        store.ha_service.change_to_slave(None, 9)
+        store.ha_service.epoch_cache.truncate_suffix_by_offset(0)
+        with following(store, server) as peer:
+            peer.answer(1 << 20, (1, 0))
+            assert peer.is_closed(20)
+        refused(store, "knows no epochs")
+
+
+@pytest.mark.parametrize("bad, complaint", [
+    (lambda end, log: transfer.encode_master_handshake(end, []), "state 1"),
+    (lambda end, log: struct.pack(">iiqiqq", 2, 5 << 20, end, 2, end, 0), "impossible size"),
+    (lambda end, log: struct.pack(">iiqiqq", 2, -1, end, 2, end, 0), "impossible size"),
+    (lambda end, log: frame(end + 1, log[6], 2, end), "SLAVE"),
+    (lambda end, log: frame(end, log[6], 1, 0), "sends epoch 1 from 0"),
+    (lambda end, log: frame(end, log[6], 2, end - 1), "sends epoch 2 from"),
+    (lambda end, log: frame(end, log[6], 3, end - 1), "sends epoch 3 from"),
+    (lambda end, log: frame(end, b"no record at all", 3, end), "is no record"),
+], ids=["handshake again", "too long", "negative", "hole", "epoch falls", "epoch moved", "epoch within the log", "no log"])
+def test_frames_that_lie_close_the_connection_and_change_nothing(tmp_path, server, log, bad, complaint):
+    with open_replica(tmp_path, 2) as store:
+        first, end = filled(store, server, log, (1, 3), (2, 3))
+        with following(store, server) as peer:
+            peer.answer(1 << 20, (1, 0), (2, first))
+            assert peer.reported() == end
+            peer.send(bad(end, log))
+            assert peer.is_closed(20)
+        refused(store, complaint)
+        assert store.get_max_phy_offset() == end and len(bodies(store)) == 6
+        assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (2, first)]
+
+
+def frame(offset: int, body: bytes, epoch: int, start: int) -> bytes:
+    """One frame."""
+    return struct.pack(">iiqiqq", 2, len(body), offset, epoch, start, 0) + body
+
+
+def test_a_promoted_slave_goes_on_with_the_queues(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        (end,) = filled(store, server, log, (1, 3))
+        assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert not store.ha_service.change_to_master(1)
+        assert store.ha_service.change_to_master(2)
+        (result,) = put(store, message("T", 0, b"new"))
+        assert (result.wrote_offset, result.logics_offset) == (end, 3)
+        wait_until(lambda: bodies(store)[3:] == [b"new"], WAIT_MS, "read")
+        assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (2, end)]
+
+
+def test_a_part_of_a_record_is_no_part_of_a_new_masters_log(tmp_path, server, log):
+    with open_replica(tmp_path, 2) as store:
+        (end,) = filled(store, server, log, (1, 3))
+        with following(store, server) as peer:
+            peer.answer(1 << 20, (1, 0))
+            peer.reported()
+            peer.send_log(end, log[3][:77], 1, 0, 0)
+            wait_end(store, end + 77)
+        assert store.ha_service.change_to_master(2)
+        assert store.get_max_phy_offset() == end
+        assert store.ha_service.epoch_cache.last_entry()[:2] == (2, end)
+
+
+def test_a_restarted_master_takes_no_puts_until_it_is_told_to(tmp_path):
+    with master_of(tmp_path) as store:
+        put(store, message("T", 0, b"before"))
+    with master_of(tmp_path) as store:
+        assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert bodies(store) == [b"before"]
+        assert store.message_store_config.brokerRole is BrokerRole.SLAVE
+        assert store.ha_service.change_to_master(2)
+        put(store, message("T", 0, b"after"))
+        wait_until(lambda: bodies(store) == [b"before", b"after"], WAIT_MS, "read")
+
+
+def test_the_name_servers_address_holds_until_a_slave_is_told_another(tmp_path, server):
+    with open_replica(tmp_path, 2) as store:
+        service = store.ha_service
+        service.update_master_address("127.0.0.1:1")
+        assert service.ha_client.master_address == "127.0.0.1:1"
+        service.change_to_slave(server.address, 1)
+        service.update_master_address("127.0.0.1:1")
+        assert service.ha_client.master_address == server.address
+        service.change_to_master(1)
+        service.update_master_address("127.0.0.1:1")
+        assert service.ha_client.master_address is None
+
+
+def test_an_old_slaves_acknowledgement_is_worth_nothing_to_a_new_master(tmp_path):
+    with master_of(tmp_path) as store:
+        put(store, message("T", 0, b"x" * 1000))
+        store.ha_service.push2_slave_max_offset.set(store.get_max_phy_offset())
+        store.ha_service.change_to_slave(None, 1)
+        assert store.ha_service.change_to_master(2)
+        assert store.ha_service.push2_slave_max_offset.get() == 0
+        assert SEGMENT > store.get_max_phy_offset()
