@@ -1,16 +1,19 @@
 """Index files from keys in the order of the log: the same bytes as a broker writes, some entries at a time."""
 import os
-from array import array
 from collections.abc import Callable
 from typing import Protocol
 
-from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, file_size,
-                                            index_key_hash_method, time_diff_seconds)
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.index.index_layout import (HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, file_size,
+                                            index_key_hash_method)
+from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader, Shape
 from rmqha.tools.store.segments import read_at
 
-_FLUSH_BYTES = 1 << 20
-_LITTLE_ENDIAN = array("i", [1]).tobytes()[0] == 1
+_WINDOW = 1 << 16  # entries
+_ROWS_AT_ONCE = 4096 * KEY.size
+_NONE = IndexCounters(0, 0, 0, 0, 0, 1)
 
 
 class IndexSink(Protocol):
@@ -32,56 +35,70 @@ class IndexBuilder:
         self.keys = 0
         self._open_sink = open_sink
         self._sink: IndexSink | None = None
-        self._slots = array("i")
-        self._chunk = bytearray()
-        self._chunk_at = 0
-        self._used = 0
-        self._number = 0  # of the next entry
-        self._begin = self._end = (0, 0)  # store time (ms) and offset of the first and the last entry
+        self._entries_at = INDEX_HEADER_SIZE + shape.slots * HASH_SLOT_SIZE
+        self._window = bytearray()  # header, slots, and the entries that the sink does not have yet
+        self._window_first = 0  # number of the first of them
+        self._counters = _NONE
+        self._rows = bytearray()  # of single keys, to be added together
 
     def put(self, key: str, phy_offset: int, store_timestamp: int) -> None:
         """Add one "topic#key"."""
-        if self._sink is None or self._number >= self.shape.entries:
-            self._roll()
-        key_hash = index_key_hash_method(key)
-        slot = key_hash % self.shape.slots
-        previous = self._slots[slot]
-        self._chunk += ENTRY.pack(key_hash, phy_offset, time_diff_seconds(store_timestamp, self._begin[0]), previous)
-        self._slots[slot] = self._number
-        self._used += not previous
-        self._end = store_timestamp, phy_offset
-        if self._number == 1:
-            self._begin = self._end
-        self._number += 1
+        self._rows += KEY.pack(phy_offset, store_timestamp, index_key_hash_method(key), 0)
         self.keys += 1
-        if len(self._chunk) >= _FLUSH_BYTES:
-            self._flush()
+        if len(self._rows) >= _ROWS_AT_ONCE:
+            self._put_single_keys()
+
+    def put_rows(self, rows: bytes) -> None:
+        """Add the keys of a bulk scan."""
+        self._put_single_keys()
+        self.keys += len(rows) // KEY.size
+        self._add(rows)
+
+    def _put_single_keys(self) -> None:
+        rows, self._rows = bytes(self._rows), bytearray()
+        self._add(rows)
+
+    def _add(self, rows: bytes) -> None:
+        first, last = 0, len(rows) // KEY.size
+        while first < last:
+            if self._sink is None or self._counters.index_count >= self.shape.entries:
+                self._roll()
+            end = min(self._window_first + _WINDOW, self.shape.entries)
+            first, self._counters = bulk.put_keys(self._window, self.shape.slots, end, self._counters, rows, first,
+                                                  first_entry=self._window_first)
+            if self._counters.index_count >= end:
+                self._flush()
 
     def _roll(self) -> None:
         """Begin a file; it takes over the end of the one before, as the original's does."""
-        self.finish()
+        if self.shape.entries <= 1:
+            raise StoreToolError(f"an index file of {self.shape.entries} entries has room for none: tell the broker's "
+                                 "maxHashSlotNum and maxIndexNum")
+        self._close()
         self._sink = self._open_sink()
         self.files += 1
-        self._slots = array("i", bytes(self.shape.slots * HASH_SLOT_SIZE))
-        self._chunk_at = INDEX_HEADER_SIZE + self.shape.slots * HASH_SLOT_SIZE + INDEX_SIZE  # entry 0 is never used
-        self._used, self._number = 0, 1
-        self._begin = self._end
+        self._window = bytearray(self._entries_at + _WINDOW * INDEX_SIZE)
+        self._window_first = 1  # entry 0 is never used
+        _, end_timestamp, _, end_phy_offset, _, _ = self._counters
+        self._counters = IndexCounters(end_timestamp, end_timestamp, end_phy_offset, end_phy_offset, 0, 1)
 
     def _flush(self) -> None:
-        if self._chunk and self._sink is not None:
-            self._sink.entries(self._chunk_at, bytes(self._chunk))
-            self._chunk_at += len(self._chunk)
-            self._chunk.clear()
+        count = self._counters.index_count - self._window_first
+        if count and self._sink is not None:
+            self._sink.entries(self._entries_at + self._window_first * INDEX_SIZE,
+                               bytes(self._window[self._entries_at:self._entries_at + count * INDEX_SIZE]))
+            self._window_first += count
 
     def finish(self) -> None:
-        """Complete the current file."""
+        """The last key is in: complete the current file."""
+        self._put_single_keys()
+        self._close()
+
+    def _close(self) -> None:
         if self._sink is None:
             return
         self._flush()
-        header = HEADER.pack(self._begin[0], self._end[0], self._begin[1], self._end[1], self._used, self._number)
-        if _LITTLE_ENDIAN:
-            self._slots.byteswap()
-        self._sink.finish(header, self._slots.tobytes())
+        self._sink.finish(HEADER.pack(*self._counters), bytes(self._window[INDEX_HEADER_SIZE:self._entries_at]))
         self._sink = None
 
 

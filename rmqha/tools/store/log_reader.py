@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
+from rmqha.store.bulk.bulk_layout import RECORD
 from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
 from rmqha.tools.store.segments import Folder, Segment, pread, read_at
+from rmqha.tools.store.span_taker import SpanTaker
 
 BLOCK = 4 << 20
 _FIRST_LOOK = 4096
@@ -47,12 +49,15 @@ class LogWalk:
     """One pass from `begin` over the records of a log. Iterating gives blocks of them; `end` then says where it ended.
 
     `blanks` collects the end markers that do not fit their file. `position` is the offset reached, for progress.
+    `spans`: takes records many at once; what it takes is left out of the blocks.
     """
 
-    def __init__(self, log: "CommitLogReader", begin: int, check_crc: bool = False) -> None:
+    def __init__(self, log: "CommitLogReader", begin: int, check_crc: bool = False,
+                 spans: SpanTaker | None = None) -> None:
         self.log = log
         self.position = begin
         self.check_crc = check_crc
+        self.spans = spans
         self.blanks: list[Blank] = []
         self.end: LogEnd | None = None
         self.last_store_timestamp = 0  # of the last record seen, ms
@@ -92,18 +97,21 @@ class LogWalk:
             at = self.position - segment.start
             asked = min(want, length - at)
             data, seen = self._read(segment, fd, asked, at)
-            scan = scan_block(data, self.position, self.check_crc, seen)
+            taken = self._take_span(data) if seen == asked else 0
+            scan = scan_block(data[taken:] if taken else data, self.position, self.check_crc, seen - taken)
             self.position += scan.consumed
             if scan.records:
                 self.last_store_timestamp = scan.records[-1].store_timestamp
+            if scan.records or taken:
                 yield scan.records
+            consumed = taken + scan.consumed
             if scan.stop is Stop.MORE:
                 if len(data) == asked and at + asked < length:
-                    want = max(BLOCK if scan.consumed else 2 * want, scan.size)
+                    want = max(BLOCK if consumed else 2 * want, scan.size)
                     continue
                 if self.position == segment.start + length:
                     return
-                self._cut_off(segment, length, len(data) == scan.consumed)
+                self._cut_off(segment, length, len(data) == consumed)
             elif scan.stop is Stop.BLANK:
                 position = self.position - segment.start
                 if scan.size != length - position:
@@ -112,6 +120,17 @@ class LogWalk:
             else:
                 self.end = LogEnd(self.position, segment, scan.reason)
             return
+
+    def _take_span(self, data: bytes) -> int:
+        """Have the good records at the beginning of a block taken at once; how many bytes of it that were."""
+        if self.spans is None:
+            return 0
+        span = self.spans.scan(data, self.position, self.check_crc)
+        if not span.count or not self.spans.take(span):
+            return 0
+        self.position += span.position
+        self.last_store_timestamp = RECORD.unpack_from(span.records, len(span.records) - RECORD.size)[3]
+        return span.position
 
     def _read(self, segment: Segment, fd: int, asked: int, at: int) -> tuple[bytes, int]:
         """A block, and how much of it was written when it was looked at first."""
@@ -150,9 +169,9 @@ class CommitLogReader:
         """Offset behind the last file."""
         return self.folder.segments[-1].start + self.file_size if self.folder.segments else 0
 
-    def walk(self, begin: int | None = None, check_crc: bool = False) -> LogWalk:
+    def walk(self, begin: int | None = None, check_crc: bool = False, spans: SpanTaker | None = None) -> LogWalk:
         """A pass from the record at `begin`, or from the first one."""
-        return LogWalk(self, self.min_offset if begin is None else begin, check_crc)
+        return LogWalk(self, self.min_offset if begin is None else begin, check_crc, spans)
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset` on within its file; b"" where there is no file."""
@@ -248,11 +267,12 @@ def _skip_hole(fd: int, position: int) -> int:
         raise
 
 
-def whole_log(log: CommitLogReader, on_hole, begin: int | None = None) -> Iterator[tuple[LogWalk, list[LogRecord]]]:
+def whole_log(log: CommitLogReader, on_hole, begin: int | None = None,
+              spans: SpanTaker | None = None) -> Iterator[tuple[LogWalk, list[LogRecord]]]:
     """(walk, records) over a log to its end. `on_hole(end, record)` is asked what to do where it is damaged and goes
     on with `record`: true goes on there.
     """
-    walk = log.walk(begin)
+    walk = log.walk(begin, spans=spans)
     while True:
         for records in walk:
             yield walk, records
@@ -262,4 +282,4 @@ def whole_log(log: CommitLogReader, on_hole, begin: int | None = None) -> Iterat
         # looked at again behind the search: a running broker has written it and what follows since
         if log.goes_on_at(end.offset) or not on_hole(end, found):
             return
-        walk = log.walk(found.offset)
+        walk = log.walk(found.offset, spans=spans)

@@ -58,6 +58,17 @@ class QueueBuilder:
         self.units += 1
         return problem
 
+    def goes_on_at(self, index: int) -> bool:
+        """Whether the unit of message `index` would be the next one, or the first."""
+        return index >= 0 if self.first_index is None else index == self.next_index
+
+    def put_run(self, index: int, units: bytes) -> None:
+        """Add units that follow one another, where the queue goes on."""
+        self.put(index, units[:UNIT])
+        self._append(units[UNIT:])
+        self.next_index += len(units) // UNIT - 1
+        self.units += len(units) // UNIT - 1
+
     def _append(self, unit: bytes) -> None:
         self._chunk += unit
         if len(self._chunk) >= self._flush_bytes:

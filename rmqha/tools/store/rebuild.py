@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 import click
 
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
+from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
 from rmqha.tools.store import broker_lock
@@ -21,6 +22,7 @@ from rmqha.tools.store.output import cell, output_option, progress, put, to_json
 from rmqha.tools.store.queue_builder import QueueBuilder, QueueComparer, QueueSink, QueueWriter
 from rmqha.tools.store.queue_reader import QueueKey, QueueReader
 from rmqha.tools.store.record_scan import LogRecord
+from rmqha.tools.store.span_taker import RunOfUnits, runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
 from rmqha.tools.store.verify_files import common_file_size
 
@@ -90,7 +92,7 @@ class Rebuild:
     def run(self, come_to=lambda position: None) -> Rebuilt:
         """Build everything."""
         log, result = self.store.log, self.result
-        for walk, records in whole_log(log, self._on_hole):
+        for walk, records in whole_log(log, self._on_hole, spans=span_taker(self._dispatcher, self._take)):
             for record in records:
                 self._record(record)
             result.endOffset = walk.position
@@ -107,6 +109,23 @@ class Rebuild:
                                  "leaves blanks in the queues.")
         self.result.problems.append(what)
         return True
+
+    def _take(self, span: Span) -> bool:
+        """Add all of a span whose units go on where their queues ended."""
+        runs = runs_of(span)
+        if runs is None or not all(self._goes_on(run) for run in runs):
+            return False
+        self.result.records += span.count
+        for run in runs:
+            key = run.topic, run.queue_id
+            (self._builders.get(key) or self._new_queue(key)).put_run(run.index, run.units)
+        if self._index is not None:
+            self._index.put_rows(span.keys)
+        return True
+
+    def _goes_on(self, run: RunOfUnits) -> bool:
+        builder = self._builders.get((run.topic, run.queue_id))
+        return run.index >= 0 if builder is None else builder.goes_on_at(run.index)
 
     def _record(self, record: LogRecord) -> None:
         result, properties = self.result, record.properties()

@@ -36,7 +36,8 @@ def test_dry_run_finds_what_is_there_equal_and_writes_nothing(run_json, copy, na
 @pytest.mark.parametrize("name", STORES)
 def test_written_files_are_byte_identical(run, copy, tmp_path, monkeypatch, name, small):
     monkeypatch.setattr(rebuild, "_MAX_BUFFER", small)
-    monkeypatch.setattr(index_builder, "_FLUSH_BYTES", small)
+    monkeypatch.setattr(index_builder, "_WINDOW", small // 20)
+    monkeypatch.setattr(index_builder, "_ROWS_AT_ONCE", small)
     root = copy(name)
     assert run("rebuild", root, "--apply", "--out", tmp_path / "out")[0] == 0
     assert part(tmp_path / "out", "consumequeue") == part(root, "consumequeue")
