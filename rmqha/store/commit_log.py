@@ -456,7 +456,12 @@ class CommitLog:
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)
                     return False
-                return mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length])
+                if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
+                    return False
+                # a master that became a slave may have files with write buffers left
+                while mapped_file.read_position < mapped_file.wrote_position:
+                    self.mapped_file_queue.commit(0)
+                return True
             except OSError as error:
                 self._append_failed(error)
                 return False

@@ -289,6 +289,14 @@ class DefaultMessageStore:
             return PutMessageStatus.OS_PAGECACHE_BUSY
         return PutMessageStatus.PUT_OK
 
+    def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
+        """Differs: messages for light queues are refused when there are too many of them; the original looks at the
+        wrong status, and stores what nobody can read.
+        """
+        if self.is_lmq_consume_queue_num_exceeded() and self.multi_dispatch.is_multi_dispatch_msg(msg):
+            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        return PutMessageStatus.PUT_OK
+
     def _log_refused(self, reason: str) -> None:
         if self._refused_puts.get_and_increment() % 50000 == 0:
             log.warning(reason)
@@ -301,6 +309,8 @@ class DefaultMessageStore:
         if status is PutMessageStatus.PUT_OK and len(msg.properties_string or "") > _MAX_PROPERTIES_LENGTH:
             log.warning("putMessage message properties length too long %s", len(msg.properties_string))
             status = PutMessageStatus.MESSAGE_ILLEGAL
+        if status is PutMessageStatus.PUT_OK and self.message_store_config.enableLmq:
+            status = self._check_lmq_message(msg)
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
@@ -736,8 +746,7 @@ class DefaultMessageStore:
         config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate
         schedule(self._clean_files_periodically, _CLEAN_INITIAL_MS, config.cleanResourceInterval)
         schedule(self._check_self, _CHECK_SELF_INITIAL_MS, _CHECK_SELF_MS)
-        if config.debugLockEnable:
-            schedule(self._dump_long_lock, 1000, 1000)
+        schedule(self._dump_long_lock, 1000, 1000)
         self._disk_check_service.schedule_at_fixed_rate(
             self.clean_commit_log_service.is_space_full, _DISK_CHECK_INITIAL_MS, _DISK_CHECK_MS)
 
@@ -751,6 +760,8 @@ class DefaultMessageStore:
             queue.check_self()
 
     def _dump_long_lock(self) -> None:
+        if not self.message_store_config.debugLockEnable:
+            return
         begin, held = self.commit_log.begin_time_in_lock, self.commit_log.lock_time_mills()
         if begin and 1000 < held < _ENDLESS_BUSY_MS:
             stacks = "\n".join("".join(traceback.format_stack(frame)) for frame in sys._current_frames().values())

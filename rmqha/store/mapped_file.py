@@ -110,7 +110,7 @@ class MappedFile(ReferenceResource):
         return True
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Put `data` into the map (or the buffer) at `position`; the write position stays. OSError: the disk is full."""
+        """Put `data` into the map (or buffer) at `position`; the write position stays. OSError: the disk is full."""
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)

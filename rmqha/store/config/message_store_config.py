@@ -7,7 +7,8 @@ from rmqha.common.config_field import Long, important, renamed
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 
-MULTI_PATH_SPLITTER = ","
+# Java's system property rocketmq.broker.multiPathSplitter; here an environment variable, as for all of them.
+MULTI_PATH_SPLITTER = os.environ.get("rocketmq_broker_multiPathSplitter", ",")
 
 _CQ_STORE_UNIT_SIZE = 20
 
@@ -30,6 +31,7 @@ class MessageStoreConfig:
     storePathRootDir: str = important(factory=lambda: os.path.join(os.path.expanduser("~"), "store"))
     # None: `commitlog` under the root, see get_store_path_commit_log; may be several, separated by ","
     storePathCommitLog: str | None = important(None)
+    # Differs: has no effect, there is no DLedger
     storePathDLedgerCommitLog: str | None = important(None)
     readOnlyCommitLogStorePaths: str | None = None
 
@@ -38,12 +40,13 @@ class MessageStoreConfig:
     mappedFileSizeConsumeQueue: int = 300000 * _CQ_STORE_UNIT_SIZE
     enableConsumeQueueExt: bool = False
     mappedFileSizeConsumeQueueExt: int = 48 * 1024 * 1024
-    # bits
+    # bits; like the original, which sizes a first buffer with it, this never looks at it: a unit tells its own length
     bitMapLengthConsumeQueueExt: int = 64
 
     flushIntervalCommitLog: int = important(500)
     # from the transient pool to the file
     commitIntervalCommitLog: int = important(200)
+    # Differs: has no effect, there is one kind of lock: under the GIL spinning would only keep the holder from going on
     useReentrantLockWhenPutMessage: bool = True
     flushCommitLogTimed: bool = important(True)
     flushIntervalConsumeQueue: int = 1000
@@ -59,6 +62,7 @@ class MessageStoreConfig:
     diskMaxUsedSpaceRatio: int = 75
     # hours
     fileReservedTime: int = important(72)
+    # nothing reads it, in the original neither
     putMsgIndexHightWater: int = 600000
     # of the body alone
     maxMessageSize: int = 1024 * 1024 * 4
@@ -110,13 +114,17 @@ class MessageStoreConfig:
     transientStorePoolSize: int = 5
     fastFailIfNoBufferInStorePool: bool = False
 
+    # Differs: a broker with enableDLegerCommitLog does not start; without it the keys of DLedger have no effect, as in
+    # the original
     enableDLegerCommitLog: bool = False
     dLegerGroup: str | None = None
     dLegerPeers: str | None = None
     dLegerSelfId: str | None = None
 
+    # of DLedger too
     preferredLeaderId: str | None = None
 
+    # of DLedger too
     isEnableBatchPush: bool = renamed(False, key="enableBatchPush")
 
     enableScheduleMessageStats: bool = True

@@ -297,6 +297,11 @@ def test_start_and_shutdown_are_idempotent(store):
 
 # Asynchronous delivery.
 
+def wait_long(predicate, what: str = ""):
+    """wait_until with patience."""
+    return wait_until(predicate, 20_000, what)
+
+
 @pytest.fixture
 def async_store(tmp_path):
     store = make_store(tmp_path / "store", enableScheduleAsyncDeliver=True)
@@ -326,7 +331,7 @@ class Slow:
 
 def check_delivered(store, *bodies: bytes) -> None:
     """Exactly these are delivered, in order; the consume queue may come behind the put."""
-    wait_until(lambda: len(delivered(store)) >= len(bodies), 10_000)
+    wait_long(lambda: len(delivered(store)) >= len(bodies))
     assert [msg.body for msg in delivered(store)] == list(bodies)
 
 
@@ -338,13 +343,13 @@ def test_asynchronous_delivery_waits_for_no_put_and_counts_in_order(async_store)
     slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
     for number in range(5):
         put(async_store, message(1, b"%d" % number))
-    wait_until(lambda: len(slow.held) == 5, what="all are put before one is answered")
+    wait_long(lambda: len(slow.held) == 5, what="all are put before one is answered")
     last, result = slow.held.pop()
     last.complete(result)
     slow.release(2)
-    wait_until(lambda: progress(async_store) == 2)
+    wait_long(lambda: progress(async_store) == 2)
     slow.release(2)
-    wait_until(lambda: progress(async_store) == 5)
+    wait_long(lambda: progress(async_store) == 5)
     check_delivered(async_store, *(b"%d" % number for number in range(5)))
 
 
@@ -354,14 +359,14 @@ def test_asynchronous_delivery_stops_at_the_limit_of_pending_puts(async_store):
     pending = async_store.schedule_message_service.deliver_pending_table[1]
     for number in range(10):
         put(async_store, message(1, b"%d" % number))
-    wait_until(lambda: len(pending) == 4, what="one more than the limit")
+    wait_long(lambda: len(pending) == 4, what="one more than the limit")
     slow.release(4)
-    wait_until(lambda: progress(async_store) == 4 and len(pending) == 4)
+    wait_long(lambda: progress(async_store) == 4 and len(pending) == 4)
     assert len(slow.held) == 4
     slow.release(4)
-    wait_until(lambda: len(slow.held) == 2)
+    wait_long(lambda: len(slow.held) == 2)
     slow.release(2)
-    wait_until(lambda: progress(async_store) == 10)
+    wait_long(lambda: progress(async_store) == 10)
     check_delivered(async_store, *(b"%d" % number for number in range(10)))
 
 
@@ -371,8 +376,8 @@ def test_asynchronous_delivery_sends_again_what_failed(async_store, monkeypatch)
         async_store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 3)
     put(async_store, message(1))
     put(async_store, message(1, b"second"))
-    wait_until(lambda: progress(async_store) == 2)
-    wait_until(lambda: len(delivered(async_store)) == 2, 10_000)
+    wait_long(lambda: progress(async_store) == 2)
+    wait_long(lambda: len(delivered(async_store)) == 2)
     assert {msg.body for msg in delivered(async_store)} == {b"body", b"second"}
 
 
@@ -383,14 +388,14 @@ def test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again(as
     refusing = service.write_message_store = Refusing(async_store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 1 << 30)
     put(async_store, message(1))
     pending = service.deliver_pending_table[1]
-    wait_until(lambda: pending and pending[0].need2_blocked())
+    wait_long(lambda: pending and pending[0].need2_blocked())
     put(async_store, message(1, b"second"))
-    wait_until(lambda: async_store.get_max_offset_in_queue(RMQ_SYS_SCHEDULE_TOPIC, 0) == 2)
+    wait_long(lambda: async_store.get_max_offset_in_queue(RMQ_SYS_SCHEDULE_TOPIC, 0) == 2)
     seen = pending[0].resend_count
-    wait_until(lambda: pending[0].resend_count > seen + 3)
+    wait_long(lambda: pending[0].resend_count > seen + 3)
     assert len(pending) == 1 and progress(async_store) == 0
     refusing.times = 0
-    wait_until(lambda: progress(async_store) == 2)
+    wait_long(lambda: progress(async_store) == 2)
     check_delivered(async_store, b"body", b"second")
 
 
@@ -399,7 +404,7 @@ def test_asynchronous_delivery_skips_what_can_never_be_put(async_store):
         async_store, PutMessageStatus.MESSAGE_ILLEGAL, 1)
     put(async_store, message(1))
     put(async_store, message(1, b"second"))
-    wait_until(lambda: progress(async_store) == 2)
+    wait_long(lambda: progress(async_store) == 2)
     check_delivered(async_store, b"second")
 
 
@@ -420,7 +425,7 @@ def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, 
     slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
     for number in range(3):
         put(async_store, message(1, b"%d" % number))
-    wait_until(lambda: len(slow.held) == 3)
+    wait_long(lambda: len(slow.held) == 3)
     async_store.schedule_message_service._handle_executor_service.shutdown()  # nobody looks any more
     slow.release(2)
     async_store.shutdown()
