@@ -8,7 +8,7 @@ from rmqha.remoting.common.port_probe import Probe, probe
 from rmqha.tools.doctor.config_checks import is_loopback
 from rmqha.tools.doctor.findings import Report, counted
 from rmqha.tools.doctor.host_checks import judge_used
-from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen
+from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen, number
 
 _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
@@ -49,7 +49,7 @@ class Told:
 
     def number(self, key: str, default: int = 0) -> int:
         """A number of its runtime table."""
-        return int(self.table.get(key, default))
+        return number(self.table, key, self.broker.address, default)
 
 
 def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) -> list[Broker]:
@@ -100,7 +100,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
         _check_addresses(each, on_one_host, timeout_ms / 1000, report)
         _check_clock(each, report)
         judge_used(each.who, float(each.table.get("commitLogDiskRatio", -1)),
-                   int(each.config.get("diskMaxUsedSpaceRatio", 75)), report)
+                   number(each.config, "diskMaxUsedSpaceRatio", each.broker.address, 75), report)
     _check_same_ids(brokers, told, report)
     groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
     for each in told:
@@ -128,14 +128,14 @@ def _named(told: Told) -> Told:
     """A broker that was asked by its address alone, with the name that it gives itself."""
     config = told.config
     told.broker = Broker(config.get("brokerClusterName", ""), config.get("brokerName", ""),
-                         int(config.get("brokerId", 0)), told.broker.address)
+                         number(config, "brokerId", told.broker.address), told.broker.address)
     return told
 
 
 def _check_identity(told: Told, report: Report) -> None:
     """The broker at an address is the one that registered it."""
     broker, config = told.broker, told.config
-    said = (config.get("brokerName", broker.name), int(config.get("brokerId", broker.broker_id)))
+    said = (config.get("brokerName", broker.name), number(config, "brokerId", broker.address, broker.broker_id))
     if said != (broker.name, broker.broker_id):
         report.error("roles", told.who, f"at this address {said[0]} {said[1]} answers", "two brokers register the same "
                      "address: give each its own brokerIP1 and listenPort")
@@ -217,7 +217,7 @@ def _check_group(name: str, members: list[Told], registered: list[Broker], repor
         _check_slave(slave, master, report)
     for key, value in sorted(master.table.items()):
         if key.startswith("haRefusedSlave_"):
-            asked, lowest, highest = value.split(",")[:3]
+            asked, lowest, highest = (*value.split(","), "?", "?", "?")[:3]
             host = key.removeprefix("haRefusedSlave_").rpartition("_")[0]
             report.error("offsets", master.who, f"refuses the slave {host}: it asks for {asked}, here is {lowest} to "
                          f"{highest}", "set that slave up anew with an empty store, or see rmqha store diff")
@@ -228,7 +228,7 @@ def _check_sync(master: Told, registered: list[Broker], report: Report) -> None:
     if master.config.get("brokerRole") == "SYNC_MASTER" and not slaves:
         report.warning("roles", master.who, "a SYNC_MASTER without a slave: each send is answered SLAVE_NOT_AVAILABLE",
                        "start a slave of the same brokerName, or make it an ASYNC_MASTER")
-    needed = int(master.config.get("inSyncReplicas", 1))
+    needed = number(master.config, "inSyncReplicas", master.broker.address, 1)
     if needed > slaves + 1:
         report.warning("roles", master.who, f"inSyncReplicas={needed}, and there are {slaves + 1} with the master "
                        "itself", "start more slaves, or lower the key")

@@ -159,6 +159,16 @@ class BrokerAdmin:
                                        "RocketMQ broker or name server?") from None
 
 
+def number(table: dict[str, str], key: str, address: str, default: int = 0) -> int:
+    """A number of what the broker at `address` tells; an error for people when it is none."""
+    text = table.get(key)
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        raise ReplicationToolError(f"the broker {address} tells {key}={text[:50]!r}, which is no number. Is it a "
+                                   "RocketMQ broker?") from None
+
+
 def parsed_address(text: str, what: str) -> tuple[str, int]:
     """(host, port) of "host:port"; an error for people when it is none."""
     try:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import click
 
 from rmqha.remoting.common.byte_stream import StreamError
-from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, parsed_address
-from rmqha.tools.ha.broker_admin import ReplicationToolError
+from rmqha.tools.ha.broker_admin import (
+    DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, ReplicationToolError, number, parsed_address)
 from rmqha.tools.ha.receiver import Master, Receiver
 from rmqha.tools.ha.received_log import ReceivedLog
 from rmqha.tools.store.output import size_text
@@ -18,19 +18,33 @@ _RETRY_S = 5.0
 _PROGRESS_S = 0.5
 
 
-def ask_master(admin: BrokerAdmin, broker: str, ha_address: tuple[str, int]) -> Master:
-    """What the broker tells of its log. ReplicationToolError when its HA port is another one."""
+def ask_master(admin: BrokerAdmin, broker: str, ha_address: tuple[str, int], acknowledge: bool) -> Master:
+    """What the broker tells of its log. ReplicationToolError when its HA port is another one, or when a peer that never
+    acknowledges would hold up its sends."""
     config, table = admin.config(broker), admin.runtime_info(broker)
-    ha_port = int(config.get("haListenPort", 0))
+    if not acknowledge:
+        _check_harmless(config, broker)
+    ha_port = number(config, "haListenPort", broker)
     if ha_port and ha_port != ha_address[1]:
         raise ReplicationToolError(f"the broker {broker} listens to its slaves on port {ha_port}, not {ha_address[1]}: "
                                    "correct --master, or name the right broker with --broker")
     return Master(name=f"{config.get('brokerName', '')} ({ha_address[0]}:{ha_address[1]})", address=ha_address,
-                  file_size=int(config.get("mappedFileSizeCommitLog", 1 << 30)),
-                  min_offset=max(0, int(table.get("commitLogMinOffset", 0))),
-                  max_offset=max(0, int(table.get("commitLogMaxOffset", 0))),
-                  slave_timeout_ms=int(config.get("slaveTimeout", config.get("syncFlushTimeout", 5000))),
-                  housekeeping_ms=int(config.get("haHousekeepingInterval", 20_000)))
+                  file_size=number(config, "mappedFileSizeCommitLog", broker, 1 << 30),
+                  min_offset=max(0, number(table, "commitLogMinOffset", broker)),
+                  max_offset=max(0, number(table, "commitLogMaxOffset", broker)),
+                  slave_timeout_ms=number(config, "slaveTimeout", broker, 5000),
+                  housekeeping_ms=number(config, "haHousekeepingInterval", broker, 20_000))
+
+
+def _check_harmless(config: dict[str, str], broker: str) -> None:
+    """A master that waits for all, or for so many, of its peers would count one that never acknowledges."""
+    waits = [key for key in ("allAckInSyncStateSet", "enableAutoInSyncReplicas") if config.get(key) == "true"]
+    if number(config, "inSyncReplicas", broker, 1) > 2:
+        waits.append("inSyncReplicas above 2")
+    if waits:
+        raise ReplicationToolError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
+                                   "which never acknowledges, and its sends would time out. Receive with --acknowledge, "
+                                   "or from one of its slaves")
 
 
 class _Progress:
@@ -93,7 +107,7 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
     try:
         with BrokerAdmin(timeout_ms=timeout_s * 1000) as admin:
             def ask() -> Master:
-                return ask_master(admin, broker, ha_address)
+                return ask_master(admin, broker, ha_address, acknowledge)
             file_size = _first_answer(ask, stop, once)
             if file_size is None:
                 return

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rmqha.common.protocol.body.ha_runtime_info import HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, RefusedError
+from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, RefusedError, number
 
 _DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
 _SLAVE, _REFUSED, _LAG_MS = "haSlave_", "haRefusedSlave_", "haSlaveLagMs_"
@@ -113,11 +113,11 @@ def read_broker(admin: BrokerAdmin, broker: Broker) -> MasterView:
     view.cluster = view.cluster or config.get("brokerClusterName", "")
     view.name = view.name or config.get("brokerName", "")
     view.role = config.get("brokerRole", "")
-    view.broker_id = int(config.get("brokerId", broker.broker_id))
-    view.fallbehind_max = int(config.get("haSlaveFallbehindMax", _DEFAULT_FALLBEHIND_MAX))
+    view.broker_id = number(config, "brokerId", broker.address, broker.broker_id)
+    view.fallbehind_max = number(config, "haSlaveFallbehindMax", broker.address, _DEFAULT_FALLBEHIND_MAX)
     view.version = table.get("brokerVersionDesc", "")
-    view.min_offset = int(table.get("commitLogMinOffset", 0))
-    view.max_offset = int(table.get("commitLogMaxOffset", 0))
+    view.min_offset = number(table, "commitLogMinOffset", broker.address)
+    view.max_offset = number(table, "commitLogMaxOffset", broker.address)
     if view.role == "SLAVE":
         view.follows = _followed(info, table, view.max_offset)
     if info is not None:
@@ -125,7 +125,7 @@ def read_broker(admin: BrokerAdmin, broker: Broker) -> MasterView:
         view.slaves = [_connected_slave(each, table, view) for each in info.haConnectionInfo]
     elif view.role != "SLAVE":
         view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
-    view.refused = _refused(table)
+    view.refused = _refused(table, broker.address)
     return view
 
 
@@ -151,20 +151,19 @@ def _connected_slave(info: HAConnectionRuntimeInfo, table: dict[str, str], view:
     slave.state = table.get(_SLAVE + address, _CONNECTED).split(",")[0]
     if info.slaveAckOffset >= 0:
         slave.set_offset(info.slaveAckOffset, info.slaveAckOffset + info.diff, view.fallbehind_max)
-    lag_ms = table.get(_LAG_MS + address)
-    if lag_ms is not None and slave.lag_bytes:
-        slave.lag_seconds = int(lag_ms) / 1000
+    if _LAG_MS + address in table and slave.lag_bytes:
+        slave.lag_seconds = number(table, _LAG_MS + address, view.address) / 1000
     return slave
 
 
-def _refused(table: dict[str, str]) -> list[RefusedView]:
+def _refused(table: dict[str, str], view_address: str) -> list[RefusedView]:
     """The refused slaves in a runtime table: `haRefusedSlave_HOST_OFFSET` = slave's, master's lowest and highest."""
-    refused = []
+    refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset")
     for key, value in sorted(table.items()):
         if key.startswith(_REFUSED):
             address = key.removeprefix(_REFUSED).rpartition("_")[0]
-            offsets = [int(text) for text in value.split(",")[:3]]
-            refused.append(RefusedView(address, *offsets))
+            offsets = dict(zip(names, value.split(",")))
+            refused.append(RefusedView(address, *(number(offsets, name, view_address, -1) for name in names)))
     return refused
 
 
@@ -212,7 +211,7 @@ def _registered_slave(admin: BrokerAdmin, broker: Broker, view: MasterView,
     master_tells = not view.note and not view.error
     slave.state = table.get("haClientState") or (_NOT_CONNECTED if master_tells else _REGISTERED)
     slave.note = table.get("haClientLastError", "")
-    offset = int(table.get("commitLogMaxOffset", 0))
+    offset = number(table, "commitLogMaxOffset", broker.address)
     if view.error:
         slave.ack_offset = offset
         return slave

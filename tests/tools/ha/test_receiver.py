@@ -5,6 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.remoting.common.byte_stream import StreamError
+from rmqha.tools.ha.broker_admin import ReplicationToolError
+from rmqha.tools.ha.receive import ask_master
 from rmqha.tools.ha.received_log import ReceivedLog
 from rmqha.tools.ha.receiver import DivergedError, Receiver
 from rmqha.tools.store.record_scan import scan_block
@@ -230,3 +232,22 @@ def test_once_ends_where_the_master_ended(tmp_path):
         serve(peer, data, 1)
         assert receiver.join() is None
     assert content(tmp_path, len(data)) == data
+
+
+@pytest.mark.parametrize(("config", "named"), [
+    ({"allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"), ({"inSyncReplicas": "3"}, "inSyncReplicas above 2"),
+    ({"enableAutoInSyncReplicas": "true"}, "enableAutoInSyncReplicas"),
+])
+def test_master_that_would_wait_for_a_silent_receiver_is_left_alone(config, named):
+    class Admin:
+        def config(self, _address):
+            return {"haListenPort": "10912", **config}
+
+        def runtime_info(self, _address):
+            return {"commitLogMaxOffset": "77", "commitLogMinOffset": "-1"}
+    with pytest.raises(ReplicationToolError, match=named):
+        ask_master(Admin(), "h:10911", ("h", 10912), acknowledge=False)
+    told = ask_master(Admin(), "h:10911", ("h", 10912), acknowledge=True)
+    assert (told.max_offset, told.min_offset, told.file_size) == (77, 0, 1 << 30)
+    with pytest.raises(ReplicationToolError, match="on port 10912, not 10999"):
+        ask_master(Admin(), "h:10911", ("h", 10999), acknowledge=True)

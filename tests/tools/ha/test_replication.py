@@ -1,5 +1,7 @@
 """What is made of the answers of masters and slaves, whatever their kind."""
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rmqha.common.protocol.body.ha_runtime_info import HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, ReplicationToolError, chosen
@@ -141,3 +143,15 @@ def test_broker_may_be_given_by_name_or_any_of_its_addresses():
     lone = Broker("C", "b", 0, "10.0.0.4:10911")
     for name in ("a", MASTER.address, SLAVE.address):
         assert chosen([MASTER, SLAVE, lone], "C", name) == [MASTER, SLAVE]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(["commitLogMaxOffset", "haRefusedSlave_h_1", "haRefusedSlave_", "haSlave_h:1",
+                                        "haSlaveLagMs_h:1", "haClientState", "commitLogMinOffset"]), st.text()),
+       st.dictionaries(st.sampled_from(["brokerId", "brokerRole", "haSlaveFallbehindMax"]), st.text()))
+def test_any_answer_is_shown_or_refused(table, config):
+    answer = ({**config}, table, master_of_5(5, connection("h:1", 1, 5)), None)
+    try:
+        render(read_group(Answers(master=answer, slave=answer), [MASTER, SLAVE]))
+    except ReplicationToolError as error:
+        assert "no number" in error.message
