@@ -29,7 +29,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     """make(JAVA or RMQHA, **properties) -> a running replica without a role; all are killed at the end."""
     made: list[Replica] = []
 
-    def start(broker_id: int, **properties: object) -> Replica:
+    def start(broker_id: int, **properties: object) -> Replica:  # odd ids are Java's
         kind = JavaReplica if broker_id % 2 == JAVA else RmqhaReplica
         made.append(kind(tmp_path / f"replica-{broker_id}", broker_id, **properties))
         return made[-1].start()
@@ -138,3 +138,70 @@ def kill_and_start_again(master: Replica) -> set[int]:
         acked = master.acked()
     master.start()
     return acked
+
+
+def test_each_goes_on_with_the_store_that_the_other_wrote(tmp_path):
+    epochs, count = [], 0
+    for turn, kind in enumerate((RmqhaReplica, JavaReplica, RmqhaReplica, JavaReplica), 1):
+        replica = kind(tmp_path, turn).start()
+        try:
+            assert replica.state().epochs == epochs
+            end = replica.state().max
+            replica.promote(turn)
+            epochs.append((turn, end))
+            assert replica.state().epochs == epochs
+            replica.put(count, 50, 200)
+            count += 50
+            wait_until(lambda one=replica: one.state().queue == count, TIMEOUT_MS, "all in the queue")
+        finally:
+            replica.shutdown()
+        lines = epoch_file(replica).decode().splitlines()
+        assert lines[2:] == [f"{epoch}-{start}" for epoch, start in epochs]
+
+
+@pytest.mark.parametrize("master_id, slave_id", [(JAVA, RMQHA), (RMQHA, JAVA)])
+def test_a_learner_that_begins_with_the_last_file_is_never_in_sync(make, master_id, slave_id):
+    master = make(master_id)
+    master.promote(1)
+    master.put(0, 1000, 300)
+    slave = make(slave_id, asyncLearner=True, syncFromLastFile=True)
+    if master_id == JAVA:
+        master.tell("auto")
+    slave.follow(master.address, 1)
+    wait_same_end(master, slave)
+    end = assert_same_logs(master, slave)
+    assert slave.state().min == end - end % SEGMENT > 0
+    master.put(1000, 10)
+    wait_same_end(master, slave)
+    assert master.state().set == [master_id]
+    other = make(slave_id + 2)
+    other.follow(master.address, 1)
+    wait_until(lambda: master.state().set == [master_id, slave_id + 2], TIMEOUT_MS, "one that is none joins")
+    assert_same_logs(master, slave)
+
+
+def test_replicas_of_rmqha_alone_change_roles_under_load(tmp_path):
+    one, two = (RmqhaReplica(tmp_path / str(broker_id), broker_id, **SAFE).start() for broker_id in (2, 4))
+    acked: set[int] = set()
+    try:
+        for turn in range(6):
+            master, slave = (two, one) if turn % 2 else (one, two)
+            lead(master, turn + 1, slave)
+            master.load(turn * 1_000_000, 200)
+            before = len(master.acked())
+            wait_until(lambda: len(master.acked()) > before + 100, TIMEOUT_MS, f"{master.name} acknowledges")
+            if turn % 3 == 2:
+                acked |= kill_and_start_again(master)
+            else:
+                master.follow(None, turn + 1)
+                master.stop()
+                acked |= master.acked()
+        lead(one, 9, two)
+        wait_same_end(one, two)
+        assert_same_logs(one, two)
+        stored = stored_indexes(one)
+        assert len(stored) == len(set(stored)) and acked <= set(stored), sorted(acked - set(stored))[:10]
+        assert stored_indexes(two) == stored and epoch_file(one) == epoch_file(two)
+    finally:
+        one.shutdown()
+        two.shutdown()
