@@ -103,12 +103,15 @@ class SyncStateSet:
     def left(self, slave_id: int) -> None:
         """A slave's last connection has ended."""
         with self._lock:
-            self._drop(frozenset((slave_id,)))
+            if self._local_id is not None:
+                self._drop(frozenset((slave_id,)))
 
     def shrink(self, max_behind_ms: int) -> frozenset[int]:
         """Drop who has not caught up for so long, or is not connected; those dropped."""
         now = time.monotonic_ns()
         with self._lock:
+            if self._local_id is None:
+                return frozenset()
             highest = self._max_offset()
             late = frozenset(
                 slave for slave in self._members | self._joining

@@ -84,6 +84,8 @@ def test_a_slave_believes_what_its_master_confirms_as_far_as_its_log_goes():
     log.set.resign()
     assert not log.set.is_master and log.set.members == frozenset()
     log.end = 300
+    log.set.left(SLAVE)
+    assert log.set.shrink(0) == frozenset()
     assert log.set.confirm_offset() == 100
     assert log.set.learn(250) and log.set.confirm_offset() == 250
     assert not log.set.learn(200) and log.set.confirm_offset() == 250
