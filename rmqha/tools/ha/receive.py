@@ -43,8 +43,8 @@ def _check_harmless(config: dict[str, str], broker: str) -> None:
         waits.append("inSyncReplicas above 2")
     if waits:
         raise ReplicationToolError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
-                                   "which never acknowledges, and its sends would time out. Receive with --acknowledge, "
-                                   "or from one of its slaves")
+                                   "which never acknowledges, and its sends would time out. Receive with "
+                                   "--acknowledge, or from one of its slaves")
 
 
 class _Progress:
@@ -61,6 +61,11 @@ class _Progress:
             click.echo(f"\rreceived up to {end:,}, {size_text(round(rate))}/s      ", nl=False, err=True)
             self._at, self._from = now, end
 
+    def close(self) -> None:
+        """What comes next begins a line of its own."""
+        if self._at:
+            click.echo(err=True)
+
 
 def _receive(receiver: Receiver, ask: Callable[[], Master], stop: threading.Event, once: bool) -> None:
     """Connection after connection, until it is to stop."""
@@ -68,7 +73,7 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: threading.Even
     while not stop.is_set():
         try:
             receiver.follow(ask, progress)
-            return
+            break
         except (StreamError, NoAnswerError) as error:
             text = str(error)
             if once:
@@ -77,6 +82,7 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: threading.Even
                 click.echo(f"{text}; tried again each {_RETRY_S:g} s", err=True)
                 said = text
             stop.wait(_RETRY_S)
+    progress.close()
 
 
 @click.command("receive")

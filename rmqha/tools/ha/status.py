@@ -119,7 +119,10 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
         raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
     with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
         if watch:
-            _watch(admin, cluster, broker, interval_s)
+            try:
+                _watch(admin, cluster, broker, interval_s)
+            except KeyboardInterrupt:  # the way to end it
+                return
         views = read_replication(admin, cluster, broker)
     _print(views, output)
     if any(view.error for view in views):
