@@ -121,10 +121,10 @@ def _check_master_address(loaded: LoadedConfig, report: Report) -> None:
 def _check_replicas(loaded: LoadedConfig, report: Report) -> None:
     store = loaded.store
     for key in ("inSyncReplicas", "minInSyncReplicas"):
-        if getattr(store, key) > store.totalReplicas:
-            report.error("roles", loaded.place(key), f"{key}={getattr(store, key)} is more than "
-                         f"totalReplicas={store.totalReplicas}: no send could be acknowledged",
-                         "count the master itself; raise totalReplicas or lower the key")
+        if "totalReplicas" in loaded.properties and getattr(store, key) > store.totalReplicas:
+            report.warning("roles", loaded.place(key), f"{key}={getattr(store, key)} is more than "
+                           f"totalReplicas={store.totalReplicas}: sends would wait for brokers that there are not",
+                           "raise totalReplicas or lower the key; the master itself counts")
 
 
 def _check_name_servers(loaded: LoadedConfig, report: Report) -> None:

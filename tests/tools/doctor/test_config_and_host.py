@@ -66,7 +66,7 @@ def test_good_file_has_no_fault_but_a_name_server_that_is_down(config, examine):
     ({"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "nowhere"}, "roles", "is no host:port"),
     ({"brokerRole": "SLAVE", "brokerId": 1, "listenPort": 23999, "haMasterAddress": "127.0.0.1:24000"}, "roles",
      "it would follow itself"),
-    ({"minInSyncReplicas": 3}, "roles", "is more than totalReplicas=1"),
+    ({"totalReplicas": 2, "minInSyncReplicas": 3}, "roles", "is more than totalReplicas=2"),
     ({"namesrvAddr": None}, "nameserver", "no namesrvAddr"),
     ({"namesrvAddr": "host"}, "nameserver", "'host' is no host:port"),
     ({"haListenPort": 5}, "ports", "haListenPort=5 has no effect"),
