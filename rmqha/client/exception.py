@@ -20,6 +20,13 @@ class MQClientException(Exception):
         return self
 
 
+class RequestTimeoutException(MQClientException):
+    """A request was sent, and no reply came in time.
+
+    Java: org.apache.rocketmq.client.exception.RequestTimeoutException (4.9.8)
+    """
+
+
 class MQBrokerException(Exception):
     """A broker or name server answered with an error: its `response_code`, its remark, its address.
 

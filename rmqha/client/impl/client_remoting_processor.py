@@ -8,7 +8,10 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
-from rmqha.common.message import message_decoder
+from rmqha.common import util_all
+from rmqha.common.compression import compressor_factory
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
 from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
@@ -19,7 +22,11 @@ from rmqha.common.protocol.header.consumer_admin_headers import (
     ResetOffsetRequestHeader,
 )
 from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
+from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader
+from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
@@ -40,7 +47,6 @@ class ClientRemotingProcessor:
     Java: org.apache.rocketmq.client.impl.ClientRemotingProcessor (4.9.8)
     """
 
-    # Differs: no transaction checks (39) and no replies (326); this client sends neither
     def __init__(self, mq_client_factory: "MQClientInstance") -> None:
         self._mq_client_factory = mq_client_factory
         self._executor = NamedThreadPool("ClientRemotingProcessor_", POOL_THREADS, POOL_QUEUE)
@@ -50,6 +56,8 @@ class ClientRemotingProcessor:
             request_code.GET_CONSUMER_STATUS_FROM_CLIENT: self.get_consume_status,
             request_code.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
             request_code.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
+            request_code.CHECK_TRANSACTION_STATE: self.check_transaction_state,
+            request_code.PUSH_REPLY_MESSAGE_TO_CLIENT: self.receive_reply_message,
         }
 
     def register(self, remoting_client: "RemotingClient") -> None:
@@ -70,6 +78,31 @@ class ClientRemotingProcessor:
     def reject_request(self) -> bool:
         """Never."""
         return False
+
+    def check_transaction_state(self, channel: "Channel", request: RemotingCommand) -> None:
+        """A broker asks what became of a half message."""
+        header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
+        msg = message_decoder.decode(bytes(request.body or b""))
+        msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        group = msg.get_property(message_const.PROPERTY_PRODUCER_GROUP)
+        producer = self._mq_client_factory.select_producer(group) if group is not None else None
+        if producer is None:
+            log.warning("checkTransactionState, pick producer by group[%s] failed", group)
+            return
+        producer.check_transaction_state(parse_channel_remote_addr(channel), msg, header)
+
+    def receive_reply_message(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """The reply to a request of this client."""
+        receive_time = util_all.current_time_millis()
+        header = request.decode_command_custom_header(ReplyMessageRequestHeader)
+        try:
+            msg = _reply_message(header, bytes(request.body or b""))
+            msg.put_property(message_const.PROPERTY_REPLY_MESSAGE_ARRIVE_TIME, str(receive_time))
+            self._mq_client_factory.request_future_holder.process_reply_message(msg)
+        except Exception:  # a callback is the user's code
+            log.exception("unknown err when receiveReplyMsg")
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "process reply message fail")
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def notify_consumer_ids_changed(self, channel: "Channel", request: RemotingCommand) -> None:
         """The members of a group changed: share the queues out anew."""
@@ -112,6 +145,27 @@ class ClientRemotingProcessor:
         if result is None:
             return _no_group(header.consumerGroup)
         return _answer(remoting_serializable.encode(result))
+
+
+def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
+    msg = MessageExt(header.topic, body)
+    if header.sysFlag & message_sys_flag.COMPRESSED_FLAG:
+        compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(header.sysFlag))
+        msg.body = compressor.decompress(body)
+    msg.queue_id = header.queueId
+    msg.flag = header.flag
+    msg.sys_flag = header.sysFlag
+    msg.properties = message_decoder.string2message_properties(header.properties)
+    msg.born_timestamp = header.bornTimestamp
+    msg.store_timestamp = header.storeTimestamp
+    msg.born_host, msg.store_host = _address(header.bornHost), _address(header.storeHost)
+    msg.reconsume_times = header.reconsumeTimes or 0
+    return msg
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
 
 
 def thread_stacks() -> str:

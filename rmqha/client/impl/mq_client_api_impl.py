@@ -45,6 +45,7 @@ from rmqha.common.protocol.header.offset_headers import (
 )
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.common.protocol.header.send_headers import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeaderV2,
@@ -147,9 +148,19 @@ class MQClientAPIImpl(MQClientAPIAdmin):
     @staticmethod
     def _send_request(header: SendMessageRequestHeaderV2, body: Any) -> RemotingCommand:
         code = request_code.SEND_BATCH_MESSAGE if header.m else request_code.SEND_MESSAGE_V2
+        if _is_reply(header.i or ""):
+            code = request_code.SEND_REPLY_MESSAGE_V2
         request = RemotingCommand.create_request_command(code, header)
         request.body = body
         return request
+
+    def end_transaction_oneway(
+        self, addr: str, header: EndTransactionRequestHeader, remark: str | None, timeout_ms: float
+    ) -> None:
+        """Say what became of a half message."""
+        request = RemotingCommand.create_request_command(request_code.END_TRANSACTION, header)
+        request.remark = remark
+        self.remoting_client.invoke_oneway(addr, request, timeout_ms)
 
     def process_send_response(
         self, broker_name: str, msg: Message, response: RemotingCommand, addr: str
@@ -420,6 +431,13 @@ class _AsyncSend:
         self._request = MQClientAPIImpl._send_request(header, self._request.body)
         self._broker_name = queue.brokerName
         self.send(addr)
+
+
+def _is_reply(properties: str) -> bool:
+    if message_const.PROPERTY_MESSAGE_TYPE not in properties:
+        return False
+    kind = message_decoder.string2message_properties(properties).get(message_const.PROPERTY_MESSAGE_TYPE)
+    return kind == mix_all.REPLY_MESSAGE_FLAG
 
 
 def no_answer(future: ResponseFuture, addr: str) -> MQClientException:

@@ -7,11 +7,13 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
+from rmqha.client.producer.request_callback import RequestCallback
 from rmqha.client.producer.send_callback import SendCallback
 from rmqha.client.producer.send_result import SendResult
 from rmqha.common.message import message_client_id_setter
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.topic import topic_validator
@@ -107,6 +109,28 @@ class DefaultMQProducer(ClientConfig):
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
         """Send without an answer: quick, and nobody knows whether it arrived."""
         self.default_mq_producer_impl.send_oneway(msg, queue)
+
+    def request(
+        self,
+        msg: Message,
+        timeout_ms: float,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: Any = None,
+    ) -> MessageExt:
+        """Send `msg` and wait for the reply that a consumer of it sends (see message_util.create_reply_message).
+
+        RequestTimeoutException when none comes in time; MQClientException when the request could not be sent.
+        """
+        if selector is not None:
+            queue = self.default_mq_producer_impl.select_queue(msg, selector, arg)
+        return self.default_mq_producer_impl.request(msg, timeout_ms, queue)
+
+    def request_async(
+        self, msg: Message, request_callback: RequestCallback, timeout_ms: float, queue: MessageQueue | None = None
+    ) -> None:
+        """Send `msg` and be called back with the reply, or with what went wrong."""
+        self.default_mq_producer_impl.request_async(msg, timeout_ms, queue, request_callback)
 
     def send_batch(
         self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None

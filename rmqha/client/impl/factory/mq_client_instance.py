@@ -26,6 +26,7 @@ from rmqha.client.impl.factory.topic_route import (
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+from rmqha.client.producer.request_future_holder import RequestFutureHolder
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
 from rmqha.common import mix_all, mq_version, util_all
 from rmqha.common.filter import expression_type
@@ -93,6 +94,7 @@ class MQClientInstance:
         self.rebalance_service = RebalanceService(self)
         self.default_mq_producer = self._make_inner_producer()
         self.consumer_stats_manager = ConsumerStatsManager()
+        self.request_future_holder = RequestFutureHolder()
         self._heartbeat_times = 0  # guarded by _lock_heartbeat
         log.info("Created a new client Instance, InstanceIndex:%d, ClientID:%s, ClientConfig:%s",
                  instance_index, client_id, client_config)

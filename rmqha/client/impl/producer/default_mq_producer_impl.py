@@ -5,6 +5,7 @@ All in the caller's thread; the answers to asynchronous sends come in the remoti
 import logging
 import threading
 import time
+import uuid
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rmqha.client import validators
 from rmqha.client.common import client_error_code
 from rmqha.client.common.service_state import ServiceState
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.producer.request_callback import RequestCallback
+from rmqha.client.producer.request_response_future import RequestResponseFuture
 from rmqha.client.producer.send_callback import SendCallback
 from rmqha.client.producer.send_result import SendResult
 from rmqha.client.producer.send_status import SendStatus
@@ -25,8 +28,10 @@ from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.exception import (
     RemotingConnectException,
@@ -53,7 +58,7 @@ class DefaultMQProducerImpl:
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl (4.9.8)
     """
 
-    # Differs: no hooks, no latency fault tolerance (off by default in Java), no transactions
+    # Differs: no hooks, no latency fault tolerance (off by default in Java)
     def __init__(
         self,
         default_mq_producer: "DefaultMQProducer",
@@ -142,6 +147,13 @@ class DefaultMQProducerImpl:
         info = self.topic_publish_info_table.get(topic)
         return info is None or not info.ok()
 
+    def check_transaction_state(
+        self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """A broker asks what became of a half message; only a TransactionMQProducer knows."""
+        log.warning("CheckTransactionState from %s, but the producer of group[%s] has no transactions", addr,
+                    self.default_mq_producer.producer_group)
+
     def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
         """Take over a new route."""
         self.topic_publish_info_table[topic] = info
@@ -188,6 +200,62 @@ class DefaultMQProducerImpl:
         validators.check_message(msg, self.default_mq_producer.max_message_size)
         self._check_queue(msg, queue)
         return self.send_kernel_impl(msg, queue, CommunicationMode.SYNC, None, timeout_ms)
+
+    def request(self, msg: Message, timeout_ms: float, queue: MessageQueue | None) -> MessageExt:
+        """Send a request and wait for its reply."""
+        deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
+        future = self._send_request(msg, timeout_ms, queue, None)
+        try:
+            reply = future.wait_response_message((deadline_ns - time.monotonic_ns()) / 1e6)
+        finally:
+            self._requests.pop(future.correlation_id, None)
+        if reply is not None:
+            return reply
+        if future.cause is not None:
+            raise MQClientException(f"send request message to <{msg.topic}> fail") from future.cause
+        raise RequestTimeoutException(f"send request message to <{msg.topic}> OK, but wait reply message timeout, "
+                                      f"{timeout_ms:.0f} ms.", client_error_code.REQUEST_TIMEOUT_EXCEPTION)
+
+    def request_async(
+        self, msg: Message, timeout_ms: float, queue: MessageQueue | None, request_callback: RequestCallback
+    ) -> None:
+        """Send a request and be called back, whatever happens."""
+        future = self._send_request(msg, timeout_ms, queue, request_callback)
+
+        def give_up() -> None:
+            if self._requests.pop(future.correlation_id, None) is not None:
+                future.fail(RequestTimeoutException("request timeout, no reply message.",
+                                                    client_error_code.REQUEST_TIMEOUT_EXCEPTION))
+
+        # Differs: each request has a timer of its own; the original looks at all of them each second
+        self.mq_client_factory.scheduled_executor_service.schedule(give_up, timeout_ms)
+
+    @property
+    def _requests(self) -> dict[str, RequestResponseFuture]:
+        return self.mq_client_factory.request_future_holder.request_future_table
+
+    def _send_request(
+        self, msg: Message, timeout_ms: float, queue: MessageQueue | None, request_callback: RequestCallback | None
+    ) -> RequestResponseFuture:
+        self._make_sure_state_ok()
+        begin_ns = time.monotonic_ns()
+        correlation_id = str(uuid.uuid4())
+        msg.put_property(message_const.PROPERTY_CORRELATION_ID, correlation_id)
+        msg.put_property(message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT, self.mq_client_factory.client_id)
+        msg.put_property(message_const.PROPERTY_MESSAGE_TTL, str(int(timeout_ms)))
+        if msg.topic not in self.mq_client_factory.topic_route_table:
+            self.try_to_find_topic_publish_info(msg.topic)
+            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()  # the reply comes to who is known
+        future = RequestResponseFuture(correlation_id, timeout_ms, request_callback)
+        self._requests[correlation_id] = future
+
+        def not_sent(error: Exception) -> None:
+            self._requests.pop(correlation_id, None)
+            future.fail(error)
+
+        left_ms = timeout_ms - (time.monotonic_ns() - begin_ns) / 1e6
+        self.send_async(msg, SendCallback(on_exception=not_sent), left_ms, queue)
+        return future
 
     def select_queue(self, msg: Message, selector: MessageQueueSelector, arg: Any) -> MessageQueue:
         """Let the user's selector choose among the topic's writable queues."""

@@ -2,6 +2,8 @@
 from typing import Protocol
 
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
 
 
 class MQProducerInner(Protocol):
@@ -15,6 +17,11 @@ class MQProducerInner(Protocol):
 
     def is_publish_topic_need_update(self, topic: str) -> bool:
         """True when nothing is known about where `topic` can be sent."""
+
+    def check_transaction_state(
+        self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """A broker asks what became of a half message."""
 
     def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
         """Take over a new route."""

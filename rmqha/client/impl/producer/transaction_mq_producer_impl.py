@@ -1,0 +1,151 @@
+"""A producer's half of transactions.
+
+    sender's thread: half message -> listener.execute_local_transaction -> END_TRANSACTION (one-way)
+    ClientRemotingProcessor --broker asks--> TransactionCheckThread_<group>_<n>: listener.check_local_transaction ->
+        END_TRANSACTION
+"""
+import logging
+from typing import TYPE_CHECKING, Any
+
+from rmqha.client import validators
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl
+from rmqha.client.producer.local_transaction_state import LocalTransactionState
+from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.transaction_send_result import TransactionSendResult
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.protocol.header.transaction_headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
+    from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+_OUTCOMES = {
+    LocalTransactionState.COMMIT_MESSAGE: message_sys_flag.TRANSACTION_COMMIT_TYPE,
+    LocalTransactionState.ROLLBACK_MESSAGE: message_sys_flag.TRANSACTION_ROLLBACK_TYPE,
+    LocalTransactionState.UNKNOW: message_sys_flag.TRANSACTION_NOT_TYPE,
+}
+_CHECK_TIMEOUT_MS = 3_000
+
+
+class TransactionMQProducerImpl(DefaultMQProducerImpl):
+    """What TransactionMQProducer does beyond sending.
+
+    Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendMessageInTransaction (4.9.8)
+    """
+
+    def __init__(
+        self,
+        default_mq_producer: "TransactionMQProducer",
+        rpc_hook: "RPCHook | None",
+        client_manager: MQClientManager | None,
+    ) -> None:
+        super().__init__(default_mq_producer, rpc_hook, client_manager)
+        self.default_mq_producer: TransactionMQProducer = default_mq_producer
+        self._check_executor: NamedThreadPool | None = None  # from init_transaction_env on
+
+    def init_transaction_env(self) -> None:
+        """Be ready for brokers that ask."""
+        producer = self.default_mq_producer
+        self._check_executor = NamedThreadPool(
+            f"TransactionCheckThread_{producer.producer_group[:100]}_", producer.check_thread_pool_max_size,
+            producer.check_request_hold_max)
+
+    def destroy_transaction_env(self) -> None:
+        """End the checks that run. Idempotent."""
+        if self._check_executor is not None:
+            self._check_executor.shutdown()
+
+    def check_transaction_state(
+        self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """A broker asks what became of `msg`."""
+        try:
+            self._check_executor.submit(self._check, addr, msg, header)
+        except RejectedExecutionError:
+            log.warning("CheckTransactionState, too many checks wait, the broker will ask again: %s", header)
+
+    def _check(self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader) -> None:
+        listener, group = self.default_mq_producer.transaction_listener, self.default_mq_producer.producer_group
+        if listener is None:
+            log.warning("CheckTransactionState, pick transactionListener by group[%s] failed", group)
+            return
+        state, remark = None, None
+        try:
+            state = listener.check_local_transaction(msg)
+        except Exception as error:  # the user's code; the broker asks again
+            log.exception("Broker call checkTransactionState, but checkLocalTransactionState exception")
+            remark = f"checkLocalTransactionState Exception: {type(error).__name__}, {error}"
+        unique_key = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        end = EndTransactionRequestHeader(
+            bname=header.bname, producerGroup=group, tranStateTableOffset=header.tranStateTableOffset,
+            commitLogOffset=header.commitLogOffset, commitOrRollback=_OUTCOMES[state or LocalTransactionState.UNKNOW],
+            fromTransactionCheck=True, msgId=unique_key or msg.msg_id, transactionId=header.transactionId)
+        if state is not LocalTransactionState.COMMIT_MESSAGE:
+            log.warning("when broker check, client says %s of this transaction, %s", state, end)
+        self._end_transaction_oneway(addr, end, remark, _CHECK_TIMEOUT_MS)
+
+    def send_message_in_transaction(self, msg: Message, arg: Any) -> TransactionSendResult:
+        """See the facade."""
+        msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
+        validators.check_message(msg, self.default_mq_producer.max_message_size)
+        msg.put_property(message_const.PROPERTY_TRANSACTION_PREPARED, "true")
+        msg.put_property(message_const.PROPERTY_PRODUCER_GROUP, self.default_mq_producer.producer_group)
+        try:
+            result = self.send(msg, self.default_mq_producer.send_msg_timeout)
+        except (MQClientException, MQBrokerException, RemotingException) as error:
+            raise MQClientException("send message Exception") from error
+        state, remark = LocalTransactionState.ROLLBACK_MESSAGE, None
+        if result.send_status is SendStatus.SEND_OK:
+            state, remark = self._execute(msg, arg)
+        self._end_transaction(result, state, remark)
+        return TransactionSendResult(
+            send_status=result.send_status, msg_id=result.msg_id, message_queue=result.message_queue,
+            queue_offset=result.queue_offset, transaction_id=result.transaction_id,
+            offset_msg_id=result.offset_msg_id, region_id=result.region_id, trace_on=result.trace_on,
+            local_transaction_state=state)
+
+    def _execute(self, msg: Message, arg: Any) -> tuple[LocalTransactionState, str | None]:
+        msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        try:
+            state = self.default_mq_producer.transaction_listener.execute_local_transaction(msg, arg)
+        except Exception as error:  # the user's code; the broker will ask
+            log.exception("executeLocalTransactionBranch exception, %s", msg)
+            return LocalTransactionState.UNKNOW, f"executeLocalTransactionBranch exception: {error!r}"
+        if state is not LocalTransactionState.COMMIT_MESSAGE:
+            log.info("executeLocalTransactionBranch return %s, %s", state, msg)
+        return state or LocalTransactionState.UNKNOW, None
+
+    def _end_transaction(self, result: SendResult, state: LocalTransactionState, remark: str | None) -> None:
+        broker_name = result.message_queue.brokerName
+        header = EndTransactionRequestHeader(
+            bname=broker_name, producerGroup=self.default_mq_producer.producer_group,
+            tranStateTableOffset=result.queue_offset,
+            commitLogOffset=message_decoder.decode_message_id(result.offset_msg_id or result.msg_id).offset,
+            commitOrRollback=_OUTCOMES[state], msgId=result.msg_id, transactionId=result.transaction_id)
+        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        if addr is None:
+            log.warning("local transaction execute %s, but broker %s is not known any more", state, broker_name)
+            return
+        self._end_transaction_oneway(addr, header, remark, self.default_mq_producer.send_msg_timeout)
+
+    def _end_transaction_oneway(
+        self, addr: str, header: EndTransactionRequestHeader, remark: str | None, timeout_ms: float
+    ) -> None:
+        """Failing is no harm: the broker asks again."""
+        try:
+            self.mq_client_factory.mq_client_api_impl.end_transaction_oneway(addr, header, remark, timeout_ms)
+        except RemotingException as error:
+            log.warning("endTransactionOneway exception, %s: %s", header, error)

@@ -1,0 +1,58 @@
+"""Sending messages that count only when a local transaction succeeds."""
+from typing import TYPE_CHECKING, Any
+
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.producer.transaction_send_result import TransactionSendResult
+from rmqha.common.message.message import Message
+
+if TYPE_CHECKING:
+    from rmqha.remoting.rpc_hook import RPCHook
+
+
+class TransactionMQProducer(DefaultMQProducer):
+    """A producer whose half messages are delivered when its listener says commit, now or when a broker asks.
+
+        with TransactionMQProducer("orders", "127.0.0.1:9876", listener) as producer:
+            result = producer.send_message_in_transaction(Message("orders", b"17 apples"), order)
+            print(result.local_transaction_state)
+
+    Java: org.apache.rocketmq.client.producer.TransactionMQProducer (4.9.8)
+    """
+
+    def __init__(
+        self,
+        producer_group: str,
+        namesrv_addr: str | None = None,
+        transaction_listener: TransactionListener | None = None,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+    ) -> None:
+        super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager)
+        self.transaction_listener = transaction_listener
+        self.check_thread_pool_max_size = 1
+        self.check_request_hold_max = 2000
+        self.default_mq_producer_impl: TransactionMQProducerImpl = TransactionMQProducerImpl(self, rpc_hook,
+                                                                                             client_manager)
+
+    def start(self) -> None:
+        """Connect, ready to be asked."""
+        self.default_mq_producer_impl.init_transaction_env()
+        super().start()
+
+    def shutdown(self) -> None:
+        """Disconnect. Idempotent."""
+        super().shutdown()
+        self.default_mq_producer_impl.destroy_transaction_env()
+
+    def send_message_in_transaction(self, msg: Message, arg: Any = None) -> TransactionSendResult:
+        """Store `msg` unseen, carry out the local transaction, and tell the broker what became of it.
+
+        MQClientException when it could not be stored. A delay level is ignored.
+        """
+        if self.transaction_listener is None:
+            raise MQClientException("TransactionListener is null")
+        return self.default_mq_producer_impl.send_message_in_transaction(msg, arg)
