@@ -23,7 +23,7 @@ class RunOfUnits(NamedTuple):
 
 
 class SpanTaker(NamedTuple):
-    """`take(span)`: true when it has taken all of the span; false when it wants its records one by one, nothing done."""
+    """`take(span)`: true when it has taken all of the span; false, and nothing is done, when it wants the records."""
 
     delays_ms: list[int]
     take: Callable[[Span], bool]

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from rmqha.store.bulk.bulk_layout import Span
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.findings import EnoughFlawsError, Findings
 from rmqha.tools.store.index_reader import Shape
@@ -13,6 +14,7 @@ from rmqha.tools.store.log_reader import LogWalk
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
 from rmqha.tools.store.output import output_option, progress, put, to_json
 from rmqha.tools.store.record_scan import LogRecord
+from rmqha.tools.store.span_taker import runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
 from rmqha.tools.store.verify_files import (check_checkpoint, check_commit_log_files, check_index_files,
                                             check_queue_files, common_file_size)
@@ -88,7 +90,8 @@ class Verification:
         """Check the records; the offset at which they end."""
         log = self.store.log
         self.counts.minOffset = self.counts.maxOffset = log.min_offset
-        walk = log.walk(check_crc=True)
+        spans = span_taker(self._dispatcher, self._take)
+        walk = log.walk(check_crc=True, spans=spans)
         while True:
             for records in walk:
                 for record in records:
@@ -101,7 +104,19 @@ class Verification:
             if resume is None:
                 self.counts.maxOffset = walk.end.offset
                 return walk.end.offset
-            walk = log.walk(resume, check_crc=True)
+            walk = log.walk(resume, check_crc=True, spans=spans)
+
+    def _take(self, span: Span) -> bool:
+        """A span without any flaw."""
+        runs = runs_of(span) if self._bad_crc is None else None
+        if runs is None or not all(self._queues.fits(run) for run in runs) or \
+                self._index is not None and not self._index.take_rows(span.keys):
+            return False
+        for run in runs:
+            self._queues.take(run)
+        self.counts.records += span.count
+        self.counts.bytes += sum(topic.size for topic in span.topics)
+        return True
 
     def _record(self, record: LogRecord) -> None:
         self.counts.records += 1

@@ -1,15 +1,20 @@
 """Index files held against the log, in one pass over both: their entries stand in the order of the log."""
+import sys
 from array import array
 from collections.abc import Iterator
 
-from rmqha.store.index.index_layout import (HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, index_key_hash_method,
-                                            time_diff_seconds)
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, SLOT,
+                                            index_key_hash_method, time_diff_seconds)
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.index_reader import IndexEntry, IndexReader, Shape
 from rmqha.tools.store.record_scan import LogRecord
+from rmqha.tools.store.segments import read_at
 from rmqha.tools.store.store_reader import StoreReader
 
 _COUNT_AT, _SLOT_COUNT_AT, _END_AT = 36, 32, 24
+_ROWS_AT_ONCE = 1 << 17  # the most keys that are compared at once
 
 
 class IndexCheck:
@@ -23,7 +28,7 @@ class IndexCheck:
         self.entries = 0  # of the index
         checkpoint = store.checkpoint()
         self._flushed_to = checkpoint.index_msg_timestamp if checkpoint is not None else 0
-        self._entries = self._all_entries()
+        self._entries = _EntryWalk(self)
         self._file: IndexReader | None = None  # of the current entry
         self._entry: IndexEntry | None = None
         self._first_offset: int | None = None
@@ -100,30 +105,32 @@ class IndexCheck:
             return
         self.findings.flaw(reader.path, None if entry is None else _position(reader.shape, entry.number), what)
 
-    def _all_entries(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
-        """The entries of all files; each file's own structure is checked on the way."""
-        before = -1
-        for reader in self.files:
-            last = array("i", bytes(4 * reader.shape.slots))  # newest entry so far of each slot
-            used, number = 0, 0
-            for entry in reader.entries(reader.shape):
-                number = entry.number
-                if entry.key_hash < 0:
-                    self._flaw(reader, entry, f"entry {number} has the hash {entry.key_hash}")
-                slot = entry.key_hash % reader.shape.slots
-                if entry.previous != last[slot]:
-                    self._flaw(reader, entry, f"entry {number} chains to entry {entry.previous}, not {last[slot]}")
-                used += not last[slot]
-                last[slot] = number
-                if entry.phy_offset < before:
-                    self._flaw(reader, entry,
-                               f"entry {number} points at {entry.phy_offset}, the one before at {before}")
-                else:
-                    before = entry.phy_offset
-                    yield reader, entry
-            self._check_totals(reader, last, used, number, before)
+    def take_rows(self, rows: bytes) -> bool:
+        """`record` for the key rows of a bulk scan when the next entries are theirs, one by one; else false."""
+        count = len(rows) // KEY.size
+        if count and self._entry is None:
+            if not self._late:
+                self._late_from = KEY.unpack_from(rows)[0]
+            self._late += count
+        elif count:
+            if not self._entries.take_rows(self._entry, rows):
+                return False
+            self.entries += count - 1
+            self._advance()
+        self.keys += count
+        return True
 
-    def _check_totals(self, reader: IndexReader, last: array, used: int, number: int, end_offset: int) -> None:
+    def check_entry(self, reader: IndexReader, entry: IndexEntry, newest: int, before: int) -> None:
+        """Check an entry's own structure. `newest`: the newest entry so far of its slot; `before`: the last offset."""
+        if entry.key_hash < 0:
+            self._flaw(reader, entry, f"entry {entry.number} has the hash {entry.key_hash}")
+        if entry.previous != newest:
+            self._flaw(reader, entry, f"entry {entry.number} chains to entry {entry.previous}, not {newest}")
+        if entry.phy_offset < before:
+            self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, the one before at {before}")
+
+    def check_totals(self, reader: IndexReader, last: array, used: int, number: int, end_offset: int) -> None:
+        """Check what a file says of itself against its entries, of which `number` was the last one."""
         head, shape = reader.head, reader.shape
         if self.store.live and reader is self.files[-1]:
             return  # it is being written
@@ -167,6 +174,88 @@ class IndexCheck:
             self.findings.note(f"the index ends before the log: {what}")
         else:
             self._flaw(self.files[-1], None, what)
+
+
+class _EntryWalk:
+    """The entries of all files in order, one by one or many at once; each file's own structure is checked on the way.
+
+    The slots are kept as they become with each entry, in the form that the bulk kernel takes.
+    """
+
+    def __init__(self, check: IndexCheck) -> None:
+        self._check = check
+        self._reader: IndexReader | None = None
+        self._slots = bytearray()  # header, slots, and room for entries
+        self._entries_at = 0
+        self._used = 0  # slots
+        self._number = 0  # of the last entry
+        self._before = -1  # offset of the last entry
+        self._walk = self._all()
+
+    def __next__(self) -> tuple[IndexReader, IndexEntry]:
+        return next(self._walk)
+
+    def __iter__(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
+        return self
+
+    def _all(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
+        for reader in self._check.files:
+            self._reader, self._used, self._number = reader, 0, 0
+            self._entries_at = INDEX_HEADER_SIZE + reader.shape.slots * HASH_SLOT_SIZE
+            self._slots = bytearray(self._entries_at + _ROWS_AT_ONCE * INDEX_SIZE)
+            begin = -1
+            while begin != self._number:  # again behind what was taken many at once
+                begin = self._number
+                yield from self._one_by_one(reader, begin + 1)
+            self._check.check_totals(reader, self._newest_of_slots(), self._used, self._number, self._before)
+
+    def _one_by_one(self, reader: IndexReader, first: int) -> Iterator[tuple[IndexReader, IndexEntry]]:
+        for entry in reader.entries(reader.shape, first):
+            slot_at = self._slot_at(entry.key_hash)
+            newest = SLOT.unpack_from(self._slots, slot_at)[0]
+            self._number, before = entry.number, self._before
+            self._used += not newest
+            SLOT.pack_into(self._slots, slot_at, entry.number)
+            self._check.check_entry(reader, entry, newest, before)
+            if entry.phy_offset >= before:
+                self._before = entry.phy_offset
+                yield reader, entry
+                if self._number != entry.number:
+                    return
+
+    def _slot_at(self, key_hash: int) -> int:
+        return INDEX_HEADER_SIZE + key_hash % self._reader.shape.slots * HASH_SLOT_SIZE
+
+    def _newest_of_slots(self) -> array:
+        newest = array("i", bytes(self._slots[INDEX_HEADER_SIZE:self._entries_at]))
+        if sys.byteorder == "little":
+            newest.byteswap()
+        return newest
+
+    def take_rows(self, entry: IndexEntry, rows: bytes) -> bool:
+        """Go on to the last of the entries of `rows`, the first of which is `entry`, the last one that was given.
+
+        False, and nothing is changed, when they are not all there in this file, in this order.
+        """
+        reader, shape = self._reader, self._reader.shape
+        count, first = len(rows) // KEY.size, entry.number
+        end, begin_timestamp = first + count, reader.head.begin_timestamp
+        offset, store_timestamp, key_hash, _ = KEY.unpack_from(rows)
+        if first != self._number or first == 1 or end > min(reader.head.index_count, shape.entries) \
+                or count > _ROWS_AT_ONCE or (entry.key_hash, entry.phy_offset, entry.seconds) != \
+                (key_hash, offset, time_diff_seconds(store_timestamp, begin_timestamp)):
+            return False
+        there = read_at(reader.path, self._entries_at + (first + 1) * INDEX_SIZE, (count - 1) * INDEX_SIZE)
+        _, counters = bulk.put_keys(self._slots, shape.slots, end, IndexCounters(begin_timestamp, 0, 0, 0, 0, first + 1),
+                                    rows, 1, first_entry=first + 1)
+        expected = bytes(self._slots[self._entries_at:self._entries_at + (count - 1) * INDEX_SIZE])
+        if there != expected:
+            for own_hash, _, _, previous in reversed(list(ENTRY.iter_unpack(expected))):
+                SLOT.pack_into(self._slots, self._slot_at(own_hash), previous)
+            return False
+        self._used += counters.hash_slot_count
+        self._number, self._before = end - 1, KEY.unpack_from(rows, len(rows) - KEY.size)[0]
+        return True
 
 
 def _position(shape: Shape, number: int) -> int:

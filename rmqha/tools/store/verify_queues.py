@@ -8,6 +8,7 @@ from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, Unit, ext_position, unpack
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.segments import read_at
+from rmqha.tools.store.span_taker import RunOfUnits
 from rmqha.tools.store.store_reader import StoreReader
 
 _EXT_HEAD = struct.Struct(">hqqh")
@@ -59,6 +60,20 @@ class QueuesCheck:
                 self._look_closer(state, index, expected)
             elif state.missing:
                 self._hole(state, index)
+
+    def fits(self, run: RunOfUnits) -> bool:
+        """Whether the units of a bulk scan are there where their queue goes on."""
+        state = self._states.get((run.topic, run.queue_id))
+        return state is not None and not state.missing and (state.first is None or run.index == state.next) \
+            and state.reader.read(run.index, len(run.units) // UNIT) == run.units
+
+    def take(self, run: RunOfUnits) -> None:
+        """Go on behind units that fit."""
+        state = self._states[run.topic, run.queue_id]
+        if state.first is None:
+            state.first = run.index
+        state.next = run.end
+        self.units += len(run.units) // UNIT
 
     def _new_queue(self, topic: str, queue_id: int) -> _QueueState:
         """A queue that had no folder when the store was opened; a running broker may have made it since."""
