@@ -29,7 +29,9 @@ KEYS = {
     "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 * 50, "maxHashSlotNum": 97, "maxIndexNum": 300,
     "enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1024, "enableLmq": "true",
     "enableMultiDispatch": "true", "transientStorePoolEnable": "true", "transientStorePoolSize": 4,
+    "enableScheduleAsyncDeliver": "true", "messageDelayLevel": "1s 2s",
 }
+DELAYED = 6  # messages of level 1
 # born host, store time and store host of a record with IPv4 hosts: they differ from run to run
 MASKED = slice(48, 72)
 
@@ -61,6 +63,15 @@ def send_all(client: RawClient) -> list[tuple[int, str, str]]:
                                      bornTimestamp=BORN + index)
         answers.append((answer.code, answer.fields.get("queueId"), answer.fields.get("queueOffset")))
     return answers
+
+
+def send_delayed(client: RawClient) -> None:
+    """Some delayed messages, and wait until they are delivered."""
+    for index in range(DELAYED):
+        answer = client.send_message("Delayed", b"later %d" % index, 0, properties="DELAY\x011\x02mine\x01x",
+                                     bornTimestamp=BORN + index)
+        assert answer.code == 0, answer
+    wait_until(lambda: client.max_offset("Delayed", 0) == DELAYED, 30_000, "the delayed messages are delivered")
 
 
 def read_all(client: RawClient) -> dict[tuple[str, int], list]:
@@ -100,6 +111,13 @@ def commit_log_files(store: Path) -> dict[str, Path]:
     """Path below the store -> file, of all commit log files that have records."""
     files = sorted(store.glob("log?/*"))
     return {str(file.relative_to(store)): file for file in files if any(file.read_bytes()[:8])}
+
+
+def without_delivery_times(store: Path, copy: Path) -> Path:
+    """The store without the queues of delayed messages, whose units have delivery times."""
+    ignored = shutil.ignore_patterns(store_compare.SCHEDULE_TOPIC)
+    shutil.copytree(store, copy, ignore=ignored)
+    return copy
 
 
 def logs(store: Path) -> dict[str, list[bytes]]:
@@ -147,9 +165,10 @@ def brokers(module_nodes: list, tmp_path_factory) -> dict[str, dict]:
     seen = {}
     for kind in KINDS:
         node = new_broker(module_nodes, kind, tmp_path_factory.mktemp(kind)).start()
-        with RawClient(node.address) as client:
+        with RawClient(node.address, 30) as client:
             sent = send_all(client)
             wait_readable(client)
+            send_delayed(client)
             for topic, group, offset in COMMITTED:
                 assert client.request(UPDATE_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=0,
                                       commitOffset=offset).code == 0
@@ -184,9 +203,11 @@ def test_answers_to_sends_and_pulls_are_the_same(brokers):
     assert ours["all"] == java["all"]
 
 
-def test_files_are_the_same(brokers):
-    java, ours = brokers["java"]["store"], brokers["rmqha"]["store"]
+def test_files_are_the_same(brokers, tmp_path):
+    java, ours = (without_delivery_times(brokers[kind]["store"], tmp_path / kind) for kind in KINDS)
     assert_same_stores(ours, java)
+    assert [(store / "config/delayOffset.json").read_text() for store in (java, ours)] == [
+        '{\n\t"offsetTable":{1:%d\n\t}\n}' % DELAYED] * 2
     assert len(logs(java)) > 4
     assert {name.split("/")[0] for name in logs(java)} == {"log1", "log3"}  # log2 is read-only
     assert len(extensions(java)) > 6
@@ -203,13 +224,42 @@ def test_each_opens_the_others_store_and_builds_its_queues_again(brokers, writer
     for name in ("consumequeue", "consumequeue_ext"):
         shutil.rmtree(node.store / name)
     node.become(reader).start()
-    with RawClient(node.address) as client:
+    with RawClient(node.address, 30) as client:
         wait_readable(client)
         assert read_all(client) == written["read"]
         assert offsets(client) == written["offsets"]
+        rebuilt = {key: list(store_compare.units(folder))
+                   for key, folder in store_compare.queues_on_disk(node.store).items()}
+        assert rebuilt == {key: list(store_compare.units(folder))
+                           for key, folder in store_compare.queues_on_disk(written["store"]).items()}
         answer = client.send_message(TOPIC, b"one more", 0, properties=properties(7))
         assert (answer.code, answer.fields["queueOffset"]) == (0, str(len(range(0, COUNT, 3))))
     node.stop()
     after = logs(node.store)
     for name, records in logs(written["store"]).items():
         assert after[name][:len(records)] == records, name
+
+
+@pytest.mark.parametrize("master_kind, slave_kind", [KINDS, KINDS[::-1]])
+def test_slave_holds_what_a_master_with_write_buffers_committed(nodes, tmp_path, master_kind, slave_kind):
+    keys = {"mappedFileSizeCommitLog": SEGMENT, "transientStorePoolEnable": "true", "transientStorePoolSize": 4,
+            "commitIntervalCommitLog": 5, "commitCommitLogThoroughInterval": 5}
+    master = BrokerNode(master_kind, tmp_path / "master", None, brokerRole="SYNC_MASTER", **keys)
+    slave = BrokerNode(slave_kind, tmp_path / "slave", None, brokerRole="SLAVE", brokerId=1,
+                       haMasterAddress=master.ha_address, **keys)
+    nodes += [master, slave]
+    master.launch()
+    slave.start()
+    wait_until(lambda: "boot success" in master.output(), 60_000, "the master")
+    master.wait_for_slave()
+    with RawClient(master.address, 30) as client:
+        # until the slave has the first message: an empty one takes the master's last file only
+        wait_until(lambda: client.send_message(TOPIC, b"first").code == 0, 60_000, "the first acknowledgement")
+        for index in range(40):  # a Java master looks for committed bytes each 100 ms
+            assert client.send_message(TOPIC, b"%06d" % index * 350, index % 3).code == 0
+    end = store_compare.log_end(master.commit_log)
+    wait_until(lambda: store_compare.log_end(slave.commit_log) == end, 40_000, f"the slave's log at {end}")
+    assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
+    assert end > 4 * SEGMENT
+    count = store_compare.check_consume_queues(master.store)
+    wait_until(lambda: store_compare.unit_count(slave.store) == count, 40_000, f"{count} units on the slave")

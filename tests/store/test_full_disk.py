@@ -52,6 +52,9 @@ for _ in range(100):
     assert store.put_message(message("T", 3, b"y")).is_ok
     put += 1
 caught_up = time.monotonic() + 20
+log = store.commit_log
+while (store.dispatch_behind_bytes() > 0 or log.remain_how_many_data_to_commit()) and time.monotonic() < caught_up:
+    time.sleep(0.05)
 while store.dispatch_behind_bytes() > 0 and time.monotonic() < caught_up:
     time.sleep(0.05)
 units = sum(each.get_max_offset_in_queue() for each in store.all_consume_queues())
@@ -96,8 +99,9 @@ def check(report: dict, root: Path, log: Path) -> None:
     assert store_compare.check_consume_queues(root, log) == report["put"]
 
 
-def test_full_disk_under_the_commit_log_refuses_puts_until_there_is_room(small_disk, tmp_path):
-    report = run(small_disk, tmp_path / "store", storePathCommitLog=str(small_disk / "commitlog"))
+@pytest.mark.parametrize("keys", [{}, {"transientStorePoolEnable": True}], ids=["direct", "pool"])
+def test_full_disk_under_the_commit_log_refuses_puts_until_there_is_room(small_disk, tmp_path, keys):
+    report = run(small_disk, tmp_path / "store", storePathCommitLog=str(small_disk / "commitlog"), **keys)
     check(report, tmp_path / "store", small_disk / "commitlog")
 
 
