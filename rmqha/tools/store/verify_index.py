@@ -246,8 +246,8 @@ class _EntryWalk:
                 (key_hash, offset, time_diff_seconds(store_timestamp, begin_timestamp)):
             return False
         there = read_at(reader.path, self._entries_at + (first + 1) * INDEX_SIZE, (count - 1) * INDEX_SIZE)
-        _, counters = bulk.put_keys(self._slots, shape.slots, end, IndexCounters(begin_timestamp, 0, 0, 0, 0, first + 1),
-                                    rows, 1, first_entry=first + 1)
+        counters = IndexCounters(begin_timestamp, 0, 0, 0, 0, first + 1)
+        _, counters = bulk.put_keys(self._slots, shape.slots, end, counters, rows, 1, first_entry=first + 1)
         expected = bytes(self._slots[self._entries_at:self._entries_at + (count - 1) * INDEX_SIZE])
         if there != expected:
             for own_hash, _, _, previous in reversed(list(ENTRY.iter_unpack(expected))):
