@@ -1,4 +1,5 @@
 """Replication with changing roles beside a real 5.1.4 store: AutoSwitchHAService on the other side, both ways."""
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 # Every message needs both replicas; the Java master's set is given, as its controller would.
 SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 1000}
 JAVA, RMQHA = 1, 2
+TURNS = int(os.environ.get("RMQHA_ROLE_TURNS", "2"))  # more take longer
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,16 +83,13 @@ def test_what_only_the_old_master_had_is_cut_off(make, first, second):
     old.put(0, 300, 300)
     wait_same_end(old, new)
     common = new.state().max
-    new.follow(None, 1)
+    new.promote(2)  # while the old one goes on
     if first == JAVA:
         old.tell("set", str(JAVA))
     wait_until(lambda: not old.state().connections, TIMEOUT_MS, "the slave is gone")
     old.put(1000, 700, 300)  # over several files, dispatched and indexed
     wait_until(lambda: old.state().queue == 1000, TIMEOUT_MS, "all dispatched")
     assert old.state().max > common + 2 * SEGMENT
-    new.promote(2)
-    if second == JAVA:
-        new.tell("set", f"{JAVA},{RMQHA}")
     new.put(2000, 10, 700)
     old.follow(new.address, 2)
     new.put(3000, 300, 300)
@@ -106,7 +105,7 @@ def test_what_only_the_old_master_had_is_cut_off(make, first, second):
 def test_roles_change_under_load_and_nothing_acknowledged_is_lost(make, crash):
     java, rmqha = make(JAVA, **SAFE), make(RMQHA, **SAFE)
     acked: set[int] = set()
-    for turn in range(4):
+    for turn in range(TURNS):
         master, slave = (java, rmqha) if turn % 2 else (rmqha, java)
         lead(master, turn + 1, slave)
         master.load(turn * 1_000_000, 200)
@@ -125,7 +124,7 @@ def test_roles_change_under_load_and_nothing_acknowledged_is_lost(make, crash):
     assert_same_logs(rmqha, java)
     stored = stored_indexes(rmqha)
     assert len(stored) == len(set(stored)) == java.state().queue
-    assert len(acked) > 600 and acked <= set(stored), sorted(acked - set(stored))[:10]
+    assert len(acked) > 150 * TURNS and acked <= set(stored), sorted(acked - set(stored))[:10]
 
 
 def kill_and_start_again(master: Replica) -> set[int]:
@@ -142,7 +141,7 @@ def kill_and_start_again(master: Replica) -> set[int]:
 
 def test_each_goes_on_with_the_store_that_the_other_wrote(tmp_path):
     epochs, count = [], 0
-    for turn, kind in enumerate((RmqhaReplica, JavaReplica, RmqhaReplica, JavaReplica), 1):
+    for turn, kind in enumerate((RmqhaReplica, JavaReplica, RmqhaReplica), 1):
         replica = kind(tmp_path, turn).start()
         try:
             assert replica.state().epochs == epochs
@@ -184,7 +183,7 @@ def test_replicas_of_rmqha_alone_change_roles_under_load(tmp_path):
     one, two = (RmqhaReplica(tmp_path / str(broker_id), broker_id, **SAFE).start() for broker_id in (2, 4))
     acked: set[int] = set()
     try:
-        for turn in range(6):
+        for turn in range(TURNS + 1):
             master, slave = (two, one) if turn % 2 else (one, two)
             lead(master, turn + 1, slave)
             master.load(turn * 1_000_000, 200)

@@ -2,7 +2,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
@@ -47,6 +47,7 @@ def test_master_frames_have_5_1_4s_layout():
         "00000002 00000002 0000000000000210 00000003 0000000000000200 00000000000001ff") + b"ab"
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(LONGS, st.builds(transfer.SlaveHandshake, st.booleans(), st.booleans(), LONGS))),
        st.lists(st.integers(1, 40)))
 def test_what_a_slave_sends_is_read_however_it_is_cut(sent, cuts):
@@ -59,6 +60,7 @@ def test_what_a_slave_sends_is_read_however_it_is_cut(sent, cuts):
     assert found == sent
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_a_slaves_bytes_are_frames_or_an_error(data):
     try:
@@ -82,6 +84,7 @@ def test_a_run_ends_where_a_file_begins():
     assert [run[0] for run in runs_of(decoder(data))] == [SEGMENT - 1, SEGMENT]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.lists(st.integers(1, 70), max_size=40))
 def test_log_bytes_are_read_however_the_frames_are_cut(bodies, cuts):
     data, offset = b"", 0
@@ -150,6 +153,7 @@ def test_handshakes_that_can_not_be_are_an_error(data, complaint):
         decoder(data).handshake()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_of_a_master_are_frames_or_an_error(data, handshake):
     made = decoder(data, 512)

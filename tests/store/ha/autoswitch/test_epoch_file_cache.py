@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.utils import checkpoint_file
@@ -84,11 +84,13 @@ def test_the_checksum_0_is_not_checked():
     assert checkpoint_file.decode("1\n0\n7-7000\n") == ["7-7000"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)))
 def test_entries_come_back(lines):
     assert checkpoint_file.decode(checkpoint_file.encode(lines)) == lines
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_entries_or_an_error(text):
     try:
@@ -99,6 +101,7 @@ def test_any_text_is_entries_or_an_error(text):
         assert int(text.split("\n")[0]) == len(lines)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 40), st.integers(0, 40))
 def test_any_damage_to_the_file_is_noticed(tmp_path_factory, noise, start, length):
     path = tmp_path_factory.mktemp("epochs") / "epochs"

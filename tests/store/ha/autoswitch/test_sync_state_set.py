@@ -1,7 +1,7 @@
 """Who is in sync, and what is confirmed."""
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
@@ -104,6 +104,7 @@ EVENTS = st.lists(st.one_of(
     st.tuples(st.just("shrink"), st.sampled_from([0, 60_000]))), max_size=60)
 
 
+@settings(deadline=None)
 @given(EVENTS)
 def test_whatever_was_confirmed_each_member_holds(events):
     log, acks, confirmed = Log(), {SLAVE: 0, OTHER: 0}, 0
