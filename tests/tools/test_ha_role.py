@@ -1,10 +1,13 @@
 """`rmqha ha promote` and `ha follow` on brokers within this process."""
+import os
+import subprocess
 from contextlib import ExitStack
 
 import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.config.broker_role import BrokerRole
+from tests.support import real_rocketmq
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
 
@@ -106,3 +109,26 @@ def test_a_broker_is_told_whom_to_follow(group, run):
 def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
     result = run("ha", "promote", "-b", cluster.slave.address)
     assert result.exit_code == 2 and "enableAutoSwitchHA=true" in result.output
+
+
+@pytest.mark.java
+def test_mqadmin_of_514_shows_the_epochs_of_both(group, run, tmp_path):
+    send(group.first, 3)
+    assert run("ha", "promote", "-n", group.namesrv, "-b", group.second.address).exit_code == 0
+    send(group.second, 1)
+    group.wait_same_end()
+    logback = tmp_path / "logback.xml"
+    logback.write_text('<configuration><root level="OFF"/></configuration>\n', encoding="ascii")
+    command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={tmp_path}",
+               "-cp", f"{real_rocketmq.jars_of('5.1.4')}/*", "org.apache.rocketmq.tools.command.MQAdminStartup",
+               "getBrokerEpoch", "-n", group.namesrv, "-b", "broker-a"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+                          env={"ROCKETMQ_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    start, end = (entry.start_offset for entry in group.second.store.ha_service.epoch_cache.get_all_entries()), \
+        group.second.store.get_max_phy_offset()
+    first, second = start
+    epochs = [f"#Epoch: EpochEntry{{epoch=1, startOffset={first}, endOffset={second}}}",
+              f"#Epoch: EpochEntry{{epoch=2, startOffset={second}, endOffset={end}}}"]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("#")]
+    assert [line for line in lines if line.startswith("#Epoch")] == 2 * epochs, done.stdout + done.stderr
+    assert sorted(line.split()[1] for line in lines if line.startswith("#brokerId")) == ["1", "1000"]
