@@ -9,9 +9,12 @@ from rmqha import __version__
 from rmqha.tools.check.check_command import check_group
 from rmqha.tools.doctor.doctor_command import doctor_command
 from rmqha.tools.ha.ha_command import ha_group
+from rmqha.tools.lazy_group import LazyGroup
 from rmqha.tools.store.store_command import store_group
 
-GROUPS = (store_group, ha_group, check_group, doctor_command)
+PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group", "spark",
+                     "Jobs on Spark: audit, rebuild, archive, restore, report, replay.")
+GROUPS = (store_group, ha_group, check_group, doctor_command, PIPELINE)
 
 
 class _CannotAnswerError(click.ClickException):

@@ -63,7 +63,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
                .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "2")
                .config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
                .config("spark.sql.warehouse.dir", str(folder / "warehouse")).config("spark.local.dir", str(folder))
-               .config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate())
+               .config("spark.sql.python.filterPushdown.enabled", "true")
+               # a machine with much else to do must not fail a test
+               .config("spark.python.authenticate.socketTimeout", "300s").config("spark.network.timeout", "600s")
+               .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+               .config("spark.sql.codegen.wholeStage", "false").getOrCreate())
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

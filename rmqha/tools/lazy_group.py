@@ -1,0 +1,31 @@
+"""A group of commands that is imported when it is used: it needs libraries that may not be installed."""
+import importlib
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Stands in the help as any other group. `target`: module:attribute; `extra`: which of the project's brings it."""
+
+    def __init__(self, name: str, target: str, extra: str, help_text: str) -> None:
+        super().__init__(name, help=help_text)
+        self._target = target
+        self._extra = extra
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+                     **extra: Any) -> click.Context:
+        """The context of the real group."""
+        return self._load().make_context(info_name, args, parent, **extra)
+
+    def _load(self) -> click.Group:
+        module, _, attribute = self._target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] == "rmqha":
+                raise
+            told = click.ClickException(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
+                                        f"pip install 'rmqha[{self._extra}]'")
+            told.exit_code = 2
+            raise told from error

@@ -1,0 +1,97 @@
+"""The command `rmqha pipeline`: every job as people run it, in the session of the tests."""
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.message.message import Message
+from rmqha.pipeline import pipeline_command
+from rmqha.tools.rmqha_command import rmqha
+from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.store import support
+
+
+@pytest.fixture
+def run(spark, monkeypatch):
+    """run(*args) -> the result of `rmqha pipeline ...`, which does not stop the session of the tests."""
+    from contextlib import nullcontext
+    monkeypatch.setattr(pipeline_command, "session", lambda master, memory: nullcontext(spark))
+
+    def call(*args):
+        result = CliRunner().invoke(rmqha, ["pipeline", *map(str, args)])
+        assert result.exception is None or isinstance(result.exception, SystemExit), str(result.exception)
+        return result
+    return call
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("command") / "store"
+    with support.open_store(root) as running:
+        for number in range(60):
+            support.put(running, support.message(f"T{number % 2}", 0, b"x" * number, KEYS=f"k{number % 7}", TAGS="a"))
+        support.wait_dispatched(running)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T0@readers":{0:10}}}')
+    return root
+
+
+def test_audit_says_equal_and_what_differs(run, store, tmp_path):
+    result = run("audit", store, store)
+    assert result.exit_code == 0 and "60 messages compared\n  equal" in result.output
+    with support.open_store(tmp_path / "slave"):
+        result = run("audit", store, tmp_path / "slave", "-o", "json")
+    found, = json.loads(result.output)
+    assert result.exit_code == 1 and found["problems"] and found["messages"] == 0
+
+
+def test_rebuild_compares_with_what_is_there(run, store, tmp_path):
+    sizes = ("--index-slots", "50", "--index-entries", "200")
+    result = run("rebuild", store, "--out", tmp_path / "out", *sizes)
+    assert result.exit_code == 0, result.output
+    assert "60 units in 2 files of 2 queues, 60 keys in 1 index files" in result.output
+    assert "what the store has is equal" in result.output
+    again = run("rebuild", store, "--out", tmp_path / "out", *sizes)
+    assert again.exit_code == 2 and "has files already" in again.output
+
+
+def test_archive_and_restore_give_the_log_back(run, store, tmp_path):
+    assert "60 messages, offsets 0 to" in run("archive", store, tmp_path / "archive").output
+    assert "nothing new since offset" in run("archive", store, tmp_path / "archive").output
+    result = run("restore", tmp_path / "archive", tmp_path / "out")
+    assert result.exit_code == 0 and "every CRC is as the manifests say" in result.output
+    name = f"{0:020d}"
+    assert (tmp_path / "out" / "commitlog" / name).read_bytes() == (store / "commitlog" / name).read_bytes()
+
+
+def test_report_is_a_page_of_its_own(run, store, tmp_path):
+    result = run("report", store, tmp_path / "page.html", "-o", "json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["messages"] == 60 and sum(count for _, count in found["sizes"]) == 60
+    assert found["backlog"] == [{"topic": "T0", "group": "readers", "messages": 20}]
+    assert found["hottest"][0]["messages"] in (5, 9)
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<svg" in page and "T1" in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_replay_sends_what_is_chosen(run, spark, store, servers):  # noqa: F811, the fixture
+    with DefaultMQProducer("maker", servers.namesrv) as producer:
+        producer.send(Message("ReplayedHere", b"first"))
+    options = ("-n", servers.namesrv, "--to", "ReplayedHere", "--subscribe", "T1", "--where", "keys = 'k1'")
+    assert "chosen, nothing sent" in run("replay", store, *options, "--dry-run").output
+    result = run("replay", store, *options)
+    wanted = [number for number in range(1, 60, 2) if number % 7 == 1]
+    assert result.exit_code == 0 and f"{len(wanted)} messages sent" in result.output
+    rows = spark.read.format("rocketmq").options(nameServer=servers.namesrv, topic="ReplayedHere").load().collect()
+    assert sorted(len(row.body) for row in rows) == sorted([5, *wanted])
+    assert "--where" in run("replay", store, *options[:-1], "keys === ==").output
+
+
+def test_what_is_no_store_is_told_in_one_line(run, tmp_path):
+    result = run("audit", tmp_path, tmp_path)
+    assert result.exit_code == 2 and result.output.startswith("Error: ") and "is no store" in result.output
+    result = run("report", tmp_path, tmp_path / "page.html")
+    assert result.exit_code == 2 and "is no store" in result.output and len(result.output.splitlines()) == 1
