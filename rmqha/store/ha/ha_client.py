@@ -322,8 +322,10 @@ class HAClient(ServiceThread):
             hello = self._await_greeting(ha_handshake.decode_hello, _HELLO_WAIT_MS)
         except EOFError:
             self._plain_master = self.master_address
-            raise ReplicationError(f"the master {self.master_address} knows no handshake, or has haHandshakeEnable=false:"
-                                   " it is followed without") from None
+            log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); it is "
+                        "followed without", self.master_address)
+            raise ReplicationError(f"the master {self.master_address} has closed at the question for a handshake"
+                                   ) from None
         if hello is None:
             log.info("the master %s knows no handshake; it is followed without", self.master_address)
             return

@@ -1,0 +1,208 @@
+"""The greeting of two rmqha peers: its bytes, and what the two make of it."""
+import re
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.store.ha import ha_client, ha_handshake
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.ha_handshake import HandshakeError, Range, Verdict, Who
+from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, Peer, follow, record, running, served
+from tests.support.wait import wait_until
+
+LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@pytest.fixture(autouse=True)
+def quick_waits(monkeypatch):
+    monkeypatch.setattr(ha_client, "_RETRY_MS", 50)
+
+
+def greeting_store(records: int = 0, seed: int = 0, **keys) -> FakeStore:
+    store = FakeStore(haHandshakeEnable=True, **keys)
+    for number in range(records):
+        store.put(1000, seed + number)
+    return store
+
+
+@given(LONG, LONG)
+def test_hello_is_read_from_any_piece(low, high):
+    data = ha_handshake.encode_hello(Range(low, high))
+    assert all(ha_handshake.decode_hello(data[:size]) is None for size in range(len(data)))
+    assert ha_handshake.decode_hello(data + b"more") == (Range(low, high), len(data))
+
+
+@given(st.sampled_from(Verdict), LONG, LONG)
+def test_verdict_is_read_from_any_piece(verdict, low, high):
+    data = ha_handshake.encode_verdict(verdict, Range(low, high))
+    assert all(ha_handshake.decode_verdict(data[:size]) is None for size in range(len(data)))
+    assert ha_handshake.decode_verdict(data) == (verdict, Range(low, high), len(data))
+
+
+@given(st.text(max_size=50), st.integers(0, 1 << 62), st.integers(0, ha_handshake.MAX_TAIL),
+       st.integers(0, 0xFFFF_FFFF))
+def test_introduction_is_read_from_any_piece(identity, end, tail_size, crc):
+    who = Who(identity.encode("utf-8", "replace").decode(), max(end, tail_size), tail_size, crc)
+    data = ha_handshake.encode_who(who)
+    assert all(ha_handshake.decode_who(data[:size]) is None for size in range(len(data)))
+    assert ha_handshake.decode_who(data + b"\0" * 8) == (who, len(data))
+
+
+@given(st.binary(max_size=100), st.sampled_from([ha_handshake.decode_hello, ha_handshake.decode_verdict,
+                                                 ha_handshake.decode_who]), st.booleans())
+def test_any_bytes_are_a_greeting_or_an_error(data, decode, with_magic):
+    try:
+        decode(ha_handshake.MAGIC + data if with_magic else data)
+    except HandshakeError as error:
+        assert str(error)
+
+
+def test_the_question_is_a_report_that_means_nothing():
+    assert ha_handshake.ASK == struct.pack(">q", -1)
+
+
+@pytest.mark.parametrize("end, begin, place", [
+    (0, 0, (0, 0)), (100, 0, (0, 100)), (SEGMENT, 0, (0, SEGMENT)), (SEGMENT + 9, 0, (SEGMENT, 9)),
+    (3 * SEGMENT, 3 * SEGMENT, (3 * SEGMENT, 0))])
+def test_tail_lies_in_one_file(end, begin, place):
+    assert ha_handshake.tail_place(end, begin, SEGMENT) == place
+
+
+def test_slave_whose_log_is_a_part_of_the_masters_goes_on():
+    master, slave = greeting_store(20), greeting_store()
+    slave.segments[0] = bytearray(master.segments[0][:7000])
+    with running(master, slave):
+        follow(slave, master)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        (connection,) = master.ha_service.connection_list
+        assert connection.slave_identity == "DefaultCluster/" + slave.broker_config.brokerName + "/0"
+        assert slave.log() == master.log()
+
+
+def test_empty_slave_and_empty_master_go_on():
+    master, slave = greeting_store(), greeting_store()
+    with running(master, slave):
+        follow(slave, master)
+        wait_until(lambda: served(master) == 1, 20_000)
+        master.put(500)
+        wait_until(lambda: slave.log() == master.log(), 20_000)
+
+
+def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
+    master, slave = greeting_store(20), greeting_store(10, seed=100)
+    before = slave.log()
+    with running(master, slave):
+        follow(slave, master)
+        client = slave.ha_service.ha_client
+        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 20_000)
+        (refused,) = master.ha_service.refused_slaves()
+        assert refused.slave_offset == 10_000
+        assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. It holds other bytes", client.last_error)
+        assert "SLAVE: 10000 MASTER: 0 to 20000. The master holds other bytes" in caplog.text
+        assert master.ha_service.push2_slave_max_offset.get() == 0
+        assert slave.log() == before
+
+
+@pytest.mark.parametrize("slave_end, gone", [(30, False), (2, True)])
+def test_slave_outside_of_the_masters_log_is_refused(slave_end, gone):
+    master, slave = greeting_store(20 if not gone else 100), greeting_store(slave_end)
+    if gone:
+        del master.segments[0]
+    with running(master, slave):
+        follow(slave, master)
+        client = slave.ha_service.ha_client
+        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 20_000)
+        assert f"SLAVE: {slave_end}000 MASTER:" in client.last_error and "does not hold" in client.last_error
+        assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_slave_that_was_never_asked_to_is_served_without():
+    master, slave = greeting_store(20), FakeStore()
+    with running(master, slave):
+        follow(slave, master)
+        wait_until(lambda: slave.log() == master.log(), 20_000)
+
+
+def test_master_that_refuses_the_question_is_followed_without(caplog):
+    master, slave = FakeStore(), greeting_store()
+    master.put(500)
+    with running(master, slave):
+        follow(slave, master)
+        wait_until(lambda: slave.log() == master.log(), 20_000)
+    assert "followed without" in caplog.text
+
+
+def test_master_of_rocketmq_hears_a_report_of_minus_one_and_then_the_usual(monkeypatch):
+    monkeypatch.setattr(ha_client, "_HELLO_WAIT_MS", 50)
+    slave, body = greeting_store(), record(500)
+    with FakeMaster() as master, running(slave):
+        slave.ha_service.update_master_address(master.address)
+        with master.accept() as peer:
+            assert [peer.read_report(), peer.read_report()] == [-1, 0]
+            peer.send_frame(0, body)
+            assert peer.read_report() == 500
+
+
+def test_peer_that_asks_and_reports_at_once_is_served():
+    """A slave that did not wait for the hello."""
+    master = greeting_store(20)
+    with running(master), Peer.connect(master) as peer:
+        peer.report(-1, 0)
+        hello = peer.read(34)
+        assert ha_handshake.decode_hello(hello)[0] == Range(0, 20_000)
+        assert peer.read_data_frame()[0] == 0
+
+
+@pytest.mark.parametrize("data", [b"RMQ!" + b"x" * 40, b"RMQH\0\2" + b"x" * 40, b"RMQH\0\1" + b"\xff" * 40])
+def test_what_is_no_introduction_closes_and_acknowledges_nothing(data):
+    master = greeting_store(20)
+    with running(master), Peer.connect(master) as peer:
+        peer.send(ha_handshake.ASK + data)
+        assert peer.is_closed()
+        assert master.ha_service.push2_slave_max_offset.get() == 0
+        assert not served(master)
+
+
+def test_peer_that_asks_and_is_silent_then_is_closed_and_never_a_slave():
+    master = greeting_store(20)
+    with running(master), Peer.connect(master) as peer:
+        peer.report(-1)
+        peer.read(34)
+        assert not master.ha_service.slave_count()
+        assert peer.is_closed(20)
+
+
+def test_report_behind_a_bad_introduction_counts_for_nothing():
+    master = greeting_store(20)
+    with running(master), Peer.connect(master) as peer:
+        peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("liar", 15_000, 100, 1)) + struct.pack(">q", 15_000))
+        assert peer.is_closed()
+        assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_slave_that_comes_again_replaces_its_older_connection():
+    master, end = greeting_store(20), 20_000
+
+    def introduced(name: str) -> Peer:
+        peer = Peer.connect(master)
+        peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who(name, 0, 0, 0)) + struct.pack(">q", end))
+        return peer
+    with running(master), introduced("a") as old, introduced("b"):
+        wait_until(lambda: master.ha_service.slave_count() == 2, 20_000)
+        with introduced("a"):
+            assert old.is_closed()
+            wait_until(lambda: set(master.ha_service.slave_acks()) == {"a", "b"}, 20_000)
+
+
+def test_bytes_after_the_greeting_in_any_cut_are_reports():
+    master = greeting_store(20)
+    stream = ha_handshake.ASK + ha_handshake.encode_who(Who("name", 0, 0, 0)) + struct.pack(">q", 5000)
+    with running(master):
+        for cut in range(1, len(stream), 7):
+            with Peer.connect(master) as peer:
+                peer.send(stream[:cut])
+                peer.send(stream[cut:])
+                peer.read(34 + 30)
+                assert peer.read_data_frame()[0] == 5000
