@@ -60,7 +60,7 @@ class ConsumeQueue:
         if config.enableConsumeQueueExt:
             self.consume_queue_ext = ConsumeQueueExt(
                 topic, queue_id, get_store_path_consume_queue_ext(config.storePathRootDir),
-                config.mappedFileSizeConsumeQueueExt, config.bitMapLengthConsumeQueueExt)
+                config.mappedFileSizeConsumeQueueExt, self.mapped_file_queue.allocation_unit)
 
     def load(self) -> bool:
         """Map the files; False when one does not fit."""

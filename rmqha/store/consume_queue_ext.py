@@ -16,6 +16,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 
 log = logging.getLogger("RocketmqStore")
 
+ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
 END_BLANK_DATA_LENGTH = 4
 LONG_MIN = -(1 << 63)
 MAX_ADDR = MAX_EXT_ADDR
@@ -67,12 +68,13 @@ class ConsumeQueueExt:
     Java: org.apache.rocketmq.store.ConsumeQueueExt (4.9.8)
     """
 
-    def __init__(self, topic: str, queue_id: int, store_path: str, mapped_file_size: int, _bit_map_length: int) -> None:
+    def __init__(self, topic: str, queue_id: int, store_path: str, mapped_file_size: int,
+                 allocation_unit: int = ALLOCATION_UNIT) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.mapped_file_size = mapped_file_size
         self.mapped_file_queue = MappedFileQueue(os.path.join(store_path, topic, str(queue_id)), mapped_file_size,
-                                                 allocation_unit=64 * 1024)
+                                                 allocation_unit=allocation_unit)
 
     is_ext_addr = staticmethod(is_ext_addr)
 

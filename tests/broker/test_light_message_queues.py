@@ -179,3 +179,10 @@ def test_queues_of_a_restarted_broker_go_on(tmp_path):
         send(broker, b"5", A, "other", queue_id=1)
         assert (broker.next_offset(A), broker.next_offset("other", 1)) == (6, 6)
         assert bodies(broker.pull(A, 0, group=GROUP)) == [b"%d" % number for number in range(6)]
+
+
+def test_slave_takes_the_ordinary_offsets_of_a_master_with_light_queues(broker):
+    commit(broker, GROUP, A, 5)
+    commit(broker, "ordinary", "T", 7)
+    api = broker.controller.broker_outer_api
+    assert api.get_all_consumer_offset(broker.address).offsetTable == {"T@ordinary": {0: 7}}

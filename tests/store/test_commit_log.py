@@ -11,6 +11,7 @@ from rmqha.store import mapped_file
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.store.support import FILE_SIZE, batch, bodies, message, new_store, open_store, put, wait_dispatched
+from tests.support.wait import wait_until
 
 
 @pytest.fixture
@@ -371,3 +372,24 @@ def test_log_over_two_folders_alternates_and_loads(tmp_path):
 def test_module_reexports_its_parts():
     for name in module.__all__:
         assert hasattr(module, name)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_log_is_cut_off_at_most_two_files_back(tmp_path, pool):
+    with open_store(tmp_path, transientStorePoolEnable=pool) as store:
+        offsets = [put(store, message(body=b"%04d" % number * 100))[0].wrote_offset for number in range(150)]
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 150, 20_000)
+        end = store.commit_log.mapped_file_queue.get_max_wrote_position()
+        files = len(store.commit_log.mapped_file_queue.mapped_files)
+        assert not store.reset_write_offset(end - 2 * FILE_SIZE - 1)
+        assert store.get_max_phy_offset() == end
+        cut = next(offset for offset in offsets if offset >= end - FILE_SIZE - 500)
+        assert store.reset_write_offset(cut)
+        assert store.get_max_phy_offset() == cut and store.commit_log.remain_how_many_data_to_commit() == 0
+        assert len(store.commit_log.mapped_file_queue.mapped_files) < files
+        queue = store.commit_log.mapped_file_queue
+        assert max(queue.flushed_where, queue.committed_where) <= cut
+        assert put(store, message(body=b"again"))[0].wrote_offset == cut
+    with open_store(tmp_path) as store:
+        assert store.get_max_phy_offset() > cut
+        assert store.look_message_by_offset(cut).body == b"again"

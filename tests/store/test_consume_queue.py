@@ -175,14 +175,14 @@ def test_unit_is_20_bytes_big_endian():
 # The extension.
 
 def test_extension_units_come_back_by_address(tmp_path):
-    ext = ConsumeQueueExt("T", 0, str(tmp_path), 100, 64)
+    ext = ConsumeQueueExt("T", 0, str(tmp_path), 100)
     units = [CqExtUnit(index, 1000 + index, bytes([index] * (index % 3)) or None) for index in range(10)]
     addresses = [ext.put(unit) for unit in units]
     assert all(ext.is_ext_addr(address) for address in addresses)
     assert [ext.get(address) for address in addresses] == units
     assert ext.get(5) is None
     ext.mapped_file_queue.shutdown(0)
-    again = ConsumeQueueExt("T", 0, str(tmp_path), 100, 64)
+    again = ConsumeQueueExt("T", 0, str(tmp_path), 100)
     assert again.load()
     again.recover()
     assert again.get_max_address() == ext.decorate(ext.un_decorate(addresses[-1]) + units[-1].size)
