@@ -76,10 +76,21 @@ class CommitLogRecovery:
                                  and self._is_mapped_file_matched_recover(files[index])):
             index -= 1
         log.info("recover from this mapped file %s", files[index].file_name)
-        end = self._walk(files, index, dispatch=True)
+        limited = self.commit_log.default_message_store.message_store_config.enableAutoSwitchHA
+        end = self._walk(files, index, dispatch=not limited)
+        if limited:
+            self._dispatch_again(files[index].file_from_offset, min(end, max_phy_offset_of_consume_queue))
         for mapped_file in files[index:]:
             mapped_file.force()  # what the crashed process did not flush counts as flushed from here on
         self._finish(end, max_phy_offset_of_consume_queue)
+
+    def _dispatch_again(self, start: int, end: int) -> None:
+        """What was dispatched before: the rest may not be confirmed, and be cut off yet."""
+        is_dispatched = self._is_dispatched(0)
+        for request in self.commit_log.walk_records(start, end):
+            behind = request.commit_log_offset + request.msg_size
+            if not is_dispatched(request.topic.encode(), request.queue_id, request.consume_queue_offset, behind):
+                self._dispatch(request)
 
     def _dispatch(self, request: DispatchRequest) -> None:
         store = self.commit_log.default_message_store
