@@ -208,6 +208,8 @@ class ReputMessageService(ServiceThread):
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
             self.reput_from_offset = offset + size
             return True
+        # Differs: who has the role of a slave waits whatever its id is; the original goes by the id alone, and a slave
+        # with id 0 goes past records that it has only in part.
         if store.broker_config.brokerId == MASTER_ID and store.message_store_config.brokerRole is not BrokerRole.SLAVE:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size

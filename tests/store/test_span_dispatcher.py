@@ -20,7 +20,8 @@ from rmqha.store.mapped_file import MappedFile
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.span_dispatcher import SpanDispatcher
 from tests.store.bulk.test_bulk import compiled_kernel
-from tests.store.support import batch, message, new_store, open_store, tree, wait_dispatched
+from tests.store.support import batch, message, new_store, open_store, put, tree, wait_dispatched
+from tests.support.wait import wait_until
 
 WAYS = ("single", "plain", "compiled")
 KEYS = {"enableLmq": True, "enableMultiDispatch": True, "mappedFileSizeConsumeQueue": 200}
@@ -263,6 +264,30 @@ def test_slave_counts_what_it_gets(tmp_path, monkeypatch, broker_id):
         counted[way] = stats.put_message_topic_times_total, stats.put_message_topic_size_total
     assert sum(counted["single"][0].values()) > 200
     assert counted["plain"] == counted["compiled"] == counted["single"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("broker_id", [0, 1])
+def test_slave_that_has_part_of_a_record_waits_for_the_rest(tmp_path, monkeypatch, way, broker_id):
+    choose(monkeypatch, "single")
+    with open_store(tmp_path / "master", **KEYS) as master:
+        put(master, *(message(body=b"x" * 400, KEYS=f"k{number:02d}") for number in range(20)))
+        size = master.get_max_phy_offset()
+    data = log_files(tmp_path / "master")[0].read_bytes()[:size]
+    choose(monkeypatch, way)
+    slave = new_store(tmp_path / "slave", None, BrokerConfig(brokerId=broker_id), brokerRole=BrokerRole.SLAVE, **KEYS)
+    assert slave.load()
+    slave.start()
+    try:
+        record, service = size // 20, slave.reput_message_service
+        for begin, end in ((0, 5 * record + 7), (5 * record + 7, 6 * record - 1), (6 * record - 1, size)):
+            assert slave.append_to_commit_log(begin, data, begin, end - begin)
+            wait_until(lambda end=end: service.reput_from_offset == end // record * record, 10_000)
+            assert slave.get_max_offset_in_queue("T", 0) == end // record
+        assert slave.store_stats_service.get_put_message_times_total() == 20
+    finally:
+        slave.shutdown()
+    assert_same(built(tmp_path / "slave"), built(tmp_path / "master"))
 
 
 def test_store_with_unusual_parts_goes_record_by_record(tmp_path, monkeypatch):
