@@ -9,6 +9,7 @@ from rmqha.client.consumer.listener.message_listener_concurrently import (
     MessageListenerConcurrently,
     SimpleListener,
 )
+from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
 from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
@@ -41,12 +42,12 @@ class DefaultMQPushConsumer(ClientConfig):
     Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
     """
 
-    # Differs: no orderly listener (so no queue locks), no message trace
+    # Differs: no message trace
     def __init__(
         self,
         consumer_group: str,
         namesrv_addr: str | None = None,
-        message_listener: MessageListenerConcurrently | SimpleListener | None = None,
+        message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener | None = None,
         rpc_hook: "RPCHook | None" = None,
         client_manager: MQClientManager | None = None,
     ) -> None:
@@ -59,7 +60,7 @@ class DefaultMQPushConsumer(ClientConfig):
         half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
         self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
         self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
-        self.message_listener: MessageListenerConcurrently | None = None
+        self.message_listener: MessageListenerConcurrently | MessageListenerOrderly | None = None
         self.consume_thread_min = 20
         self.consume_thread_max = 20
         self.consume_concurrently_max_span = 2000  # queue offsets between the oldest and the newest in the cache
@@ -71,7 +72,8 @@ class DefaultMQPushConsumer(ClientConfig):
         self.consume_message_batch_max_size = 1
         self.pull_batch_size = 32
         self.post_subscription_when_pull = False
-        self.max_reconsume_times = -1  # -1: 16
+        self.max_reconsume_times = -1  # -1: 16; for an orderly listener no limit
+        self.suspend_current_queue_time_millis = 1000  # of an orderly listener's queue
         self.consume_timeout = 15
         self.await_termination_millis_when_shutdown = 0
         self.default_mq_push_consumer_impl = DefaultMQPushConsumerImpl(
@@ -90,9 +92,11 @@ class DefaultMQPushConsumer(ClientConfig):
         """Receive a topic no more, from the next rebalance on."""
         self.default_mq_push_consumer_impl.unsubscribe(topic)
 
-    def register_message_listener(self, message_listener: MessageListenerConcurrently | SimpleListener) -> None:
-        """What is called with messages; a plain function gets the list alone."""
-        if isinstance(message_listener, MessageListenerConcurrently):
+    def register_message_listener(
+        self, message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener
+    ) -> None:
+        """What is called with messages, by an orderly listener each queue's in order; a function gets the list alone."""
+        if isinstance(message_listener, (MessageListenerConcurrently, MessageListenerOrderly)):
             self.message_listener = message_listener
         else:
             self.message_listener = FunctionListener(message_listener)

@@ -101,7 +101,8 @@ class ConsumeMessageConcurrentlyService:
         return result
 
     def submit_consume_request(
-        self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue
+        self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
+        _dispatch_to_consume: bool = True,
     ) -> None:
         """Hand messages to the consume threads, at most consume_message_batch_max_size at a time."""
         batch = self._consumer.consume_message_batch_max_size

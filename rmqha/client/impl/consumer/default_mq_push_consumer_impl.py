@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rmqha.client import validators
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.service_state import ServiceState
+from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
 from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.pull_status import PullStatus
@@ -27,6 +28,7 @@ from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerO
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
+from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.consumer.pull_request import PullRequest
@@ -91,7 +93,8 @@ class DefaultMQPushConsumerImpl:
         self.mq_client_factory: MQClientInstance | None = None
         self.pull_api_wrapper: PullAPIWrapper | None = None
         self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore | None = None
-        self.consume_message_service: ConsumeMessageConcurrentlyService | None = None
+        self.consume_message_service: ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService | None = None
+        self.consume_orderly = False  # set by start
         self.pause = False  # set by suspend and resume; the pull thread looks at it
         self._flow_control_times = 0  # owned by the pull thread
 
@@ -139,7 +142,7 @@ class DefaultMQPushConsumerImpl:
             why = f"the cached message count exceeds the threshold {consumer.pull_threshold_for_queue}"
         elif process_queue.msg_size // MIB > consumer.pull_threshold_size_for_queue:
             why = f"the cached message size exceeds the threshold {consumer.pull_threshold_size_for_queue} MiB"
-        elif process_queue.get_max_span() > consumer.consume_concurrently_max_span:
+        elif not self.consume_orderly and process_queue.get_max_span() > consumer.consume_concurrently_max_span:
             why = "the queue's messages, span too long"
         else:
             return False
@@ -149,7 +152,32 @@ class DefaultMQPushConsumerImpl:
         self._flow_control_times += 1
         return True
 
+    def _is_locked(self, pull_request: PullRequest) -> bool:
+        """Whether an orderly consumer may pull; the first time it begins where the group is now."""
+        process_queue = pull_request.process_queue
+        if not self.consume_orderly or self.message_model() is MessageModel.BROADCASTING:
+            return True
+        if not process_queue.locked:
+            log.info("pull message later because not locked in broker, %s", pull_request)
+            return False
+        if not pull_request.previously_locked:
+            try:
+                offset = self.rebalance_impl.compute_pull_from_where_with_exception(pull_request.message_queue)
+            except (MQClientException, MQBrokerException, RemotingException) as error:
+                log.error("Failed to compute pull offset, pullResult: %s: %s", pull_request, error)
+                return False
+            if offset < 0:  # no answer
+                return False
+            log.info("the first time to pull message, so fix offset from broker. pullRequest: %s NewOffset: %d",
+                     pull_request, offset)
+            pull_request.previously_locked = True
+            pull_request.next_offset = offset
+        return True
+
     def _pull(self, pull_request: PullRequest) -> None:
+        if not self._is_locked(pull_request):
+            self._execute_pull_request_later_after_exception(pull_request)
+            return
         mq = pull_request.message_queue
         subscription = self.rebalance_impl.subscription_inner.get(mq.topic)
         if subscription is None:
@@ -198,9 +226,9 @@ class DefaultMQPushConsumerImpl:
         if msgs:
             first_offset = msgs[0].queue_offset
             self.consumer_stats_manager.inc_pull_tps(group, topic, len(msgs))
-            pull_request.process_queue.put_message(msgs)
+            dispatch_to_consume = pull_request.process_queue.put_message(msgs)
             self.consume_message_service.submit_consume_request(
-                msgs, pull_request.process_queue, pull_request.message_queue)
+                msgs, pull_request.process_queue, pull_request.message_queue, dispatch_to_consume)
         if msgs and self.default_mq_push_consumer.pull_interval > 0:
             self.execute_pull_request_later(pull_request, self.default_mq_push_consumer.pull_interval)
         else:
@@ -340,7 +368,9 @@ class DefaultMQPushConsumerImpl:
         self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
         self.offset_store = self._make_offset_store()
         self.offset_store.load()
-        self.consume_message_service = ConsumeMessageConcurrentlyService(self, consumer.message_listener)
+        self.consume_orderly = isinstance(consumer.message_listener, MessageListenerOrderly)
+        make = ConsumeMessageOrderlyService if self.consume_orderly else ConsumeMessageConcurrentlyService
+        self.consume_message_service = make(self, consumer.message_listener)
         if not self.mq_client_factory.register_consumer(consumer.consumer_group, self):
             self.service_state = ServiceState.CREATE_JUST
             raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
@@ -454,7 +484,7 @@ class DefaultMQPushConsumerImpl:
             "consumer_group", "consume_thread_min", "consume_thread_max", "pull_batch_size",
             "pull_threshold_for_queue", "consume_message_batch_max_size", "max_reconsume_times", "consume_timeout"]
         properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in names}
-        properties[consumer_running_info.PROP_CONSUME_ORDERLY] = "false"
+        properties[consumer_running_info.PROP_CONSUME_ORDERLY] = mix_all.property_text(self.consume_orderly)
         properties[consumer_running_info.PROP_THREADPOOL_CORE_SIZE] = str(
             self.consume_message_service.get_core_pool_size())
         properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)

@@ -28,6 +28,10 @@ class ProcessQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._messages: dict[int, MessageExt] = {}  # ascending by queue offset; guarded by _lock
+        self._consuming_orderly: dict[int, MessageExt] = {}  # taken by an orderly consumer; guarded by _lock
+        self._is_consuming = False  # a thread is at the orderly messages; guarded by _lock
+        self.consume_lock = threading.Lock()  # held while an orderly listener is called
+        self.try_unlock_times = 0  # owned by the rebalance thread
         self.msg_count = 0  # written under _lock, read without
         self.msg_size = 0  # bytes of bodies; written under _lock, read without
         self.queue_offset_max = 0  # guarded by _lock
@@ -57,8 +61,11 @@ class ProcessQueue:
                 return msg
             return None
 
-    def put_message(self, msgs: list[MessageExt]) -> None:
-        """Add pulled messages; one already here (by offset) is replaced and not counted again."""
+    def put_message(self, msgs: list[MessageExt]) -> bool:
+        """Add pulled messages; one already here (by offset) is replaced and not counted again.
+
+        True when an orderly consumer has to be told that there are some.
+        """
         with self._lock:
             messages = self._messages
             last = next(reversed(messages), -1)
@@ -75,6 +82,10 @@ class ProcessQueue:
             if not in_order:
                 self._messages = dict(sorted(messages.items()))
             self._count_what_is_left(msgs)
+            if not self._messages or self._is_consuming:
+                return False
+            self._is_consuming = True
+            return True
 
     def get_max_span(self) -> int:
         """Distance from the lowest to the highest offset here."""
@@ -101,10 +112,44 @@ class ProcessQueue:
         """True while messages are here."""
         return bool(self._messages)
 
+    def rollback(self) -> None:
+        """Put back all that an orderly consumer took and did not commit."""
+        with self._lock:
+            self._messages = dict(sorted({**self._messages, **self._consuming_orderly}.items()))
+            self._consuming_orderly.clear()
+
+    def commit(self) -> int:
+        """What an orderly consumer took is consumed; the offset that may be committed now, -1 if nothing was taken."""
+        with self._lock:
+            taken, self._consuming_orderly = self._consuming_orderly, {}
+            self.msg_count -= len(taken)
+            self.msg_size -= sum(len(msg.body) for msg in taken.values())
+            return max(taken) + 1 if taken else -1
+
+    def make_message_to_consume_again(self, msgs: list[MessageExt]) -> None:
+        """Put back some that an orderly consumer took."""
+        with self._lock:
+            for msg in msgs:
+                self._consuming_orderly.pop(msg.queue_offset, None)
+                self._messages[msg.queue_offset] = msg
+            self._messages = dict(sorted(self._messages.items()))
+
+    def take_messages(self, batch_size: int) -> list[MessageExt]:
+        """The next messages for an orderly consumer, at most `batch_size`; none: it is told when there are some."""
+        with self._lock:
+            self.last_consume_timestamp = util_all.current_time_millis()
+            offsets = [offset for offset, _ in zip(self._messages, range(batch_size))]
+            for offset in offsets:
+                self._consuming_orderly[offset] = self._messages.pop(offset)
+            if not offsets:
+                self._is_consuming = False
+            return [self._consuming_orderly[offset] for offset in offsets]
+
     def clear(self) -> None:
         """Forget everything, for an offset that was reset."""
         with self._lock:
             self._messages.clear()
+            self._consuming_orderly.clear()
             self.msg_count = self.msg_size = self.queue_offset_max = 0
 
     def fill_process_queue_info(self, info: "ProcessQueueInfo") -> None:

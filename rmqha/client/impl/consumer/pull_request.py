@@ -16,6 +16,7 @@ class PullRequest:
     message_queue: MessageQueue
     process_queue: ProcessQueue
     next_offset: int
+    previously_locked: bool = False  # an orderly consumer has begun to pull
 
     def __str__(self) -> str:
         return (f"PullRequest [consumerGroup={self.consumer_group}, messageQueue={self.message_queue}, "

@@ -7,8 +7,10 @@ from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessag
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_request import PullRequest
-from rmqha.common import mix_all
+from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
 from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 
 log = logging.getLogger("RocketmqClient")
+
+LOCK_TIMEOUT_MS = 1000
 
 
 class RebalanceImpl:
@@ -43,6 +47,77 @@ class RebalanceImpl:
         self.allocate_message_queue_strategy = allocate_message_queue_strategy
         self.mq_client_factory = mq_client_factory
         self._rebalance_lock = threading.RLock()
+
+    def is_order(self) -> bool:
+        """Whether queues are locked at their brokers before they are consumed."""
+        return False
+
+    def unlock(self, mq: MessageQueue) -> None:
+        """Give the lock of a queue back."""
+        self._unlock(mq.brokerName, {mq})
+
+    def unlock_all(self) -> None:
+        """Give all locks back."""
+        for broker_name, queues in self._queues_by_broker().items():
+            self._unlock(broker_name, queues)
+
+    def lock(self, mq: MessageQueue) -> bool:
+        """Lock a queue for this client, or renew its lock; False when another client has it."""
+        locked = self._lock(mq.brokerName, {mq})
+        log.info("the message queue lock %s, %s %s", "OK" if locked else "Failed", self.consumer_group, mq)
+        return bool(locked)
+
+    def lock_all(self) -> None:
+        """Renew the locks of all queues."""
+        for broker_name, queues in self._queues_by_broker().items():
+            locked = self._lock(broker_name, queues)
+            if locked is None:
+                continue
+            for queue in queues - locked:
+                process_queue = self.process_queue_table.get(queue)
+                if process_queue is not None:
+                    process_queue.locked = False
+                    log.warning("the message queue locked Failed, Group: %s %s", self.consumer_group, queue)
+
+    def _queues_by_broker(self) -> dict[str, set[MessageQueue]]:
+        table: dict[str, set[MessageQueue]] = {}
+        for queue in list(self.process_queue_table):
+            table.setdefault(queue.brokerName, set()).add(queue)
+        return table
+
+    def _lock(self, broker_name: str, queues: set[MessageQueue]) -> set[MessageQueue] | None:
+        """The queues that are locked for this client now; None when the broker could not be asked."""
+        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        if addr is None:
+            return None
+        body = LockBatchRequestBody(self.consumer_group, self.mq_client_factory.client_id, queues)
+        try:
+            locked = self.mq_client_factory.mq_client_api_impl.lock_batch_mq(addr, body, LOCK_TIMEOUT_MS)
+        except (MQBrokerException, MQClientException, RemotingException) as error:
+            log.error("lockBatchMQ exception, %s: %s", queues, error)
+            return None
+        for queue in locked:
+            process_queue = self.process_queue_table.get(queue)
+            if process_queue is not None:
+                process_queue.locked = True
+                process_queue.last_lock_timestamp = util_all.current_time_millis()
+        return locked
+
+    def _unlock(self, broker_name: str, queues: set[MessageQueue]) -> None:
+        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        if addr is None:
+            return
+        body = UnlockBatchRequestBody(self.consumer_group, self.mq_client_factory.client_id, queues)
+        try:
+            self.mq_client_factory.mq_client_api_impl.unlock_batch_mq(addr, body, LOCK_TIMEOUT_MS)
+        except (MQBrokerException, MQClientException, RemotingException) as error:
+            log.error("unlockBatchMQ exception, %s: %s", queues, error)
+            return
+        for queue in queues:
+            process_queue = self.process_queue_table.get(queue)
+            if process_queue is not None:
+                process_queue.locked = False
+            log.info("the message queue unlock OK, Group: %s %s", self.consumer_group, queue)
 
     def do_rebalance(self) -> None:
         """Bring the held queues in line with the share that is due, topic by topic."""
@@ -129,6 +204,12 @@ class RebalanceImpl:
         return changed
 
     def _take(self, queue: MessageQueue) -> PullRequest | None:
+        process_queue = ProcessQueue()
+        if self.is_order():
+            if not self.lock(queue):
+                log.warning("doRebalance, %s, add a new mq failed, %s, because lock failed", self.consumer_group, queue)
+                return None
+            process_queue.locked = True
         self.remove_dirty_offset(queue)
         try:
             next_offset = self.compute_pull_from_where_with_exception(queue)
@@ -138,7 +219,6 @@ class RebalanceImpl:
         if next_offset < 0:
             log.warning("doRebalance, %s, add new mq failed, %s", self.consumer_group, queue)
             return None
-        process_queue = ProcessQueue()
         self.process_queue_table[queue] = process_queue
         log.info("doRebalance, %s, add a new mq, %s", self.consumer_group, queue)
         return PullRequest(self.consumer_group, queue, process_queue, next_offset)

@@ -11,11 +11,15 @@ from rmqha.common import mix_all, util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 
 log = logging.getLogger("RocketmqClient")
+
+UNLOCK_DELAY_MS = 20_000
+_CONSUME_LOCK_S = 1.0
 
 
 class RebalancePushImpl(RebalanceImpl):
@@ -44,10 +48,32 @@ class RebalancePushImpl(RebalanceImpl):
         # Differs: 4.9.8 gives up when a heartbeat is under way; brokers then refuse the pulls that follow
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock(wait=True)
 
+    def is_order(self) -> bool:
+        return self._consumer_impl.consume_orderly and self.message_model is MessageModel.CLUSTERING
+
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
         self._consumer_impl.offset_store.persist(mq)
         self._consumer_impl.offset_store.remove_offset(mq)
+        if not self.is_order():
+            return True
+        if not pq.consume_lock.acquire(timeout=_CONSUME_LOCK_S):
+            pq.try_unlock_times += 1
+            log.warning("[WRONG]mq is consuming, so can not unlock it, %s. maybe hanged for a while, %d", mq,
+                        pq.try_unlock_times)
+            return False
+        try:
+            self._unlock_delay(mq, pq)
+        finally:
+            pq.consume_lock.release()
         return True
+
+    def _unlock_delay(self, mq: MessageQueue, pq: ProcessQueue) -> None:
+        """Unlock at once, or when what other threads may still have in hand is done."""
+        if pq.has_temp_message():
+            log.info("unlockDelay, begin %s", mq)
+            self.mq_client_factory.scheduled_executor_service.schedule(lambda: self.unlock(mq), UNLOCK_DELAY_MS)
+        else:
+            self.unlock(mq)
 
     def consume_type(self) -> ConsumeType:
         return ConsumeType.CONSUME_PASSIVELY

@@ -1,0 +1,261 @@
+"""The threads that call an orderly listener.
+
+    pull callback --the queue has messages--> ConsumeMessageThread_<group>_<n>: while it may and there are some,
+        take the next ones from the ProcessQueue -> listener -> commit, or put them back and wait a moment
+    ConsumeMessageScheduledThread: renews the brokers' locks each 20 s; queues that wait; locks that are missing
+"""
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.client.consumer.listener.consume_orderly_context import ConsumeOrderlyContext
+from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
+from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.common import mix_all
+from rmqha.common.message import message_const
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.body.cm_result import CMResult
+from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
+
+log = logging.getLogger("RocketmqClient")
+
+MAX_TIME_CONSUME_CONTINUOUSLY_MS = 60_000
+REBALANCE_LOCK_INTERVAL_MS = 20_000
+FIRST_LOCK_MS = 1_000
+MIN_JOIN_MS = 5_000
+NEXT_TURN_MS = 10
+LOCK_FAILED_MS = 3_000
+_MIN_SUSPEND_MS, _MAX_SUSPEND_MS = 10, 30_000
+_MAX_INT = 0x7FFFFFFF
+
+_SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+_DIRECT_RESULT = {
+    ConsumeOrderlyStatus.SUCCESS: CMResult.CR_SUCCESS,
+    ConsumeOrderlyStatus.COMMIT: CMResult.CR_COMMIT,
+    ConsumeOrderlyStatus.ROLLBACK: CMResult.CR_ROLLBACK,
+    _SUSPEND: CMResult.CR_LATER,
+    None: CMResult.CR_RETURN_NULL,
+}
+
+
+class ConsumeMessageOrderlyService:
+    """Consumes each queue in its order, one thread at a time, while the broker's lock says that it is this client's.
+
+    Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageOrderlyService (4.9.8)
+    """
+
+    def __init__(self, consumer_impl: "DefaultMQPushConsumerImpl", message_listener: MessageListenerOrderly) -> None:
+        self._consumer_impl = consumer_impl
+        self._consumer = consumer_impl.default_mq_push_consumer
+        self._message_listener = message_listener
+        self._consumer_group = self._consumer.consumer_group
+        self._stopping = False  # set by shutdown; requests that wait then return at once
+        self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}  # one thread at a time; only added to
+        self._consume_executor = NamedThreadPool(
+            f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._consumer.consume_thread_max)
+        self._scheduled_executor_service = ScheduledService("ConsumeMessageScheduledThread_1")
+
+    def start(self) -> None:
+        """Begin to renew the locks."""
+        if self._is_clustering():
+            self._scheduled_executor_service.schedule_at_fixed_rate(
+                self._lock_mq_periodically, FIRST_LOCK_MS, REBALANCE_LOCK_INTERVAL_MS)
+
+    def shutdown(self, await_terminate_millis: int = 0) -> None:
+        """Let the listeners that run finish, and give the locks back."""
+        self._stopping = True
+        self._scheduled_executor_service.shutdown()
+        self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
+        if self._is_clustering():
+            self._consumer_impl.rebalance_impl.unlock_all()
+
+    def update_core_pool_size(self, core_pool_size: int) -> None:
+        """Allow another number of consume threads; those that exist stay."""
+        if 0 < core_pool_size <= 0x7FFF:
+            self._consume_executor.max_workers = core_pool_size
+
+    def get_core_pool_size(self) -> int:
+        """How many consume threads there may be."""
+        return self._consume_executor.max_workers
+
+    def consume_message_directly(self, msg: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener now, and say what it said."""
+        result = ConsumeMessageDirectlyResult(order=True, autoCommit=True)
+        context = ConsumeOrderlyContext(MessageQueue(msg.topic, broker_name, msg.queue_id))
+        self._consumer_impl.reset_retry_and_namespace([msg], self._consumer_group)
+        begin_ns = time.monotonic_ns()
+        log.info("consumeMessageDirectly receive new message: %s", msg)
+        try:
+            result.consumeResult = _DIRECT_RESULT[self._message_listener.consume_message([msg], context)]
+        except Exception as error:  # the user's code
+            result.consumeResult = CMResult.CR_THROW_EXCEPTION
+            result.remark = f"{type(error).__name__}: {error}"
+            log.warning("consumeMessageDirectly exception: Group: %s Msg: %s", self._consumer_group, msg, exc_info=True)
+        result.autoCommit = context.auto_commit
+        result.spentTimeMills = (time.monotonic_ns() - begin_ns) // 1_000_000
+        log.info("consumeMessageDirectly Result: %s", result)
+        return result
+
+    def submit_consume_request(
+        self, _msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
+        dispatch_to_consume: bool = True,
+    ) -> None:
+        """Have a queue's messages consumed, unless a thread is at it."""
+        if not dispatch_to_consume:
+            return
+        try:
+            self._consume_executor.submit(self._consume, process_queue, message_queue)
+        except RejectedExecutionError:
+            if not self._stopping:
+                raise
+
+    def _is_clustering(self) -> bool:
+        return self._consumer_impl.message_model() is MessageModel.CLUSTERING
+
+    def _lock_mq_periodically(self) -> None:
+        if not self._stopping:
+            self._consumer_impl.rebalance_impl.lock_all()
+
+    def _try_lock_later_and_reconsume(
+        self, process_queue: ProcessQueue, message_queue: MessageQueue, delay_ms: int
+    ) -> None:
+        def lock() -> None:
+            is_locked = not self._stopping and self._consumer_impl.rebalance_impl.lock(message_queue)
+            self._submit_later(process_queue, message_queue, NEXT_TURN_MS if is_locked else LOCK_FAILED_MS)
+
+        self._scheduled_executor_service.schedule(lock, delay_ms)
+
+    def _submit_later(self, process_queue: ProcessQueue, message_queue: MessageQueue, suspend_ms: int) -> None:
+        if suspend_ms == -1:
+            suspend_ms = self._consumer.suspend_current_queue_time_millis
+        self._scheduled_executor_service.schedule(
+            lambda: self.submit_consume_request([], process_queue, message_queue),
+            max(_MIN_SUSPEND_MS, min(suspend_ms, _MAX_SUSPEND_MS)))
+
+    def _consume(self, process_queue: ProcessQueue, message_queue: MessageQueue) -> None:
+        """On a consume thread: consume until nothing is left, or something says stop."""
+        if process_queue.dropped:
+            log.warning("run, the message queue not be able to consume, because it's dropped. %s", message_queue)
+            return
+        with self._message_queue_lock.setdefault(message_queue, threading.Lock()):
+            begin_ns = time.monotonic_ns()
+            while not self._stopping and self._may_consume(process_queue, message_queue):
+                if time.monotonic_ns() - begin_ns > MAX_TIME_CONSUME_CONTINUOUSLY_MS * 1_000_000:
+                    self._submit_later(process_queue, message_queue, NEXT_TURN_MS)
+                    return
+                msgs = process_queue.take_messages(self._consumer.consume_message_batch_max_size)
+                if not msgs or not self._consume_some(msgs, process_queue, message_queue):
+                    return
+
+    def _may_consume(self, process_queue: ProcessQueue, message_queue: MessageQueue) -> bool:
+        if process_queue.dropped:
+            log.warning("the message queue not be able to consume, because it's dropped. %s", message_queue)
+            return False
+        if not self._is_clustering() or (process_queue.locked and not process_queue.is_lock_expired()):
+            return True
+        log.warning("the message queue is not locked or its lock expired, so consume later, %s", message_queue)
+        self._try_lock_later_and_reconsume(process_queue, message_queue, NEXT_TURN_MS)
+        return False
+
+    def _consume_some(
+        self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue
+    ) -> bool:
+        """Call the listener and see to the result; whether to go on at once."""
+        self._consumer_impl.reset_retry_and_namespace(msgs, self._consumer_group)
+        context = ConsumeOrderlyContext(message_queue)
+        begin_ns, status = time.monotonic_ns(), None
+        with process_queue.consume_lock:
+            if process_queue.dropped:
+                log.warning("consumeMessage, the message queue not be able to consume, because it's dropped. %s",
+                            message_queue)
+                return False
+            try:
+                status = self._message_listener.consume_message(list(msgs), context)
+            except Exception:  # the user's code; the messages come again
+                log.warning("consumeMessage exception: Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
+                            message_queue, exc_info=True)
+        if status in (None, ConsumeOrderlyStatus.ROLLBACK, _SUSPEND):
+            log.warning("consumeMessage Orderly return not OK, Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
+                        message_queue)
+        self._consumer_impl.consumer_stats_manager.inc_consume_rt(
+            self._consumer_group, message_queue.topic, (time.monotonic_ns() - begin_ns) // 1_000_000)
+        return self.process_consume_result(msgs, status or _SUSPEND, context, process_queue)
+
+    def process_consume_result(
+        self, msgs: list[MessageExt], status: ConsumeOrderlyStatus, context: ConsumeOrderlyContext,
+        process_queue: ProcessQueue,
+    ) -> bool:
+        """Commit or put back; whether to go on at once."""
+        stats, topic = self._consumer_impl.consumer_stats_manager, context.message_queue.topic
+        commit_offset, go_on = -1, True
+        if status is _SUSPEND:
+            stats.inc_consume_failed_tps(self._consumer_group, topic, len(msgs))
+            if self._check_reconsume_times(msgs):
+                process_queue.make_message_to_consume_again(msgs)
+                go_on = False
+            elif context.auto_commit:
+                commit_offset = process_queue.commit()
+        elif context.auto_commit:
+            if status is not ConsumeOrderlyStatus.SUCCESS:
+                log.warning("the message queue consume result is illegal, we think you want to ack these message %s",
+                            context.message_queue)
+            stats.inc_consume_ok_tps(self._consumer_group, topic, len(msgs))
+            commit_offset = process_queue.commit()
+        elif status is ConsumeOrderlyStatus.SUCCESS:
+            stats.inc_consume_ok_tps(self._consumer_group, topic, len(msgs))
+        elif status is ConsumeOrderlyStatus.COMMIT:
+            commit_offset = process_queue.commit()
+        else:
+            process_queue.rollback()
+            go_on = False
+        if not go_on:
+            self._submit_later(process_queue, context.message_queue, context.suspend_current_queue_time_millis)
+        if commit_offset >= 0 and not process_queue.dropped:
+            self._consumer_impl.offset_store.update_offset(context.message_queue, commit_offset, increase_only=False)
+        return go_on
+
+    def _get_max_reconsume_times(self) -> int:
+        times = self._consumer.max_reconsume_times
+        return _MAX_INT if times == -1 else times
+
+    def _check_reconsume_times(self, msgs: list[MessageExt]) -> bool:
+        """Count one more try of each; whether one must come again: those tried too often go to the broker instead."""
+        suspend = False
+        for msg in msgs:
+            if msg.reconsume_times >= self._get_max_reconsume_times():
+                msg.put_property(message_const.PROPERTY_RECONSUME_TIME, str(msg.reconsume_times))
+                if self.send_message_back(msg):
+                    continue
+            suspend = True
+            msg.reconsume_times += 1
+        return suspend
+
+    def send_message_back(self, msg: MessageExt) -> bool:
+        """Send a message to the dead letters, by way of the retry topic; False when that failed."""
+        times = self._get_max_reconsume_times()
+        back = Message(mix_all.get_retry_topic(self._consumer_group), msg.body, flag=msg.flag)
+        back.properties = dict(msg.properties)
+        back.properties.setdefault(message_const.PROPERTY_ORIGIN_MESSAGE_ID, msg.msg_id or "")
+        back.put_property(message_const.PROPERTY_RETRY_TOPIC, msg.topic)
+        back.put_property(message_const.PROPERTY_RECONSUME_TIME, str(msg.reconsume_times))
+        back.put_property(message_const.PROPERTY_MAX_RECONSUME_TIMES, str(times))
+        back.clear_property(message_const.PROPERTY_TRANSACTION_PREPARED)
+        back.delay_time_level = 3 + msg.reconsume_times
+        try:
+            self._consumer_impl.mq_client_factory.default_mq_producer.send(back)
+            return True
+        except (MQClientException, MQBrokerException, RemotingException):
+            log.exception("sendMessageBack exception, group: %s msg: %s", self._consumer_group, msg)
+            return False
