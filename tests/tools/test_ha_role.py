@@ -7,6 +7,7 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.support import real_rocketmq
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
@@ -28,7 +29,6 @@ class Group:
 
     def registered(self):
         """Broker id -> address, as the name server knows them."""
-        from rmqha.tools.ha.broker_admin import BrokerAdmin
         with BrokerAdmin(self.namesrv) as admin:
             return {each.broker_id: each.address for each in admin.brokers()}
 
@@ -67,6 +67,11 @@ def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
     assert f"{group.first.address} follows" in result.output
     assert group.registered() == {0: group.second.address, 1000: group.first.address}
     assert group.first.send("T", b"x").code not in (0, 10, 11, 12)
+    group.wait_in_sync(group.second)
+    with BrokerAdmin(group.namesrv) as admin:
+        stats = admin.runtime_info(group.second.address)
+        assert {key: stats[key] for key in ("haRole", "haLocalBrokerId", "haLastEpoch", "haSyncStateSet")} == {
+            "haRole": "master", "haLocalBrokerId": "1", "haLastEpoch": "2", "haSyncStateSet": "1,1000"}
     send(group.second, 20)
     group.wait_same_end()
     assert group.first.store.get_max_offset_in_queue("T", 0) == group.second.store.get_max_offset_in_queue("T", 0) == 40

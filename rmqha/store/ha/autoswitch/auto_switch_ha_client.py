@@ -57,7 +57,7 @@ class AutoSwitchHAClient(HAClient):
             return
         self._do_truncate(handshake)
         self._handshaken = True
-        self.current_reported_offset = self.default_message_store.get_max_phy_offset()
+        self.current_reported_offset = self._stored_offset()
         # Differs: 5.1.4 sends its first report only after haSendHeartbeatInterval when it has a log
         self._report_slave_max_offset(self.current_reported_offset)
         interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
@@ -101,8 +101,8 @@ class AutoSwitchHAClient(HAClient):
         if not local:
             if max_offset > 0:
                 # Differs: 5.1.4 goes on at its end without comparing anything
-                raise ReplicationError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's "
-                                       "can't be found out. Set the slave up anew", _REFUSED)
+                raise ReplicationError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's"
+                                       " can't be found out. Set the slave up anew", _REFUSED)
             self._take_epochs_up_to(0, master)
             return
         self._check_is_not_older(handshake, local, max_offset)

@@ -220,6 +220,15 @@ class AutoSwitchHAService(HAService):
     def _wake_dispatch(self) -> None:
         self.default_message_store.reput_message_service.wakeup()
 
+    def build_running_stats(self, stats: dict[str, str]) -> None:
+        """Add what an operator asks about replication to `stats`: also role, epochs and who is in sync."""
+        super().build_running_stats(stats)
+        stats["haRole"] = "master" if self.is_master else "slave"
+        stats["haLocalBrokerId"] = str(self.local_broker_id)
+        stats["haLastEpoch"] = str(self.epoch_cache.last_epoch())
+        stats["haConfirmOffset"] = str(self.confirm_offset())
+        stats["haSyncStateSet"] = ",".join(map(str, sorted(self.sync_state_set.members)))
+
     # Puts.
 
     def is_slave_ok(self, master_put_where: int) -> bool:

@@ -20,8 +20,6 @@ class SyncStateSet:
 
     Differs: the master alone decides, at once. 5.1.4 asks its controller, and adds a slave while messages are confirmed
     without it.
-
-    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService (5.1.4)
     """
 
     def __init__(self, max_offset: Callable[[], int]) -> None:

@@ -156,8 +156,8 @@ HELLO = struct.pack(">ihhq", 1, 0, 0, 2)
     transfer.encode_report(0), struct.pack(">ihhq", 1, 0, 0, 1), HELLO + transfer.encode_report(-1),
     HELLO + transfer.encode_report(1 << 40), HELLO + transfer.encode_report(100) + transfer.encode_report(99),
     HELLO + transfer.encode_report(0) + HELLO, HELLO + struct.pack(">iq", 4, 0),
-], ids=["state 0", "state 3", "state -1", "http", "report before handshake", "the master's own id", "negative", "above max",
-        "falling", "handshake again", "shutdown"])
+], ids=["state 0", "state 3", "state -1", "http", "report before handshake", "the master's own id", "negative",
+        "above max", "falling", "handshake again", "shutdown"])
 def test_what_is_no_slave_is_closed_and_counts_for_nothing(master, what):
     service = master.ha_service
     with SlavePeer.connect(master) as peer:
