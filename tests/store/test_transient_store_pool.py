@@ -64,6 +64,16 @@ def test_message_is_readable_once_it_is_committed(held):
     assert held.look_message_by_offset(0).body == b"b" * 100
 
 
+def test_flush_covers_what_is_committed_and_no_more(held):
+    first = put(held, message())[0]
+    queue = held.commit_log.mapped_file_queue
+    assert not queue.commit(0)
+    put(held, message())
+    queue.flush(0)
+    assert queue.flushed_where == queue.mapped_files[0].flushed_position == first.wrote_bytes
+    assert held.commit_log.remain_how_many_data_to_flush() == 0
+
+
 def test_commits_follow_by_themselves_over_many_files(tmp_path):
     with open_store(tmp_path, **POOL) as store:
         put(store, *(message(body=b"%04d" % number * 50) for number in range(400)))
