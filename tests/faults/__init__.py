@@ -11,8 +11,10 @@ written.
 Of a master and its slave, whole brokers under load, either of which may be the real RocketMQ:
 
     campaign.py  many lives of many kinds side by side, from one seed
-    fault.py     the face of a kind; pair.py: the brokers; senders.py: the load; verdict.py: what must hold
-    kills.py     kill -9 and SIGTERM, again while it recovers     stops.py    SIGSTOP
+    fault.py     the face of a kind; pair.py, pair_broker.py: the brokers; senders.py: the load; verdict.py: what
+                 must hold
+    kills.py     kill -9 and SIGTERM, again while it recovers     pair_points.py  kill -9 at named points
+    stops.py     SIGSTOP
     links.py     cuts of the network (network.py: namespaces)     proxies.py  delays, single bytes, torn frames
     power.py     loss of power (images.py: loop devices)          disks.py    failing and slow fsyncs, full file systems
     tails.py     whole records behind a torn one                  peers.py    peers that lie about their offsets

@@ -2,8 +2,8 @@
 
     main process --(kind, kinds of broker, seed, cycles) per life--> worker processes --a line per cycle--> stdout
                  <------------------counts of the life--------------
-Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has its
-own range of ports: a broker that is down must find its ports free when it comes back.
+Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has a
+network of its own, or else its own range of ports: a broker that is down must find its ports free when it comes back.
 """
 import itertools
 import multiprocessing
@@ -18,10 +18,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults import network
 from tests.faults.disks import Full, Sync
 from tests.faults.fault import Fault
 from tests.faults.kills import Kill
 from tests.faults.links import Link
+from tests.faults.pair_points import AtPoints
 from tests.faults.peers import Liars
 from tests.faults.power import Power
 from tests.faults.proxies import ThroughProxy
@@ -32,8 +34,8 @@ from tests.support import ports
 from tests.support.processes import end_with_parent
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
-KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in (Kill, Link, Power, Stop, ThroughProxy, Sync, Full,
-                                                                   Tail, Liars, Probes, Idle)}
+_KINDS = (Kill, AtPoints, Link, Power, Stop, ThroughProxy, Sync, Full, Tail, Liars, Probes, Idle)
+KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in _KINDS}
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ def _begin_worker(numbers, jobs: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     end_with_parent(signal.SIGTERM)
     number = numbers.get()
+    if network.isolate():
+        return
     width = (_HIGHEST_PORT - _LOWEST_PORT) // jobs
     ports.use_range(_LOWEST_PORT + number * width, _LOWEST_PORT + (number + 1) * width)
 

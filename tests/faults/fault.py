@@ -3,7 +3,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.pair import Holdings, Pair
+from tests.faults.pair import Pair
+from tests.faults.pair_broker import Holdings
 
 
 class Fault:

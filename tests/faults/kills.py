@@ -2,7 +2,8 @@
 import time
 
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Broker, Pair
+from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair_broker import Broker
 
 
 class Kill(Fault):

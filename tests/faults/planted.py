@@ -5,6 +5,8 @@
 Each plant replaces a method of rmqha in this process, before the broker starts; one that is gone or renamed makes the
 planting fail.
 """
+import os
+import signal
 import sys
 import threading
 import time
@@ -17,6 +19,8 @@ from rmqha.store.flush_services import FlushCommitLogService
 from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.put_message_status import PutMessageStatus
+from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
+from tests.faults.points import Trap
 
 _LATE_S = 0.05
 _FLUSH_LATE_S = 0.3
@@ -115,11 +119,22 @@ def first_ack_unchecked() -> None:
     ReadSocketService._accept = accept
 
 
+def die() -> None:
+    """Not a fault of the broker's own: once it is told so, it is killed at the n-th passage of a named point."""
+    name = os.environ["FAULTS_POINT"]
+    trap = Trap(int(os.environ["FAULTS_PASSAGE"]), lambda: None)
+    {**OF_MASTER, **OF_SLAVE}[name].plant(trap)
+
+    def arm(*_):
+        trap.armed = True
+    signal.signal(ARM, arm)
+
+
 PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
                                               tail_not_zeroed, first_ack_unchecked)}
 
 
 if __name__ == "__main__":
     for name in sys.argv[1].split(","):
-        PLANTS[name]()
+        (die if name == "die" else PLANTS[name])()
     sys.exit(broker_startup.main(sys.argv[2:]))

@@ -76,23 +76,23 @@ class Point:
     first: str | None = None
 
 
-def _wrap(owner, name: str, make: Callable[[Callable, Trap], Callable]) -> Plant:
+def wrap(owner, name: str, make: Callable[[Callable, Trap], Callable]) -> Plant:
     def plant(trap: Trap) -> None:
         setattr(owner, name, make(getattr(owner, name), trap))
     return plant
 
 
-def _before(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
+def before(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
     def make(original, trap):
         def wrapper(*args, **keys):
             if when(*args):
                 trap.step()
             return original(*args, **keys)
         return wrapper
-    return _wrap(owner, name, make)
+    return wrap(owner, name, make)
 
 
-def _after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
+def after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
     """`when` gets the result and the arguments."""
     def make(original, trap):
         def wrapper(*args, **keys):
@@ -101,17 +101,17 @@ def _after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Pla
                 trap.step()
             return result
         return wrapper
-    return _wrap(owner, name, make)
+    return wrap(owner, name, make)
 
 
-def _all_of(*plants: Plant) -> Plant:
+def all_of(*plants: Plant) -> Plant:
     def plant(trap: Trap) -> None:
         for each in plants:
             each(trap)
     return plant
 
 
-def _torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
+def torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
     """Only a part of what is to be written arrives: the bytes that `cut` (of the length) tells."""
     def plant(trap: Trap) -> None:
         one, parts_of = MappedFile.write_at, MappedFile.write_parts_at
@@ -206,78 +206,78 @@ def _status(status: AppendMessageStatus) -> Callable[..., bool]:
 
 
 _do_append = DefaultAppendMessageCallback, "do_append"
-_half_record = _torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size > _BLANK_LENGTH)
+_half_record = torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size > _BLANK_LENGTH)
 _TORN = "append: half of the record"
 # record by record, or through the bulk kernel
-_NOT_DISPATCHED = _all_of(_before(CommitLogRecovery, "_dispatch"), _before(ConsumeQueue, "put_units"))
+_NOT_DISPATCHED = all_of(before(CommitLogRecovery, "_dispatch"), before(ConsumeQueue, "put_units"))
 
 _LOAD_POINTS = [
-    Point("append: before the record", LOAD, 60, _before(*_do_append)),
+    Point("append: before the record", LOAD, 60, before(*_do_append)),
     Point(_TORN, LOAD, 60, _half_record),
     Point("append: record without its head", LOAD, 60,
-          _torn_write(_LOG, lambda size: slice(size // 2, size), lambda size: size > _BLANK_LENGTH)),
+          torn_write(_LOG, lambda size: slice(size // 2, size), lambda size: size > _BLANK_LENGTH)),
     Point("append: record written, position not moved", LOAD, 60,
-          _after(*_do_append, _status(AppendMessageStatus.PUT_OK))),
-    Point("append: position moved, not flushed", LOAD, 60, _after(MappedFile, "append_message")),
-    Point("roll: before the blank", LOAD, 4, _before(message_layout, "encode_blank")),
+          after(*_do_append, _status(AppendMessageStatus.PUT_OK))),
+    Point("append: position moved, not flushed", LOAD, 60, after(MappedFile, "append_message")),
+    Point("roll: before the blank", LOAD, 4, before(message_layout, "encode_blank")),
     Point("roll: half of the blank", LOAD, 4,
-          _torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),
+          torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),
     Point("roll: blank written, position not moved", LOAD, 4,
-          _after(*_do_append, _status(AppendMessageStatus.END_OF_FILE))),
-    Point("roll: next file in the log", LOAD, 4, _after(MappedFileQueue, "do_create_mapped_file", _is_log)),
-    Point("allocate: file without length", LOAD, 4, _before(os, "ftruncate", _fd_in(_LOG))),
-    Point("allocate: file without blocks", LOAD, 4, _after(os, "ftruncate", _result_fd_in(_LOG))),
-    Point("allocate: file ready", LOAD, 4, _after(AllocateMappedFileService, "_mmap_operation")),
-    Point("flush: before fdatasync", LOAD, 30, _before(os, "fdatasync", _fd_in(_LOG))),
-    Point("flush: after fdatasync", LOAD, 30, _after(os, "fdatasync", _result_fd_in(_LOG))),
-    Point("flush: position moved, nobody told", LOAD, 30, _after(MappedFileQueue, "flush", _is_log)),
-    Point("dispatch: before the unit", LOAD, 60, _before(DefaultMessageStore, "do_dispatch")),
-    Point("dispatch: half of the unit", LOAD, 60, _torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True)),
-    Point("dispatch: unit written, not indexed", LOAD, 60, _before(IndexService, "build_index")),
-    Point("dispatch: indexed", LOAD, 60, _after(IndexService, "build_index")),
-    Point("index: entry without slot", LOAD, 60, _after(MappedFile, "write_at", _result_file_in(_INDEX))),
-    Point("index: slot without count", LOAD, 60, _before(IndexHeader, "update_byte_buffer")),
+          after(*_do_append, _status(AppendMessageStatus.END_OF_FILE))),
+    Point("roll: next file in the log", LOAD, 4, after(MappedFileQueue, "do_create_mapped_file", _is_log)),
+    Point("allocate: file without length", LOAD, 4, before(os, "ftruncate", _fd_in(_LOG))),
+    Point("allocate: file without blocks", LOAD, 4, after(os, "ftruncate", _result_fd_in(_LOG))),
+    Point("allocate: file ready", LOAD, 4, after(AllocateMappedFileService, "_mmap_operation")),
+    Point("flush: before fdatasync", LOAD, 30, before(os, "fdatasync", _fd_in(_LOG))),
+    Point("flush: after fdatasync", LOAD, 30, after(os, "fdatasync", _result_fd_in(_LOG))),
+    Point("flush: position moved, nobody told", LOAD, 30, after(MappedFileQueue, "flush", _is_log)),
+    Point("dispatch: before the unit", LOAD, 60, before(DefaultMessageStore, "do_dispatch")),
+    Point("dispatch: half of the unit", LOAD, 60, torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True)),
+    Point("dispatch: unit written, not indexed", LOAD, 60, before(IndexService, "build_index")),
+    Point("dispatch: indexed", LOAD, 60, after(IndexService, "build_index")),
+    Point("index: entry without slot", LOAD, 60, after(MappedFile, "write_at", _result_file_in(_INDEX))),
+    Point("index: slot without count", LOAD, 60, before(IndexHeader, "update_byte_buffer")),
     Point("index: half of the header", LOAD, 60, _half_header),
-    Point("index: new file without length", LOAD, 2, _before(os, "ftruncate", _fd_in(_INDEX))),
-    Point("index: new file without entry", LOAD, 2, _after(os, "ftruncate", _result_fd_in(_INDEX))),
-    Point("index: full file not flushed", LOAD, 2, _before(IndexService, "flush")),
-    Point("consume queue: new file without length", LOAD, 3, _before(os, "ftruncate", _fd_in(_QUEUE))),
-    Point("consume queue: new file without unit", LOAD, 3, _after(os, "ftruncate", _result_fd_in(_QUEUE))),
-    Point("consume queue: before fdatasync", LOAD, 10, _before(os, "fdatasync", _fd_in(_QUEUE))),
-    Point("checkpoint: before the times", LOAD, 3, _before(StoreCheckpoint, "flush")),
-    Point("checkpoint: times not forced", LOAD, 3, _before(os, "fdatasync", _is_checkpoint)),
+    Point("index: new file without length", LOAD, 2, before(os, "ftruncate", _fd_in(_INDEX))),
+    Point("index: new file without entry", LOAD, 2, after(os, "ftruncate", _result_fd_in(_INDEX))),
+    Point("index: full file not flushed", LOAD, 2, before(IndexService, "flush")),
+    Point("consume queue: new file without length", LOAD, 3, before(os, "ftruncate", _fd_in(_QUEUE))),
+    Point("consume queue: new file without unit", LOAD, 3, after(os, "ftruncate", _result_fd_in(_QUEUE))),
+    Point("consume queue: before fdatasync", LOAD, 10, before(os, "fdatasync", _fd_in(_QUEUE))),
+    Point("checkpoint: before the times", LOAD, 3, before(StoreCheckpoint, "flush")),
+    Point("checkpoint: times not forced", LOAD, 3, before(os, "fdatasync", _is_checkpoint)),
     Point("json: half of the new file", LOAD, 4, _half_json),
-    Point("json: new file not forced", LOAD, 4, _before(os, "fsync", _of_tmp)),
-    Point("json: new file forced", LOAD, 4, _after(os, "fsync", lambda _result, fd: _of_tmp(fd))),
-    Point("json: old file linked", LOAD, 4, _after(os, "link", lambda _result, _src, to: to.endswith(".bak.tmp"))),
+    Point("json: new file not forced", LOAD, 4, before(os, "fsync", _of_tmp)),
+    Point("json: new file forced", LOAD, 4, after(os, "fsync", lambda _result, fd: _of_tmp(fd))),
+    Point("json: old file linked", LOAD, 4, after(os, "link", lambda _result, _src, to: to.endswith(".bak.tmp"))),
     Point("json: old file kept, before the rename", LOAD, 4,
-          _before(os, "replace", lambda src, _to: src.endswith(".json.tmp"))),
-    Point("json: renamed", LOAD, 4, _after(os, "replace", lambda _result, src, _to: src.endswith(".json.tmp"))),
+          before(os, "replace", lambda src, _to: src.endswith(".json.tmp"))),
+    Point("json: renamed", LOAD, 4, after(os, "replace", lambda _result, src, _to: src.endswith(".json.tmp"))),
 ]
 
 _OTHER_POINTS = [
-    Point("shutdown: log flushed", SHUTDOWN, 1, _after(CommitLog, "shutdown")),
-    Point("shutdown: consume queues flushed", SHUTDOWN, 1, _after(FlushConsumeQueueService, "shutdown")),
-    Point("shutdown: before the abort file goes", SHUTDOWN, 1, _before(DefaultMessageStore, "_delete_file")),
-    Point("shutdown: abort file gone", SHUTDOWN, 1, _after(DefaultMessageStore, "_delete_file")),
-    Point("start: next offsets known", START, 2, _after(DefaultMessageStore, "recover_topic_queue_table")),
-    Point("start: before the abort file", START, 1, _before(DefaultMessageStore, "_create_temp_file")),
-    Point("start: abort file made", START, 1, _after(DefaultMessageStore, "_create_temp_file")),
-    Point("recovery: index cut back", RECOVERY, 1, _after(IndexFile, "cut_back"), "index: slot without count"),
-    Point("recovery: consume queue before zeroing", RECOVERY, 3, _before(MappedFile, "zero_from", _file_in(_QUEUE)),
+    Point("shutdown: log flushed", SHUTDOWN, 1, after(CommitLog, "shutdown")),
+    Point("shutdown: consume queues flushed", SHUTDOWN, 1, after(FlushConsumeQueueService, "shutdown")),
+    Point("shutdown: before the abort file goes", SHUTDOWN, 1, before(DefaultMessageStore, "_delete_file")),
+    Point("shutdown: abort file gone", SHUTDOWN, 1, after(DefaultMessageStore, "_delete_file")),
+    Point("start: next offsets known", START, 2, after(DefaultMessageStore, "recover_topic_queue_table")),
+    Point("start: before the abort file", START, 1, before(DefaultMessageStore, "_create_temp_file")),
+    Point("start: abort file made", START, 1, after(DefaultMessageStore, "_create_temp_file")),
+    Point("recovery: index cut back", RECOVERY, 1, after(IndexFile, "cut_back"), "index: slot without count"),
+    Point("recovery: consume queue before zeroing", RECOVERY, 3, before(MappedFile, "zero_from", _file_in(_QUEUE)),
           "dispatch: half of the unit"),
     Point("recovery: record not dispatched", RECOVERY, 60, _NOT_DISPATCHED,
           "dispatch: before the unit"),
-    Point("recovery: log forced", RECOVERY, 1, _after(MappedFile, "force", _result_file_in(_LOG)), _TORN),
-    Point("recovery: before zeroing", RECOVERY, 1, _before(MappedFile, "zero_from", _file_in(_LOG)), _TORN),
+    Point("recovery: log forced", RECOVERY, 1, after(MappedFile, "force", _result_file_in(_LOG)), _TORN),
+    Point("recovery: before zeroing", RECOVERY, 1, before(MappedFile, "zero_from", _file_in(_LOG)), _TORN),
     Point("recovery: half zeroed", RECOVERY, 1, _half_zeroed, _TORN),
-    Point("recovery: file behind deleted", RECOVERY, 1, _after(MappedFile, "destroy", _result_file_in(_LOG)),
+    Point("recovery: file behind deleted", RECOVERY, 1, after(MappedFile, "destroy", _result_file_in(_LOG)),
           "allocate: file ready"),
     Point("recovery of the recovery: record not dispatched", AGAIN, 60, _NOT_DISPATCHED,
           "index: entry without slot"),
     Point("recovery of the recovery: half zeroed", AGAIN, 1, _half_zeroed, _TORN),
     Point("recovery of the recovery: before the abort file", AGAIN, 1,
-          _before(DefaultMessageStore, "_create_temp_file"), _TORN),
+          before(DefaultMessageStore, "_create_temp_file"), _TORN),
 ]
 
 POINTS: dict[str, Point] = {point.name: point for point in _LOAD_POINTS + _OTHER_POINTS}

@@ -3,8 +3,8 @@ import shutil
 
 from tests.faults import images, verdict
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Broker, Pair
-from tests.support import store_compare
+from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair_broker import Broker
 
 
 class Power(Fault):
@@ -55,13 +55,13 @@ class Power(Fault):
         for victim in victims:
             victim.start(BOOT_MS)
         if pair.master in victims:
-            verdict.check_acknowledged(pair.master.commit_log, acknowledged, "master after the loss of power")
+            verdict.check_acknowledged(pair.master, acknowledged, " after the loss of power")
         anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
         names = " and ".join(victim.base_name for victim in victims)
         return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
 
     def _set_slave_up_anew_if_ahead(self, master: Broker, slave: Broker) -> str:
-        ends = store_compare.log_end(master.commit_log), store_compare.log_end(slave.commit_log)
+        ends = master.log_end(), slave.log_end()
         if ends[1] <= ends[0]:
             return ""
         slave.kill()

@@ -6,7 +6,8 @@ import time
 import psutil
 
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Broker, Holdings, Pair
+from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair_broker import Broker, Holdings
 from tests.faults.verdict import Violation
 from tests.support.wait import wait_until
 

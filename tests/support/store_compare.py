@@ -47,8 +47,11 @@ def segments(folder: Path) -> dict[int, Path]:
     return {int(name): folder / name for name in names}
 
 
-def walk(folder: Path) -> Iterator[Record]:
-    """Every record from the first file to the real end of the log; AssertionError where a file is missing."""
+def walk(folder: Path, end: int | None = None) -> Iterator[Record]:
+    """Every record from the first file to the real end of the log; AssertionError where a file is missing.
+
+    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was.
+    """
     expected = None
     for start, file in segments(folder).items():
         if expected is not None and start != expected:
@@ -57,6 +60,8 @@ def walk(folder: Path) -> Iterator[Record]:
         at = 0
         while at + 8 <= len(data):
             total, magic = struct.unpack_from(">II", data, at)
+            if end is not None and start + at >= end:
+                return
             if magic == BLANK_MAGIC:
                 at = len(data)
             elif magic != MESSAGE_MAGIC or at + total > len(data):
@@ -120,12 +125,15 @@ def _end_in_file(data: bytes) -> int:
     return at
 
 
-def compare_commit_logs(one: Path, other: Path) -> tuple[int, int]:
-    """Byte equality over the range that both logs hold; that range. AssertionError names the first differing offset."""
+def compare_commit_logs(one: Path, other: Path, end: int | None = None) -> tuple[int, int]:
+    """Byte equality over the range that both logs hold; that range. AssertionError names the first differing offset.
+
+    `end`: where both brokers say that their logs end, see `walk`.
+    """
     files, others = segments(one), segments(other)
     assert files and others, f"no commit log in {one if not files else other}"
     begin = max(min(files), min(others))
-    end = min(log_end(one), log_end(other))
+    end = min(log_end(one), log_end(other)) if end is None else end
     for start, file in files.items():
         size = file.stat().st_size
         low, high = max(start, begin), min(start + size, end)
@@ -200,10 +208,11 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def rebuild_consume_queues(commit_log: Path) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
-    """What the consume queues must hold, from the log alone: (topic, queue) -> index -> unit."""
+def rebuild_consume_queues(commit_log: Path,
+                           end: int | None = None) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
+    """What the consume queues must hold, from the log (up to `end`) alone: (topic, queue) -> index -> unit."""
     queues: dict[QueueKey, dict[int, tuple[int, int, int]]] = defaultdict(dict)
-    for record in walk(commit_log):
+    for record in walk(commit_log, end):
         assert record.crc_ok, f"record at {record.offset}: the CRC of its body is wrong"
         assert record.physical_offset == record.offset, f"record at {record.offset} says: at {record.physical_offset}"
         if record.sys_flag & _TRANSACTION_MASK in (_PREPARED, _ROLLBACK):

@@ -1,0 +1,87 @@
+"""One broker of a pair: how it is started with faults in it, stopped, and what it holds."""
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.support import store_compare
+from tests.support.nodes import BrokerNode
+from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, RawClient
+from tests.support.wait import wait_until
+
+
+class Broker(BrokerNode):
+    """A broker of either kind. `prefix` goes before its command, `plants` are faults of planted.py (rmqha only)."""
+
+    def __init__(self, kind: str, folder: Path, name: str, prefix: tuple[str, ...] = (),
+                 env: dict[str, str] | None = None, plants: tuple[str, ...] = (), **properties: object):
+        self._prefix, self._extra_env, self._plants = prefix, env or {}, plants
+        super().__init__(kind, folder, None, name, **properties)
+
+    def become(self, kind: str) -> "Broker":
+        """As BrokerNode's, with prefix, environment and plants."""
+        super().become(kind)
+        if self._plants:
+            assert kind == "rmqha", "faults are planted in rmqha only"
+            self.command = [sys.executable, "-m", "tests.faults.planted", ",".join(self._plants),
+                            "-c", str(self.config_file)]
+        self.command = [*self._prefix, *self.command]
+        self._env.update(self._extra_env)
+        return self
+
+    def lay_trap(self, point: str | None, passage: int) -> None:
+        """From the next start on it kills itself at the n-th passage of a point of pair_points.py; None: no more."""
+        self._plants = tuple(plant for plant in self._plants if plant != "die") + (("die",) if point else ())
+        self._extra_env = {**self._extra_env, "FAULTS_POINT": point or "", "FAULTS_PASSAGE": str(passage)}
+        self.become(self.kind)
+
+    def log_end(self) -> int:
+        """Where its log ends: from the files; the original's own word, as it leaves behind the end what was there."""
+        if self.kind == "rmqha" or self._prefix or not self.is_alive:
+            return store_compare.log_end(self.commit_log)
+        with RawClient(self.address) as client:
+            answer = client.request(GET_BROKER_RUNTIME_INFO)
+        return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
+
+    def freeze(self) -> None:
+        """SIGSTOP, until the kernel says that all threads stand."""
+        process = psutil.Process(self.pid)
+        os.kill(self.pid, signal.SIGSTOP)
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 10_000, f"{self.name} stopped")
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+class Holdings:
+    """Descriptors, but for files of the store, and threads of a broker, taken now: what a fault must not leave behind.
+
+    The JVM makes and ends threads by dozens as it likes; rmqha's pools make theirs on demand.
+    """
+
+    def __init__(self, broker: Broker):
+        self._broker = broker
+        self._spare = {"descriptors": 4, "threads": 60 if broker.kind == "java" else 4}
+        self._before = self._now()
+
+    def _now(self) -> dict[str, int]:
+        process = psutil.Process(self._broker.pid)
+        links = (os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if os.path.lexists(fd))
+        descriptors = sum(not link.startswith(str(self._broker.folder)) for link in links)
+        return {"descriptors": descriptors, "threads": process.num_threads()}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{what} {count} -> {self._now()[what]}" for what, count in self._before.items())
+
+    def assert_returned(self, timeout_ms: int = 30_000) -> None:
+        """Wait until no more is held than at the beginning, and a few more."""
+        def returned() -> bool:
+            return all(count <= self._before[what] + self._spare[what] for what, count in self._now().items())
+        try:
+            wait_until(returned, timeout_ms)
+        except AssertionError:
+            raise AssertionError(f"F: {self._broker.name} held {self._before}, and holds {self._now()} now") from None
