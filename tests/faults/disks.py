@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.faults import images, network, verdict
+from tests.faults import images, network
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.power import Power
