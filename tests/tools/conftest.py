@@ -50,6 +50,15 @@ class Cluster:
         """Where the master serves its slaves."""
         return f"127.0.0.1:{self.master.store.ha_service.ha_listen_port}"
 
+    def log(self) -> bytes:
+        """All bytes of the master's log."""
+        store, parts, offset = self.master.store, [], 0
+        while offset < store.get_max_phy_offset():
+            with store.get_commit_log_data(offset) as result:
+                parts.append(bytes(result.buffer[:result.size]))
+            offset += len(parts[-1])
+        return b"".join(parts)
+
     def send(self, count: int, body: bytes = b"b" * 1000) -> None:
         """Messages, until the slave has acknowledged them."""
         for _ in range(count):

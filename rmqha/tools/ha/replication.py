@@ -116,8 +116,8 @@ def read_broker(admin: BrokerAdmin, broker: Broker) -> MasterView:
     view.broker_id = number(config, "brokerId", broker.address, broker.broker_id)
     view.fallbehind_max = number(config, "haSlaveFallbehindMax", broker.address, _DEFAULT_FALLBEHIND_MAX)
     view.version = table.get("brokerVersionDesc", "")
-    view.min_offset = number(table, "commitLogMinOffset", broker.address)
-    view.max_offset = number(table, "commitLogMaxOffset", broker.address)
+    view.min_offset = max(0, number(table, "commitLogMinOffset", broker.address))  # -1 when there is no file
+    view.max_offset = max(0, number(table, "commitLogMaxOffset", broker.address))
     if view.role == "SLAVE":
         view.follows = _followed(info, table, view.max_offset)
     if info is not None:

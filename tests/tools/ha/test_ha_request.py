@@ -75,14 +75,12 @@ def ha_status(folder, namesrv, address):
 
 
 @pytest.mark.java
-def test_mqadmin_of_514_shows_a_master_and_a_slave(cluster, tmp_path):
+def test_mqadmin_of_514_shows_a_master_and_its_slave(cluster, tmp_path):
     cluster.send(1)
+    wait_until(lambda: len(cluster.master.store.ha_service.connection_list) == 1, 20_000, "only the slave is connected")
     end = str(cluster.master.store.get_max_phy_offset())
     lines = ha_status(tmp_path, cluster.namesrv, cluster.master.address)
     assert ["#MasterAddr", cluster.master.address] in lines and ["#MasterCommitLogMaxOffset", end] in lines
     assert ["#SlaveNum", "1"] in lines and ["#InSyncSlaveNum", "1"] in lines
     address, acked, diff, _speed, status, where = lines[-1]
     assert address.startswith("127.0.0.1:") and (acked, diff, status, where) == (end, "0", "OK", end)
-
-    lines = ha_status(tmp_path, cluster.namesrv, cluster.slave.address)
-    assert ["#MasterAddr", cluster.ha_address] in lines and ["#CommitLogMaxOffset", end] in lines

@@ -1,5 +1,4 @@
 """`ha receive` from a running master, Java's and rmqha's: the same bytes, and what it reports."""
-import os
 import signal
 import sys
 from collections import Counter
@@ -11,6 +10,7 @@ from tests.support import store_compare
 from tests.support.java_driver import Workload
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
+from tests.tools.conftest import broker_at
 
 TOPIC = "Received"
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,23 +85,47 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     assert_same_files(master, folder)  # acknowledged is on disk
 
 
-@pytest.mark.java
-@pytest.mark.timeout(240)
-def test_folder_of_another_log_is_refused(make_namesrv, make_broker, receive, java_driver, tmp_path):
-    namesrv = make_namesrv("rmqha").address
-    load = Workload(TOPIC, 100, [700])
-    for name in ("one", "other"):
-        master = make_broker("rmqha", namesrv, name, brokerName=name)
-        java_driver.create_topic(namesrv, master.address, TOPIC)
-        wait_until(lambda: all(one.ok for one in java_driver.produce(namesrv, load)), 30_000, "all are sent")
-        if name == "one":
-            assert receive(master, "--once").process.wait(60) == 0
-            files = {file.name: file.read_bytes() for file in (tmp_path / "received").iterdir()}
-            master.kill()
-            continue
-        refused = receive(master)
-        assert refused.process.wait(60) == 1
-        assert "differ at" in refused.output() or "ends at" in refused.output()
-        assert "Receive into another folder" in refused.output()
-        assert {file.name: file.read_bytes() for file in (tmp_path / "received").iterdir()} == files
-        assert os.listdir(master.commit_log)
+def test_folder_of_another_log_is_refused_and_left_as_it_is(cluster, run, tmp_path):
+    folder = tmp_path / "received"
+
+    def receive_once(broker):
+        ha_port = broker.store.ha_service.ha_listen_port
+        return run("ha", "receive", "--master", f"127.0.0.1:{ha_port}", "--folder", folder, "--once")
+    assert receive_once(cluster.master).exit_code == 0
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    end = cluster.master.store.get_max_phy_offset()
+    assert b"".join(before.values())[:end] == cluster.log()
+    with broker_at(tmp_path / "other", None) as other:
+        for count in (1, 200):
+            for _ in range(count):
+                assert other.send("T", b"o" * 1000).code == 0
+            refused = receive_once(other)
+            assert refused.exit_code == 1 and "Receive into another folder" in refused.output
+            assert ("differ at" if count == 200 else "ends at") in refused.output
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_receiver_ends_well_at_a_signal_and_goes_on(cluster, nodes, tmp_path):
+    def start():
+        command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "ha", "receive", "--master", cluster.ha_address,
+                   "--folder", str(tmp_path / "received")]
+        process = ServerProcess(f"receiver-{len(nodes)}", command, tmp_path, "holds", {"PYTHONPATH": str(ROOT)})
+        nodes.append(process)
+        return process.start()
+    for _ in range(2):
+        cluster.master.send("T", b"more")
+        receiver, end = start(), cluster.master.store.get_max_phy_offset()
+        wait_until(lambda: log_end(tmp_path / "received") >= end, 20_000, f"all up to {end} is received")
+        assert receiver.stop() == 0
+        assert f"holds 0 to {end:,}, on disk to {end:,}" in receiver.output()
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), [
+    (["--master", "127.0.0.1:2"], 2, "the broker 127.0.0.1:1 can't be reached"),
+    (["--master", "nonsense"], 2, "--master: 'nonsense' is no host:port"),
+    (["--master", "127.0.0.1:2", "--broker", "x"], 2, "--broker: 'x' is no host:port"),
+])
+def test_what_can_not_be_received_is_said(run, tmp_path, arguments, code, text):
+    result = run("ha", "receive", *arguments, "--folder", tmp_path / "new", "--once")
+    assert result.exit_code == code and text in result.output
+    assert not (tmp_path / "new").exists()

@@ -87,7 +87,7 @@ def test_watch_is_for_a_terminal(cluster, run):
 @pytest.mark.java
 @pytest.mark.timeout(240)
 def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_driver, run):
-    namesrv = make_namesrv("java").address
+    namesrv = make_namesrv("rmqha").address
     master = make_broker("java", namesrv, "master")
     slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)
     java_driver.create_topic(namesrv, master.address, "T")
