@@ -11,7 +11,7 @@ _FIXED = frozenset({
     "brokerId", "brokerRole", "listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "mappedFileSizeConsumeQueueExt", "enableConsumeQueueExt", "maxHashSlotNum", "maxIndexNum",
     "enableDLegerCommitLog", "enableLmq", "enableMultiDispatch", "aclEnable", "transientStorePoolEnable",
-    "preallocateMappedFile",
+    "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver", "transientStorePoolSize",
 })
 
 

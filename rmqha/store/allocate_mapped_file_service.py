@@ -132,6 +132,8 @@ class AllocateMappedFileService(ServiceThread):
                                      pool if pool.is_in_use else None)
             if queue.allocation_unit:
                 mapped_file.allocate(0, 1)
+            if not config.dataReadAheadEnable:
+                mapped_file.set_read_ahead(False)
             if mapped_file.file_size >= config.mappedFileSizeCommitLog and config.warmMapedFileEnable:
                 mapped_file.warm_mapped_file(config.flushDiskType is FlushDiskType.SYNC_FLUSH,
                                              config.flushLeastPagesWhenWarmMapedFile)

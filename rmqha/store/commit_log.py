@@ -113,6 +113,9 @@ class CommitLog:
         # Differs: a log with a file missing in the middle is refused; the original serves what it finds
         result = self.mapped_file_queue.load() and \
             self.mapped_file_queue.files_before_gap() == len(self.mapped_file_queue.mapped_files)
+        if not self.config.dataReadAheadEnable:
+            for mapped_file in self.mapped_file_queue.mapped_files:
+                mapped_file.set_read_ahead(False)
         log.info("load commit log %s", "OK" if result else "Failed")
         return result
 

@@ -382,6 +382,10 @@ class MappedFile(ReferenceResource):
         self._mmap.madvise(mmap.MADV_WILLNEED)
         return result
 
+    def set_read_ahead(self, enabled: bool) -> None:
+        """Have the kernel read ahead, as it does by itself, or not."""
+        self._mmap.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
+
     def munlock(self) -> bool:
         """Undo `mlock`; False when the file is gone, or the system says no."""
         if not self.hold():

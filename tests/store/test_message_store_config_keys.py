@@ -85,7 +85,7 @@ ELSEWHERE = {
 WITHOUT = ("storePathDLedgerCommitLog", "bitMapLengthConsumeQueueExt", "useReentrantLockWhenPutMessage",
            "putMsgIndexHightWater", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId",
            "isEnableBatchPush")
-OWN = ("preallocateMappedFile", "dispatchBehindFlush")
+OWN = ("preallocateMappedFile", "dispatchBehindFlush", "dataReadAheadEnable")
 HERE: dict[str, object] = {}  # key -> the function below that shows its effect
 
 
@@ -234,16 +234,36 @@ def test_new_files_are_warmed_and_locked_until_they_are_full(tmp_path, monkeypat
         assert locked_kib(store.commit_log.mapped_file_queue.mapped_files[-1].file_name) == FILE_SIZE // 1024
 
 
+@shows("dataReadAheadEnable")
+def test_files_are_read_without_what_lies_behind(tmp_path):
+    with open_store(tmp_path) as store:
+        full_log(store, 2)
+        assert not any(map(is_read_at_random, store.commit_log.mapped_file_queue.mapped_files))
+    with open_store(tmp_path, dataReadAheadEnable=False) as store:
+        full_log(store, 4)
+        assert all(map(is_read_at_random, store.commit_log.mapped_file_queue.mapped_files))
+
+
+def is_read_at_random(file: mapped_file.MappedFile) -> bool:
+    """Whether the kernel was told not to read ahead in the file's map."""
+    return "rr" in map_of(file.file_name, "VmFlags")
+
+
 def locked_kib(path: str) -> int:
     """Locked memory of this process's map of a file."""
+    return int((map_of(path, "Locked") or ["0"])[0])
+
+
+def map_of(path: str, field: str) -> list[str]:
+    """What the kernel says of this process's map of a file; nothing when there is none."""
     mine = False
     with open("/proc/self/smaps", encoding="utf-8") as smaps:
         for line in smaps:
             if "-" in line.split(" ", 1)[0]:
                 mine = line.rstrip().endswith(path)
-            elif mine and line.startswith("Locked:"):
-                return int(line.split()[1])
-    return 0
+            elif mine and line.startswith(field + ":"):
+                return line.split()[1:]
+    return []
 
 
 # Cleaning.

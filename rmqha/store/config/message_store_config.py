@@ -140,6 +140,8 @@ class MessageStoreConfig:
     # Differs: keys that 4.9.8 lacks.
     # True: the blocks of a new file are allocated before it is used, so a full disk is an error and not a signal
     preallocateMappedFile: bool = field(default=True, metadata={"extension": True})
+    # of 5.1.4; False: the kernel reads no more of the commit log ahead than is asked for
+    dataReadAheadEnable: bool = field(default=True, metadata={"extension": True})
     # True: consume queues and index follow the flushed end of the commit log, not its written end
     dispatchBehindFlush: bool = field(default=False, metadata={"extension": True})
 
