@@ -116,6 +116,26 @@ def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
     assert result.exit_code == 2 and "enableAutoSwitchHA=true" in result.output
 
 
+def test_a_master_that_comes_back_follows_the_one_that_was_promoted_meanwhile(tmp_path, run):
+    keys = {**_KEYS, "brokerRole": BrokerRole.SYNC_MASTER}
+    with running_namesrv(tmp_path) as namesrv, \
+            broker_at(tmp_path / "second", namesrv, **{**keys, "brokerRole": BrokerRole.SLAVE, "brokerId": 1}) as second:
+        with broker_at(tmp_path / "first", namesrv, **keys) as first:
+            first_service, second_service = first.store.ha_service, second.store.ha_service
+            second_service.update_master_address(f"127.0.0.1:{first_service.ha_listen_port}")
+            wait_until(lambda: len(first_service.sync_state_set.members) == 2, _WAIT_MS, "both in sync")
+            send(first, 10)
+        promoted = run("ha", "promote", "-n", namesrv, "-b", second.address)
+        assert promoted.exit_code == 0, promoted.output
+        send(second, 10)
+        with broker_at(tmp_path / "first", namesrv, **keys) as first:
+            assert first.send("T", b"x").code not in (0, 10, 11, 12)
+            wait_until(lambda: len(second_service.sync_state_set.members) == 2, _WAIT_MS, "it follows")
+            assert first.controller.broker_config.brokerId == 1000
+            send(second, 1)
+            wait_until(lambda: first.store.get_max_offset_in_queue("T", 0) == 21, _WAIT_MS, "it has all")
+
+
 @pytest.mark.java
 def test_mqadmin_of_514_shows_the_epochs_of_both(group, run, tmp_path):
     send(group.first, 3)

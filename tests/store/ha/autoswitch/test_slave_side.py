@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from rmqha.common.utils.checkpoint_file import CheckpointFileError
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.ha_connection_state import HAConnectionState
@@ -292,3 +293,11 @@ def test_what_was_not_confirmed_is_not_read_after_a_restart_either(tmp_path, ser
         put(store, message("T", 0, b"new", KEYS="new"))
         wait_until(lambda: bodies(store)[3:] == [b"003" * 50, b"004" * 50, b"new"], WAIT_MS, "all is confirmed then")
         assert [found(store, key) for key in ("k2", "k3", "k4", "new")] == [1, 1, 1, 1]
+
+
+def test_damaged_epochs_stop_the_start(tmp_path):
+    with master_of(tmp_path) as store:
+        put(store, message())
+    (tmp_path / "epochFileCheckpoint").write_bytes(b"1\n5\n1-0\n")
+    with pytest.raises(CheckpointFileError, match="epochFileCheckpoint: its checksum 5 is not"), open_replica(tmp_path):
+        pytest.fail("it started")
