@@ -45,7 +45,8 @@ class Link(Fault):
 
     def cycle(self) -> str:
         pair, rng, net = self.pair, self.rng, self._network
-        kind = rng.choice(["down", "to-slave", "to-master", "both", "reset", "slow"])
+        kinds = ["down", "slow", *(["to-slave", "to-master", "both", "reset"] if network.can_drop() else [])]
+        kind = rng.choice(kinds)
         seconds = rng.uniform(4, 7) if rng.random() < 0.1 else rng.uniform(0.05, 2)  # a few outlast the housekeeping
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
