@@ -46,8 +46,8 @@ class AutoSwitchHAConnection(HAConnection):
         self.slave_id: int | None = None
         self.is_sync_from_last_file = False
         self.is_async_learner = False
-        # (end of the log, monotonic ns) when something was last sent; replaced whole by WriteSocketService
-        self.last_transfer = (-1, 0)
+        # (end of the log, monotonic ns when it was there): caught up to when acknowledged; ReadSocketService's own
+        self._mark: tuple[int, int] | None = None
         self.write_socket_service = AutoSwitchWriteSocketService(self)
         self.read_socket_service = AutoSwitchReadSocketService(self)
 
@@ -73,6 +73,22 @@ class AutoSwitchHAConnection(HAConnection):
         log.info("Receive slave handshake, slaveBrokerId:%d, isSyncFromLastFile:%s, isAsyncLearner:%s; maxOffset:%d, "
                  "epochEntries:%s", *handshake[::-1], max_offset, entries)
         return self._send_now(auto_switch_transfer.encode_master_handshake(max_offset, entries))
+
+    def caught_up_at(self, ack_offset: int, highest: int) -> int | None:
+        """Since when (monotonic ns) the log has been longer than what the slave holds; None when that is no news.
+
+        Differs: 5.1.4 compares with the end of the log when something was last sent, which moves on under load, and
+        takes what was only sent for caught up with.
+        """
+        now = time.monotonic_ns()
+        if ack_offset >= highest:
+            self._mark = highest, now
+            return now
+        if self._mark is not None and ack_offset < self._mark[0]:
+            return None
+        caught_up_ns = None if self._mark is None else self._mark[1]
+        self._mark = highest, now
+        return caught_up_ns
 
     def refuse(self, slave_offset: int) -> None:
         """The master does not hold `slave_offset`: say so on both sides, once in a while, and close."""
@@ -201,8 +217,6 @@ class AutoSwitchWriteSocketService(WriteSocketService):
             size = min(result.size, batch_size * _FRAMES_PER_WRITE, entry.end_offset - self.next_transfer_from_where,
                        connection.flow_monitor.can_transfer_max_byte_num())
             body = result.buffer[:size]
-            connection.last_transfer = connection.ha_service.default_message_store.get_max_phy_offset(), \
-                time.monotonic_ns()
             self.sent_offset = self.next_transfer_from_where + size
             buffers = self._frames(entry, body, batch_size)
             try:

@@ -32,6 +32,7 @@ log = logging.getLogger("RocketmqStore")
 _HOUSEKEEPING_MS = 1000
 _DISPATCH_STEP_MS = 1000
 _FIRST_EPOCH = 1
+_NEAR_MS = 1000  # a slave that held all so shortly ago may join: puts wait for the rest
 
 
 class AutoSwitchHAService(HAService):
@@ -170,19 +171,19 @@ class AutoSwitchHAService(HAService):
 
     def _wait_dispatched(self) -> None:
         reput = self.default_message_store.reput_message_service
-        while reput.is_alive() and not reput.wait_caught_up(_DISPATCH_STEP_MS):
+        while reput.is_alive() and not reput.wait_caught_up(_DISPATCH_STEP_MS) \
+                and not reput.has_only_part_of_a_record():
             log.info("Waiting consume queue dispatch, %d bytes behind", reput.behind())
 
     # Who holds what.
 
     def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> None:
         """A slave holds everything below `ack_offset`."""
-        highest = self.default_message_store.get_max_phy_offset()
-        sent_end, sent_ns = connection.last_transfer
-        # Differs: what was only sent does not count; 5.1.4 takes a slave that acknowledges nothing for caught up
-        caught_up_ns = time.monotonic_ns() if ack_offset >= highest else sent_ns if ack_offset >= sent_end else None
+        caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
+        is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.members
-        self.sync_state_set.acknowledged(connection.slave_id, ack_offset, caught_up_ns, not connection.is_async_learner)
+        self.sync_state_set.acknowledged(connection.slave_id, ack_offset, caught_up_ns,
+                                         is_near and not connection.is_async_learner)
         members = self.sync_state_set.members
         if members != before:
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,

@@ -82,7 +82,8 @@ class SyncStateSet:
     def acknowledged(self, slave_id: int, ack_offset: int, caught_up_ns: int | None, may_join: bool) -> None:
         """A slave holds everything below `ack_offset`.
 
-        `caught_up_ns`: when (monotonic) the log ended no further than that; None: it has not caught up yet.
+        `caught_up_ns`: when (monotonic) the log ended no further than that; None: no news. `may_join`: begin to make it
+        a member, if it is none.
         """
         with self._lock:
             if self._local_id is None:
@@ -90,9 +91,9 @@ class SyncStateSet:
             self._acks[slave_id] = ack_offset
             if caught_up_ns is not None:
                 self._caught_up_ns[slave_id] = max(self._caught_up_ns.get(slave_id, 0), caught_up_ns)
-            if slave_id in self._members or not may_join:
+            if slave_id in self._members:
                 return
-            if caught_up_ns is not None:
+            if may_join:
                 self._joining |= {slave_id}
             if slave_id in self._joining and ack_offset >= self._confirm():
                 self._joining -= {slave_id}

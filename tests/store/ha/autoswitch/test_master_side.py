@@ -186,3 +186,18 @@ def test_a_broker_that_is_no_master_serves_nobody(master):
     with SlavePeer.connect(master) as peer:
         peer.send(HELLO)
         assert peer.is_closed(20)
+
+
+def test_a_slave_far_behind_joins_only_when_it_is_near(tmp_path):
+    with master_of(tmp_path, allAckInSyncStateSet=True) as store, SlavePeer.connect(store) as peer:
+        results = put(store, *[message("T", 0, b"x" * 1000) for _ in range(10)])
+        ends = [result.wrote_offset + result.wrote_bytes for result in results]
+        peer.greet()
+        peer.say(0, ends[0], ends[3])
+        wait_until(lambda: store.ha_service.connection_list[0].slave_ack_offset == ends[3], WAIT_MS, "acknowledged")
+        put(store, message("T", 0, b"not held back"))
+        assert store.ha_service.confirm_offset() == store.get_max_phy_offset()
+        assert store.ha_service.sync_state_set.members == {1}
+        peer.data(store.get_max_phy_offset())
+        peer.say(store.get_max_phy_offset())
+        peer.is_in_sync(store)

@@ -19,7 +19,7 @@ class Log:
 
     def ack(self, slave: int, offset: int, caught_up: bool = True, may_join: bool = True) -> None:
         """A slave holds everything below `offset`."""
-        self.set.acknowledged(slave, offset, time.monotonic_ns() if caught_up else None, may_join)
+        self.set.acknowledged(slave, offset, time.monotonic_ns() if caught_up else None, caught_up and may_join)
 
 
 def test_a_master_alone_confirms_all_that_it_has():
