@@ -30,6 +30,7 @@ log_error = logging.getLogger("RocketmqStoreError")
 
 MAX_RETRIES = 30
 _RETRY_MS = 1000
+_FILES_LOOKED_AT = 3  # by recovery, the last ones
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 
@@ -78,8 +79,10 @@ class ConsumeQueue:
         self.is_behind |= self.mapped_file_queue.last_file_was_mended
         max_ext_addr = 1
         process_offset = 0
-        last_good = files[0], 0
-        for mapped_file in files[max(len(files) - 3, 0):]:
+        begin = max(len(files) - _FILES_LOOKED_AT, 0)
+        # Differs: when none of them has a unit, those before are looked at, too; the original takes them for full.
+        last_good = (files[begin - 1], self.mapped_file_size) if begin else (files[0], 0)
+        for mapped_file in files[begin:]:
             buffer = mapped_file.slice_byte_buffer()
             valid = count_valid_units(buffer) * CQ_STORE_UNIT_SIZE
             process_offset = mapped_file.file_from_offset + valid

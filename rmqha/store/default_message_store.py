@@ -166,6 +166,7 @@ class DefaultMessageStore:
         # built queues and index for a good shutdown.
         self._create_temp_file()
         self.reput_message_service.reput_from_offset = self._first_reput_offset()
+        self._lower_checkpoint(self.reput_message_service.reput_from_offset)
         self.reput_message_service.start()
         self._catch_up()
         self.recover_topic_queue_table()
@@ -176,6 +177,20 @@ class DefaultMessageStore:
         self.store_stats_service.start()
         self._add_schedule_task()
         self.is_shutdown = False
+
+    def _lower_checkpoint(self, offset: int) -> None:
+        """What lies behind `offset` has no units and keys yet.
+
+        Differs: so the checkpoint must not say that they are on disk, for the case of a power loss before they are; the
+        original leaves it at what it said of files that somebody has deleted since.
+        """
+        request = next(self.commit_log.walk_records(offset, self.get_max_phy_offset()), None)
+        checkpoint = self.store_checkpoint
+        if request is not None and request.store_timestamp < max(checkpoint.logics_msg_timestamp,
+                                                                 checkpoint.index_msg_timestamp):
+            checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, request.store_timestamp)
+            checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, request.store_timestamp)
+            checkpoint.flush()
 
     def _catch_up(self) -> None:
         """Wait until everything is dispatched: the next queue offsets come from the consume queues."""

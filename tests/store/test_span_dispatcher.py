@@ -182,6 +182,23 @@ def test_start_that_is_killed_while_it_builds_goes_on_the_next_time(tmp_path, mo
         assert_same(built(image), before)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_power_loss_while_it_builds_loses_no_unit_and_no_key(tmp_path, monkeypatch, way):
+    root, image = tmp_path / "store", tmp_path / "image"
+    choose(monkeypatch, "single")
+    write(root, 11)
+    before = built(root)
+    forget(root)
+    choose(monkeypatch, way, 20)
+    with open_store(root, **KEYS):
+        shutil.copytree(root, image)
+    for path in [path for path in image.rglob("*") if path.is_file()]:
+        if "consumequeue" in path.parts or "index" in path.parts:
+            path.write_bytes(bytes(path.stat().st_size))  # no page of them was written back
+    reopen(image)
+    assert_same(built(image), before)
+
+
 def log_files(root):
     return sorted((root / "commitlog").iterdir())
 
