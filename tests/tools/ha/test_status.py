@@ -4,8 +4,12 @@ import os
 import signal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.client.exception import MQBrokerException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.tools.ha.broker_admin import BrokerAdmin, RefusedError, ReplicationToolError
 from tests.store.ha.support import Peer
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until
@@ -112,3 +116,31 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
     with BrokerAdmin(namesrv) as admin:
         times = {admin.newest_store_timestamp(node.address) for node in (master, slave)}
     assert len(times) == 1, "both tell the time of the same last message"
+
+
+@pytest.mark.parametrize(("code", "text"), [
+    (16, "refuses, no permission: not you. Ask with an account"),
+    (1, "answers with error 1: not you"),
+])
+def test_broker_that_refuses_is_said(code, text):
+    def refuse(*_arguments):
+        raise MQBrokerException(code, "not you", "h:1")
+    with BrokerAdmin() as admin:
+        admin._api.get_broker_config = refuse
+        with pytest.raises(RefusedError) as failed:
+            admin.config("h:1")
+    assert text in failed.value.message and "the broker h:1" in failed.value.message
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_body_of_an_answer_is_taken_or_refused(body):
+    response = RemotingCommand.create_response_command(0, None)
+    response.body = body
+    with BrokerAdmin() as admin:
+        admin._api.remoting_client.invoke_sync = lambda *_arguments: response
+        for ask in (admin.ha_runtime_info, admin.runtime_info, admin.config):
+            try:
+                ask("h:1")
+            except ReplicationToolError as error:
+                assert "the broker h:1" in error.message
