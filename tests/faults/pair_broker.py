@@ -9,8 +9,12 @@ import psutil
 
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode
-from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, RawClient
+from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, Answer, RawClient
 from tests.support.wait import wait_until
+
+
+def _good(answer: Answer) -> Answer | None:
+    return answer if answer.code == 0 else None
 
 
 class Broker(BrokerNode):
@@ -43,7 +47,8 @@ class Broker(BrokerNode):
         if self.kind == "rmqha" or self._prefix or not self.is_alive:
             return store_compare.log_end(self.commit_log)
         with RawClient(self.address) as client:
-            answer = client.request(GET_BROKER_RUNTIME_INFO)
+            # within its first second the original fails here: it has no sample of its statistics yet
+            answer = wait_until(lambda: _good(client.request(GET_BROKER_RUNTIME_INFO)), 30_000, "runtime information")
         return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
 
     def freeze(self) -> None:
