@@ -23,6 +23,7 @@ class AdminHaHandlers(AdminHandlers):
 
         Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor#getBrokerHaStatus (5.1.4)
         """
+        # Differs: 4.9 does not know the request
         store = self.broker_controller.message_store
         return success(store.ha_service.get_runtime_info(store.get_max_phy_offset()))
 
@@ -32,6 +33,7 @@ def replication_times(store: "DefaultMessageStore") -> dict[str, str]:
 
     `haSlaveLagMs_<address>`: the time of the newest record less that of the first which the slave has not got.
     """
+    # Differs: 4.9 tells no times
     newest = newest_store_timestamp(store)
     if newest is None:
         return {}

@@ -89,7 +89,7 @@ def read_group(admin: BrokerAdmin, group: list[Broker]) -> MasterView:
     if not masters:
         first = slaves[0]
         view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
-        view.slaves = [_registered_slave(admin, each, view, None) for each in slaves]
+        view.slaves = [_registered_slave(admin, each, view, _slave_table(admin, each)) for each in slaves]
         return view
     master = masters[0]
     # the slaves first: the master only grows until it is asked
@@ -204,7 +204,6 @@ def _registered_slave(admin: BrokerAdmin, broker: Broker, view: MasterView,
                       table: dict[str, str] | None) -> SlaveView:
     """A slave of which its master tells nothing."""
     slave = SlaveView(broker.address, broker.broker_id)
-    table = table if table is not None else _slave_table(admin, broker)
     if table is None:
         slave.state, slave.in_sync, slave.note = _UNREACHABLE, False, "it is registered, but gives no answer"
         return slave
