@@ -90,6 +90,9 @@ class Receiver:
     def _begin(self, master: Master) -> int:
         """The first report: where the master goes on from; 0 means its last file."""
         log = self._log
+        if master.min_offset % master.file_size:
+            raise DivergedError(f"{master.name} begins at {master.min_offset}, where none of its files of "
+                                f"{master.file_size} bytes begins")
         if log.end is None:
             # The first byte of a record is always 0 (the top of its size), so a log can be asked for from 1 on,
             # which asks for the first file, and acknowledges nothing.
@@ -161,6 +164,9 @@ class Receiver:
 
     def _take(self, offset: int, data: memoryview, master: Master) -> None:
         log = self._log
+        if offset % master.file_size + len(data) > master.file_size:
+            raise DivergedError(f"{master.name} sends {len(data)} bytes at {offset}, beyond the end of a file of "
+                                f"{master.file_size} bytes: its files are of another size")
         if log.end is None and offset == 1:
             log.write(0, b"\0")
             self._chain = RecordChain(0, b"\0")

@@ -206,6 +206,17 @@ def test_what_is_no_log_is_refused_and_not_written(tmp_path):
         assert log.end is None
 
 
+def test_frame_beyond_the_end_of_a_file_is_refused(tmp_path):
+    data = log_of(40)
+    with following(tmp_path, data) as (peer, receiver):
+        peer.read_report()
+        peer.send_frame(1, data[1:SEGMENT + 100])
+        error = receiver.join()
+    assert isinstance(error, DivergedError) and "its files are of another size" in str(error)
+    error = Following(tmp_path, logs.master(data, min_offset=77)).join()
+    assert isinstance(error, DivergedError) and "begins at 77, where none of its files" in str(error)
+
+
 @pytest.mark.parametrize("size", [-1, -13, 2**31 - 1, 4 * 1024 * 1024])
 def test_frame_of_an_impossible_size_ends_the_connection(tmp_path, size):
     with following(tmp_path, log_of(20)) as (peer, receiver):
