@@ -58,7 +58,7 @@ def judge(view: MasterView, rules: Rules) -> list[Problem]:
 
 
 def _judge_own_connection(view: MasterView, follows: SlaveView) -> list[Problem]:
-    if follows.state in ("TRANSFER", "UNKNOWN"):
+    if follows.state in ("TRANSFER", "SUSPEND", "HANDSHAKE", "UNKNOWN"):
         return []
     return [Problem(Status.CRITICAL, f"{_name(view)} follows {follows.address or 'nobody'}: {follows.state}"
                     + (f", {cell(follows.note)}" if follows.note else ""))]

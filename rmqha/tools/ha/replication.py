@@ -58,6 +58,9 @@ class RefusedView:
         if self.slave_offset > self.master_max_offset:
             return (f"it is ahead of the master: it asks for {self.slave_offset}, the master ends at "
                     f"{self.master_max_offset} and has lost what the slave holds")
+        if self.slave_offset >= self.master_min_offset:
+            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, as the "
+                    "store of another master does, or one that went on by itself")
         return (f"it is too far behind: it asks for {self.slave_offset}, the master begins at "
                 f"{self.master_min_offset} and has deleted what the slave needs")
 

@@ -1,6 +1,7 @@
-"""The records in a block of the commit log: one pure function, which a bulk kernel may take the place of.
+"""The records in a block of the commit log: one pure function.
 
-Everything that walks a log gets its records from `scan_block`, a block of some MiB at a time.
+Everything that walks a log record by record gets them from `scan_block`, a block of some MiB at a time. Checking and
+rebuilding take most blocks at once, see span_taker.
 """
 import zlib
 from enum import Enum
