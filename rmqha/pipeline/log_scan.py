@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqha.common.message.message_layout import (BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION,
-                                                 MIN_RECORD_LENGTH, MessageDecodeError, RecordParts, body_crc32,
-                                                 decode_header, decode_parts, decode_text)
+from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE,
+                                                 MESSAGE_MAGIC_CODE_POSITION, MIN_RECORD_LENGTH, MessageDecodeError,
+                                                 RecordParts, body_crc32, decode_header, decode_parts, decode_text)
 from rmqha.pipeline.log_files import LogFiles, Segment
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
@@ -107,38 +107,47 @@ def _scan(fd: int, span: ByteRange, position: int, check_crc: bool) -> Iterator[
         data = pread(fd, size, position - span.file_start)
         found = bulk.scan(data, 0, len(data), position, check_crc)
         if found.count:
-            yield _block(data, position, found.records, [topic.name for topic in found.topics], span.end)
-        position += found.position
-        if found.stop in (Stop.END, Stop.LIMIT):
-            if found.position == 0:  # the file is shorter than it was
-                yield Hole(span.path, span.file_start, position, span.end - position, "the file ends here")
-                return
+            block = _block(data, position, found.records, [topic.name for topic in found.topics], span.end)
+            yield block
+            position = int(block.rows["offset"][-1] + block.rows["size"][-1])
             want = BLOCK
             continue
-        if found.stop is Stop.BLANK or position >= span.end and found.stop is not Stop.TRUNCATED:
-            if found.stop is not Stop.BLANK and (hole := hole_at(fd, span, position)) is not None:
-                yield hole
+        if found.stop is Stop.BLANK:
             return
-        if found.stop is Stop.TRUNCATED:
-            if position >= span.end:
-                return
-            if found.position:
-                want = BLOCK
-                continue
-            needed = _needed(data, span.limit - position)
-            if needed > len(data):
-                want = needed + BLOCK
-                continue
-        single = _single(data[found.position:], position) if found.stop in (Stop.PLAIN, Stop.BAD_CRC) else None
-        if single is not None:
-            yield single
-            position += len(single.data)
+        if found.stop is Stop.TRUNCATED and (needed := _needed(data, span.limit - position)) > len(data):
+            want = needed + BLOCK
             continue
-        hole = hole_at(fd, span, position, found.stop.name)
-        if hole is None:
+        if not data:  # the file is shorter than it was
+            yield Hole(span.path, span.file_start, position, span.end - position, "the file ends here")
             return
-        yield hole
-        position += hole.size
+        odd = _odd(fd, span, position, found.stop.name)
+        yield odd
+        position += len(odd.data) if isinstance(odd, Block) else odd.size
+    yield from odd_ones(fd, span, position)
+
+
+def odd_ones(fd: int, span: ByteRange, position: int) -> Iterator[Block | Hole]:
+    """What lies between the last record of a range and the first one that the reader of the next range finds, who
+    looks for whole records only.
+    """
+    while position < span.limit and not is_record(fd, span, position) and not is_blank(fd, span, position):
+        odd = _odd(fd, span, position)
+        yield odd
+        position += len(odd.data) if isinstance(odd, Block) else odd.size
+
+
+def _odd(fd: int, span: ByteRange, position: int, reason: str = "") -> Block | Hole:
+    """A record that the kernel does not take, or a hole."""
+    head = pread(fd, BLANK.size, position - span.file_start)
+    needed = _needed(head, span.limit - position)
+    single = _single(pread(fd, needed, position - span.file_start), position) if needed else None
+    return hole_at(fd, span, position, reason) if single is None else single
+
+
+def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
+    """Whether the blank that ends a file lies at `offset`."""
+    head = pread(fd, BLANK.size, offset - span.file_start)
+    return len(head) == BLANK.size and BLANK.unpack(head)[1] == BLANK_MAGIC_CODE
 
 
 def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) -> Block:
@@ -180,10 +189,8 @@ def _crc_ok(data: bytes, parts: RecordParts) -> bool:
     return not body or body_crc32(body) == parts.head.body_crc
 
 
-def hole_at(fd: int, span: ByteRange, position: int, reason: str = "") -> Hole | None:
-    """The bytes up to the next record, or to the end of what may be read; None when a record or a blank is there."""
-    if position >= span.limit or is_record(fd, span, position):
-        return None
+def hole_at(fd: int, span: ByteRange, position: int, reason: str = "") -> Hole:
+    """The bytes from `position`, where no record is, up to the next one, or to the end of what may be read."""
     following = find_record(fd, span, position + 1, span.limit)
     size = (span.limit if following is None else following) - position
     said = {"UNWRITTEN": "nothing was written here", "TRUNCATED": "the record is cut off"}

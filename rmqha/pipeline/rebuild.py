@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline import ranges
 from rmqha.pipeline.log_files import LogFiles, find_logs
-from rmqha.pipeline.log_scan import BLOCK, ByteRange, hole_at, log_end, open_file, pread
+from rmqha.pipeline.log_scan import BLOCK, ByteRange, Hole, log_end, scan_range
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
-from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Stop
+from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Span, Stop
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT
@@ -169,54 +169,21 @@ def build_range(task: RangeTask) -> RangeBuilt:
     return RangeBuilt(task.number, records, runs, keys, problems)
 
 
-def _spans(span: ByteRange, shape: Shape, problems: list[str]) -> Iterator:
+def _spans(span: ByteRange, shape: Shape, problems: list[str]) -> Iterator[Span]:
     """The kernel's results over a range that begins at a record or not."""
-    from rmqha.pipeline.log_scan import find_record
-    fd = open_file(span.path, span.begin)
-    try:
-        position = span.begin if span.aligned else find_record(fd, span, span.begin, span.end)
-        if position is None:
-            return
-        want = BLOCK
-        while position < span.end:
-            data = pread(fd, min(want, span.limit - position), position - span.file_start)
-            stop = _end_in(data, position, span.end)
-            found = bulk.scan(data, 0, stop, position, False, shape.delays_ms, True)
-            if found.count:
-                yield found
-            position += found.position
-            if found.stop in (Stop.END, Stop.LIMIT) and found.position or found.stop is Stop.TRUNCATED \
-                    and found.position:
-                want = BLOCK
-            elif found.stop is Stop.TRUNCATED and len(data) == want and want < span.limit - position:
-                want *= 4
-            elif found.stop is Stop.PLAIN:
-                raise PipelineError(f"{span.path} at byte {position - span.file_start}: this record needs the "
-                                    "dispatch of single records (text that is no UTF-8, light message queues, or a "
-                                    "delay level that is no number): use `rmqha store rebuild`")
-            elif found.stop is Stop.BLANK or (hole := hole_at(fd, span, position, found.stop.name)) is None:
-                return
-            else:
-                problems.append(f"{hole.path} at byte {hole.offset - hole.file_start} (offset {hole.offset}): "
-                                f"{hole.reason}, {hole.size} bytes")
-                position += hole.size
-    finally:
-        os.close(fd)
-
-
-def _end_in(data: bytes, base: int, end: int) -> int:
-    """Where in `data` the last record that begins before `end` ends."""
-    if base + len(data) <= end:
-        return len(data)
-    walked = bulk.walk(data, 0, len(data))
-    if base + walked.position <= end:
-        return len(data)
-    # the one that begins before `end` and goes beyond it: sizes are followed, four bytes at a time
-    position = end - base
-    found = bulk.scan(data, 0, len(data), base)
-    offsets = np.frombuffer(found.records, np.int64).reshape(-1, 6)[:, 0] - base
-    behind = offsets[offsets >= position]
-    return int(behind[0]) if len(behind) else len(data)
+    for found in scan_range(span, False):
+        if isinstance(found, Hole):
+            problems.append(f"{found.path} at byte {found.offset - found.file_start} (offset {found.offset}): "
+                            f"{found.reason}, {found.size} bytes")
+            continue
+        begin = int(found.rows["offset"][0]) - found.base
+        end = int(found.rows["offset"][-1] + found.rows["size"][-1]) - found.base
+        scanned = bulk.scan(found.data, begin, end, found.base, False, shape.delays_ms, True, len(found.rows) + 1)
+        if scanned.stop is not Stop.END:
+            raise PipelineError(f"{span.path} at byte {found.base + scanned.position - span.file_start}: this record "
+                                "needs the dispatch of single records (text that is no UTF-8, light message queues, "
+                                "or a delay level that is no number), or has very many keys: use `rmqha store rebuild`")
+        yield scanned
 
 
 class UnitWriter:
