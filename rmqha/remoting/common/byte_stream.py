@@ -28,7 +28,7 @@ class ByteStream:
     def receive_into(self, view: memoryview, timeout_s: float) -> int:
         """Read once into `view`; how many bytes, 0 when none came in time. StreamError when the peer has closed."""
         try:
-            if not select.select([self._socket], [], [], timeout_s)[0]:
+            if not self._is_ready(select.POLLIN, timeout_s):
                 return 0
             count = self._socket.recv_into(view)
         except BlockingIOError:
@@ -49,9 +49,15 @@ class ByteStream:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise StreamError(f"{self.name} takes nothing: {os.strerror(errno.ETIMEDOUT)}") from None
-                select.select([], [self._socket], [], left_s)
+                self._is_ready(select.POLLOUT, left_s)
             except OSError as error:
                 raise StreamError(f"{self.name}: {error.strerror or error}") from error
+
+    def _is_ready(self, event: int, timeout_s: float) -> bool:
+        # poll, not select: that one takes no descriptors above 1023
+        poll = select.poll()
+        poll.register(self._socket, event)
+        return bool(poll.poll(timeout_s * 1000))
 
     def close(self) -> None:
         """End the connection."""
