@@ -1,14 +1,14 @@
-"""Name servers and brokers of either kind ('java' or 'rmqha') with one face, so that a test can mix them freely."""
+"""Name servers and brokers of any kind ('java', 'java5', 'rmqha') with one face, so that a test can mix them freely."""
 from pathlib import Path
 
 import psutil
 
-from tests.support import ports, real_rocketmq, rmqha_servers
+from tests.support import ports, real_rocketmq, real_rocketmq_5, rmqha_servers
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
 MIB = 1 << 20
-_KINDS = {"java": real_rocketmq, "rmqha": rmqha_servers}
+_KINDS = {"java": real_rocketmq, "java5": real_rocketmq_5, "rmqha": rmqha_servers}
 
 SMALL_STORE = {
     "mappedFileSizeCommitLog": MIB,

@@ -1,0 +1,49 @@
+"""A plain broker of RocketMQ 5.1.4 (DefaultHAService) beside one of rmqha, both ways round."""
+import shutil
+from collections import Counter
+
+import pytest
+
+from tests.interop.test_replication_directions import prime, wait_until_equal
+from tests.support import real_rocketmq, store_compare
+from tests.support.bodies import small_sizes
+from tests.support.java_driver import JavaDriver, Workload
+from tests.support.real_rocketmq_5 import VERSION
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+TOPIC = "Five"
+COUNT = 6_000
+SEGMENTS = 3  # at the least
+
+
+@pytest.fixture(autouse=True)
+def jars_of_5():
+    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(VERSION):
+        pytest.skip(f"not installed: mvn, to fetch {VERSION}")
+
+
+@pytest.mark.parametrize("master_kind, slave_kind, keys", [
+    ("java5", "rmqha", {"inSyncReplicas": 2, "totalReplicas": 2}),  # 5.1.4 asks no slave otherwise
+    ("rmqha", "java5", {"inSyncReplicas": 2, "totalReplicas": 2})])
+def test_slave_holds_and_acknowledges_what_the_master_wrote(master_kind, slave_kind, keys, make_namesrv, make_broker,
+                                                            java_driver: JavaDriver):
+    namesrv = make_namesrv("rmqha").address
+    master = make_broker(master_kind, namesrv, "master", brokerRole="SYNC_MASTER", slaveTimeout=5000, **keys)
+    # a slave of 5.1.4 loses haMasterAddress before its client exists; the name server tells it the address
+    slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1)
+    master.wait_for_slave()
+    java_driver.create_topic(namesrv, master.address, TOPIC)
+    primers = prime(java_driver, namesrv, master, slave)
+    load = Workload(TOPIC, COUNT, small_sizes(COUNT, seed=3))
+    statuses = Counter(one.status for one in java_driver.produce(namesrv, load))
+    assert statuses == {"SEND_OK": COUNT}
+    assert wait_until_equal(master, slave) == primers + COUNT
+    assert len(store_compare.segments(slave.commit_log)) >= SEGMENTS
+    slave.kill()
+    assert not java_driver.produce(namesrv, load.part(COUNT, 1))[0].ok
+    slave.start()
+    again = Workload(TOPIC, 1, [100])
+    wait_until(lambda: java_driver.produce(namesrv, again)[0].ok, 60_000, "the slave that came back acknowledges")
+    wait_until_equal(master, slave)
