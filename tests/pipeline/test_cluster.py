@@ -7,6 +7,7 @@ import pytest
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.pipeline.queries import run_to_end
 from tests.support.nodes import BrokerNode, NamesrvNode
 
 FORMAT = "rocketmq"
@@ -71,9 +72,9 @@ def test_a_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
     def run():
         stream = spark.readStream.format(FORMAT).options(
             nameServer=cluster, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=60).load()
-        query = (stream.writeStream.foreachBatch(lambda batch, _: taken.append([row.keys for row in batch.collect()]))
-                 .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
-        query.awaitTermination()
+        run_to_end(stream.writeStream
+                   .foreachBatch(lambda batch, _: taken.append([row.keys for row in batch.collect()]))
+                   .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start)
     run()
     send(cluster, topic, 100, 30)
     run()
@@ -103,10 +104,9 @@ def test_a_stream_is_sent(spark, servers, send, tmp_path):  # noqa: F811, the fi
     send(servers.namesrv, source, 0, 50)
     stream = spark.readStream.format(FORMAT).options(nameServer=servers.namesrv, subscribe=source,
                                                      startingOffsets="earliest").load()
-    query = (stream.select("body", "keys", "tags").writeStream.format(FORMAT)
-             .options(nameServer=servers.namesrv, topic=target)
-             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
-    query.awaitTermination()
+    run_to_end(stream.select("body", "keys", "tags").writeStream.format(FORMAT)
+               .options(nameServer=servers.namesrv, topic=target)
+               .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start)
     sent = spark.read.format(FORMAT).options(nameServer=servers.namesrv, topic=target).load()
     assert keys_of(sent) == expected(0, 50)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.queries import run_to_end
 from tests.store import support
 
 FORMAT = "rocketmq-commitlog"
@@ -27,9 +28,8 @@ class Sink:
             self.batches.append([row.keys for row in frame.select("keys", "physicalOffset").orderBy("physicalOffset")
                                  .collect()])
         stream = self.spark.readStream.format(FORMAT).options(**self.options).load(str(self.root))
-        query = (stream.writeStream.foreachBatch(take).option("checkpointLocation", str(self.checkpoint))
-                 .trigger(availableNow=True).start())
-        query.awaitTermination()
+        run_to_end(stream.writeStream.foreachBatch(take).option("checkpointLocation", str(self.checkpoint))
+                   .trigger(availableNow=True).start)
 
     @property
     def keys(self) -> list[str]:
@@ -51,7 +51,7 @@ def test_restarts_lose_nothing_and_repeat_nothing(spark, tmp_path):
                 maxOffsetsPerTrigger="40")
     written = 0
     with support.open_store(tmp_path / "store") as store:
-        for start in range(6):
+        for start in range(4):
             count = chance.randrange(20, 120)  # files of 16 KiB: they roll at each start
             put(store, written, count)
             written += count
@@ -60,7 +60,7 @@ def test_restarts_lose_nothing_and_repeat_nothing(spark, tmp_path):
                     sink.run(fail_in_batch=0)
             sink.run()
             assert sink.keys == numbers(0, written)
-    assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 5
+    assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 3
     assert max(map(len, sink.batches)) == 40
 
 
