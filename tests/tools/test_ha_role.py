@@ -119,7 +119,7 @@ def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
 def test_a_master_that_comes_back_follows_the_one_that_was_promoted_meanwhile(tmp_path, run):
     keys = {**_KEYS, "brokerRole": BrokerRole.SYNC_MASTER}
     with running_namesrv(tmp_path) as namesrv, \
-            broker_at(tmp_path / "second", namesrv, **{**keys, "brokerRole": BrokerRole.SLAVE, "brokerId": 1}) as second:
+            broker_at(tmp_path / "second", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1, **_KEYS) as second:
         with broker_at(tmp_path / "first", namesrv, **keys) as first:
             first_service, second_service = first.store.ha_service, second.store.ha_service
             second_service.update_master_address(f"127.0.0.1:{first_service.ha_listen_port}")

@@ -167,6 +167,11 @@ class AutoSwitchHAClient(HAClient):
             raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
                                    f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
                                    _REFUSED)
+        if run.length and run.offset % self.config.mappedFileSizeCommitLog + run.length > \
+                self.config.mappedFileSizeCommitLog:
+            raise ReplicationError(f"the master sends {run.length} bytes at {run.offset}, beyond the end of a file of "
+                                   f"{self.config.mappedFileSizeCommitLog} bytes: its files are of another size",
+                                   _REFUSED)
         chain = self._follow_records(run) if run.length else None
         self._take_epoch(run, slave_phy_offset)
         if run.length:

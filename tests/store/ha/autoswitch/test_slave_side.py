@@ -193,8 +193,9 @@ def test_a_log_without_epochs_is_not_continued(tmp_path, server, log):
     (lambda end, log: frame(end, log[6], 2, end - 1), "sends epoch 2 from"),
     (lambda end, log: frame(end, log[6], 3, end - 1), "sends epoch 3 from"),
     (lambda end, log: frame(end, b"no record at all", 3, end), "is no record"),
+    (lambda end, log: frame(end, b"x" * SEGMENT, 3, end), "beyond the end of a file"),
 ], ids=["handshake again", "too long", "negative", "hole", "epoch falls", "epoch moved", "epoch within the log",
-        "no log"])
+        "no log", "beyond the file"])
 def test_frames_that_lie_close_the_connection_and_change_nothing(tmp_path, server, log, bad, complaint):
     with open_replica(tmp_path, 2) as store:
         first, end = filled(store, server, log, (1, 3), (2, 3))
