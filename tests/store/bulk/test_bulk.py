@@ -355,7 +355,8 @@ def test_window_of_the_entries_is_enough_to_add_keys(kernel):
 
 @pytest.mark.parametrize("wrong", [
     {"hash_slot_num": 0}, {"index_num": -1}, {"index_num": 6}, {"first": -1}, {"first": 2, "last": 1}, {"last": 4},
-    {"first_entry": -1}, {"first_entry": 2}, {"counters": IndexCounters(0, 0, 0, 0, 0, 0)}, {"counters": IndexCounters(0, 0, 0, 0, -1, 1)},
+    {"first_entry": -1}, {"first_entry": 2},
+    {"counters": IndexCounters(0, 0, 0, 0, 0, 0)}, {"counters": IndexCounters(0, 0, 0, 0, -1, 1)},
     {"counters": IndexCounters(0, 0, 0, 0, (1 << 31) - 1, 1)}])
 def test_impossible_index_file_is_refused_untouched(kernel, wrong):
     file = bytearray(40 + 4 * 5 + 20 * 5)
