@@ -100,7 +100,7 @@ class Full(Fault):
                     {**master, "slaveTimeout": 1000, "cleanResourceInterval": 2000},
                     {**slave, "cleanResourceInterval": 2000})
         folders = [broker.store for broker in (pair.master, pair.slave)]
-        if self.seed % 2:
+        if self.rng.random() < 0.5:
             folders += [broker.store / "consumequeue" for broker in (pair.master, pair.slave)]
         for folder in folders:
             folder.mkdir(parents=True)

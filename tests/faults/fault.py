@@ -6,6 +6,9 @@ from pathlib import Path
 from tests.faults.pair import Pair
 from tests.faults.pair_broker import Holdings
 
+# What 4.9 does not know: the slave shows its last record, takes the whole history, and acknowledges what is forced.
+TRUST = {"haHandshakeEnable": "true", "haSyncFromFirstFile": "true", "haSlaveAckAfterFlush": "true"}
+
 
 class Fault:
     """One life of a pair. Everything that is chosen follows from `seed`; when it happens is up to the machine.
@@ -16,6 +19,7 @@ class Fault:
 
     name = ""
     cycles_per_life = 20
+    address_of_master = "127.0.0.1"
     by_name_only = False  # True: only when it is asked for by name
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
@@ -26,6 +30,7 @@ class Fault:
         self.plants = plants
         self.small = small
         self.rng = random.Random(f"{self.name} {seed}")
+        self.trusting = kinds == ("rmqha", "rmqha") and random.Random(f"settings {seed}").random() < 0.5
         self.pair: Pair | None = None
         self.holdings: list[Holdings] = []
         self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
@@ -36,8 +41,9 @@ class Fault:
         return None
 
     def sides(self) -> tuple[dict, dict]:
-        """Options of master and slave that follow from the plants."""
-        return {"plants": self.plants[0]}, {"plants": self.plants[1]}
+        """Options of master and slave: the plants, and for every other pair rmqha's own settings."""
+        settings = TRUST if self.trusting else {}
+        return {"plants": self.plants[0], **settings}, {"plants": self.plants[1], **settings}
 
     def make(self) -> Pair:
         """The pair, not started."""
@@ -46,8 +52,10 @@ class Fault:
     def open(self) -> None:
         """Make and start the pair."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.notes["lives with handshake, whole history and acks after flush"] += self.trusting
         self.pair = self.make()
-        self.pair.open()
+        master = self.pair.master
+        self.pair.open(f"{self.address_of_master}:{master.port}")
 
     def cycle(self) -> str:
         """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""

@@ -39,9 +39,8 @@ class Link(Fault):
         return pair
 
     def open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.pair = self.make()
-        self.pair.open(f"{self._network.master_ip}:{self.pair.master.port}")
+        self.address_of_master = self._network.master_ip
+        super().open()
 
     def cycle(self) -> str:
         pair, rng, net = self.pair, self.rng, self._network

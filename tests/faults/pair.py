@@ -35,11 +35,11 @@ class Pair:
         self._senders_options = senders
         self.senders: Senders | None = None
 
-    def open(self, master_address: str | None = None) -> "Pair":
+    def open(self, master_address: str) -> "Pair":
         """Start both, and send until the slave has a first message."""
         self.master.start(BOOT_MS)
         self.slave.start(BOOT_MS)
-        self.senders = Senders(master_address or self.master.address, f"s{self._seed}", self._seed,
+        self.senders = Senders(master_address, f"s{self._seed}", self._seed,
                                self.folder / "acknowledged.jsonl", **self._senders_options)
         self.senders.go()
         self.senders.wait_for_more(20, BOOT_MS)

@@ -1,10 +1,16 @@
 """Loss of power of the master, the slave or both under load: they start again from what was on their disks."""
 import shutil
+import time
 
 from tests.faults import images, verdict
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.pair_broker import Broker
+from tests.faults.verdict import Violation
+from tests.support.wait import wait_until
+
+_BEYOND = 50_000  # bytes
+_SLAVE_RETRIES_S = 6  # a slave connects again after 5 s
 
 
 class Power(Fault):
@@ -52,11 +58,14 @@ class Power(Fault):
             pair.senders.pause()
         # the master stood still before its image was taken: each answer was given before
         acknowledged = pair.senders.snapshot()
+        if self.trusting and pair.slave in victims:
+            verdict.check_acknowledged(pair.slave, acknowledged, "'s disk after the loss of power")
         for victim in victims:
             victim.start(BOOT_MS)
+        anew = ""
         if pair.master in victims:
             verdict.check_acknowledged(pair.master, acknowledged, " after the loss of power")
-        anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
+            anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
         names = " and ".join(victim.base_name for victim in victims)
         return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
 
@@ -64,6 +73,8 @@ class Power(Fault):
         ends = master.log_end(), slave.log_end()
         if ends[1] <= ends[0]:
             return ""
+        if self.trusting:
+            self._outgrow(master, slave, ends[1])
         slave.kill()
         for child in slave.store.iterdir():
             if child.is_dir():
@@ -75,6 +86,16 @@ class Power(Fault):
         self.pair.senders.go()  # an empty slave gets the master's last file, once there is something in it
         self.pair.senders.wait_for_more(1, BOOT_MS)
         return f", slave {ends[1] - ends[0]} bytes ahead is set up anew"
+
+    def _outgrow(self, master: Broker, slave: Broker, end_of_slave: int) -> None:
+        """The master writes beyond the slave's end: the slave, whose last records it never had, still gets nothing."""
+        self.pair.senders.go()
+        wait_until(lambda: master.log_end() > end_of_slave + _BEYOND, BOOT_MS, "the master beyond the slave's end")
+        time.sleep(_SLAVE_RETRIES_S)
+        self.pair.senders.pause()
+        if slave.log_end() != end_of_slave:
+            raise Violation(f"B: a slave whose log had diverged was served from {end_of_slave} to {slave.log_end()}")
+        self.notes["diverged slaves refused"] += 1
 
     def close(self) -> None:
         super().close()
