@@ -29,6 +29,7 @@ class Power(Fault):
 
     def make(self) -> Pair:
         pair = Pair(self.folder, self.seed, self.kinds, *self.sides())
+        pair.original_may_lose_units = True
         self._disks = {broker.base_name: images.Disk(self.folder / f"{broker.base_name}.img", broker.store)
                        for broker in (pair.master, pair.slave)}
         for disk in self._disks.values():
@@ -96,6 +97,10 @@ class Power(Fault):
         if slave.log_end() != end_of_slave:
             raise Violation(f"B: a slave whose log had diverged was served from {end_of_slave} to {slave.log_end()}")
         self.notes["diverged slaves refused"] += 1
+
+    def end(self) -> None:
+        super().end()
+        self.notes["lives in which the original's queues lost units"] += len(self.pair.flawed_queues)
 
     def close(self) -> None:
         super().close()
