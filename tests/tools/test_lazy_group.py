@@ -1,0 +1,22 @@
+"""Groups that need an extra: in the help without it, and a clear answer when they are used."""
+import sys
+
+from click.testing import CliRunner
+
+from rmqha.tools.rmqha_command import rmqha
+
+
+def test_the_help_names_it_without_importing_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rmqha.pipeline.pipeline_command", None)
+    result = CliRunner().invoke(rmqha, ["--help"])
+    assert result.exit_code == 0 and "pipeline  Jobs on Spark" in result.output
+
+
+def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("rmqha.pipeline")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    result = CliRunner().invoke(rmqha, ["pipeline", "audit", ".", "."])
+    assert result.exit_code == 2
+    assert "`rmqha pipeline` needs the extra `spark`" in result.output and "pip install 'rmqha[spark]'" in result.output
