@@ -34,7 +34,7 @@ class Pair:
         self._seed = seed
         self._senders_options = senders
         self.senders: Senders | None = None
-        # After a loss of power the original believes a checkpoint that is ahead of its queues; that is not ours to mend.
+        # After a loss of power the original believes a checkpoint that is ahead of its queues; not ours to mend.
         self.original_may_lose_units = False
         self.flawed_queues: list[Broker] = []
 
