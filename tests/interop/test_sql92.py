@@ -19,7 +19,8 @@ TOPIC = "SqlTopic"
 KINDS = ("java", "rmqha")
 VALUES = ("1", "3", "4.5", "07", "-3", "x", "true", "it's", "ß", "", None)
 WHAT_TO_READ = (
-    "a = 3", "a > 2.5", "a < 5 AND b IS NULL", "a IN ('x', '3')", "a NOT IN ('x', '3')", "NOT (a = 3)", "a = b", "a <> b",
+    "a = 3", "a > 2.5", "a < 5 AND b IS NULL", "a IN ('x', '3')", "a NOT IN ('x', '3')", "NOT (a = 3)", "a = b",
+    "a <> b",
     "a BETWEEN 1 AND 5", "a NOT BETWEEN 1 AND 5", "a IS NULL OR b IS NULL", "a = TRUE", "a = 'it''s'", "a = 'ß'",
     "a > b", "TAGS = 'TagB' AND a IS NOT NULL", "a", "nothing IS NULL", "a = 3 garbage",
 )

@@ -73,6 +73,8 @@ public final class Driver {
                 return Select.pull(command);
             case "pushSql":
                 return Select.push(command);
+            case "ask":
+                return Ask.run(command);
             case "bloom":
                 return Sql.bloom(command);
             case "admin":
