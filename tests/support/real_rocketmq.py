@@ -98,12 +98,20 @@ def jars() -> Path:
         conf = folder / "home" / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         for name in ("broker", "namesrv", "tools"):
-            (conf / f"logback_{name}.xml").write_text(_LOGBACK, encoding="ascii")
+            _write_once(conf / f"logback_{name}.xml", _LOGBACK)
         if not (folder / "lib.complete").exists():
             _run(["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
                   f"-DoutputDirectory={folder / 'lib'}"])
             (folder / "lib.complete").touch()
     return folder / "lib"
+
+
+def _write_once(file: Path, text: str) -> None:
+    """Another process' JVM may be reading the file: it is replaced whole, and only when it is another text."""
+    if not file.exists() or file.read_text("ascii") != text:
+        new = file.with_suffix(".new")
+        new.write_text(text, encoding="ascii")
+        new.replace(file)
 
 
 @functools.cache
