@@ -32,7 +32,8 @@ def test_slave_holds_and_acknowledges_what_the_master_wrote(master_kind, slave_k
     namesrv = make_namesrv("rmqha").address
     master = make_broker(master_kind, namesrv, "master", brokerRole="SYNC_MASTER", slaveTimeout=5000, **keys)
     # a slave of 5.1.4 loses haMasterAddress before its client exists; the name server tells it the address
-    slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1)
+    slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1,
+                        haHandshakeEnable="true" if slave_kind == "rmqha" else None)
     master.wait_for_slave()
     java_driver.create_topic(namesrv, master.address, TOPIC)
     primers = prime(java_driver, namesrv, master, slave)

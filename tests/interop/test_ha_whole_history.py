@@ -43,8 +43,9 @@ def holds_the_same(master: BrokerNode, slave: BrokerNode, first: int) -> None:
 
 def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, java_driver):
     namesrv, master, load = filled("java")
+    # the question for a handshake, a report of -1, means nothing to a Java master
     slave = make_broker("rmqha", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
-                        haSyncFromFirstFile="true")
+                        haSyncFromFirstFile="true", haHandshakeEnable="true")
     holds_the_same(master, slave, 0)
     more = load.part(COUNT, 500)
     assert all(one.ok for one in java_driver.produce(namesrv, more))

@@ -106,7 +106,7 @@ class FakeStore:
                 self.segments[end - end % self.segment_size] += blank
                 end += room
             self.segments.setdefault(end - end % self.segment_size, bytearray()).extend(record(size, seed))
-        self.ha_service.wait_notify_object.wakeup_all()
+        self.ha_service.on_appended()
         return end + size
 
     def log(self, start: int = 0) -> bytes:

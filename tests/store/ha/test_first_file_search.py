@@ -1,6 +1,6 @@
 """Masters of both kinds, with any files, asked for their first one."""
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
@@ -39,6 +39,7 @@ def search_out(master: Master, search: FirstFileSearch) -> tuple[int, int]:
     raise AssertionError("it does not end")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.booleans())
 def test_first_file_of_any_master_is_found(first, more, names_its_first):
     master = Master(first * SEGMENT, (first + more) * SEGMENT, names_its_first)
@@ -74,6 +75,7 @@ def test_files_deleted_meanwhile_begin_the_search_anew():
     assert search_out(master, search)[0] == 30 * SEGMENT + 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-5, 1 << 40), st.integers(0, 100), st.booleans()), max_size=50))
 def test_any_answers_leave_a_search_that_can_ask(answers):
     search = FirstFileSearch(SEGMENT)

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from rmqha.remoting.write_round import write_round
+from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha import ha_connection
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
@@ -104,6 +106,67 @@ def test_slow_slave_gets_every_byte_in_order():
             log.append(body)
         assert b"".join(log) == store.log(1)
     assert store.shares == 0
+
+
+def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
+    """Several threads put while the slave reads nothing, so that a write of theirs is cut; and then it reads."""
+    store = FakeStore(mappedFileSizeCommitLog=32 << 20, haHousekeepingInterval=60_000)
+    store.put(100)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(1)
+        wait_until(lambda: store.ha_service.slave_count() == 1)
+        lock = threading.Lock()
+
+        def put_some(seed: int) -> None:
+            for number in range(50):
+                with lock:  # as the put lock does it
+                    store.put(100_000, seed + number)
+        threads = [threading.Thread(target=put_some, args=(seed,)) for seed in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        writer = store.ha_service.connection_list[0].write_socket_service
+        wait_until(lambda: writer.next_transfer_from_where < store.get_max_phy_offset())
+        at, log = 1, []
+        while at < store.get_max_phy_offset():
+            offset, body = peer.read_data_frame()
+            assert offset == at
+            at += len(body)
+            log.append(body)
+        assert b"".join(log) == store.log(1)
+        store.put(100)
+        assert peer.read_data_frame()[0] == at
+    assert store.shares == 0
+
+
+def test_put_on_an_asynchronous_master_sends_nothing_itself(monkeypatch):
+    store = FakeStore(brokerRole=BrokerRole.ASYNC_MASTER)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(0)
+        wait_until(lambda: store.ha_service.slave_count() == 1)
+        (connection,) = store.ha_service.connection_list
+        monkeypatch.setattr(connection.write_socket_service, "transfer_now", lambda: pytest.fail("sent by a put"))
+        store.put(100)
+        assert peer.read_data_frame()[0] == 0
+
+
+def test_puts_of_one_round_are_one_transfer(monkeypatch):
+    store, transfers = FakeStore(), []
+    flush = store.ha_service.flush
+    monkeypatch.setattr(store.ha_service, "flush", lambda: transfers.append(store.get_max_phy_offset()) or flush())
+    with running(store), Peer.connect(store) as peer:
+        peer.report(0)
+        wait_until(lambda: store.ha_service.slave_count() == 1)
+        with write_round():
+            for seed in range(5):
+                store.put(1000, seed)
+            assert not transfers
+        assert transfers == [5000]
+        received = b""
+        while len(received) < 5000:
+            received += peer.read_data_frame()[1]
+        assert received == store.log()
 
 
 @pytest.mark.parametrize("offset", [1 << 62, -1, -(1 << 63), (1 << 63) - 1])

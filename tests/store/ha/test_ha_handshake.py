@@ -3,7 +3,7 @@ import re
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_client, ha_handshake
@@ -27,6 +27,7 @@ def greeting_store(records: int = 0, seed: int = 0, **keys) -> FakeStore:
     return store
 
 
+@settings(deadline=None)
 @given(LONG, LONG)
 def test_hello_is_read_from_any_piece(low, high):
     data = ha_handshake.encode_hello(Range(low, high))
@@ -34,6 +35,7 @@ def test_hello_is_read_from_any_piece(low, high):
     assert ha_handshake.decode_hello(data + b"more") == (Range(low, high), len(data))
 
 
+@settings(deadline=None)
 @given(st.sampled_from(Verdict), LONG, LONG)
 def test_verdict_is_read_from_any_piece(verdict, low, high):
     data = ha_handshake.encode_verdict(verdict, Range(low, high))
@@ -41,6 +43,7 @@ def test_verdict_is_read_from_any_piece(verdict, low, high):
     assert ha_handshake.decode_verdict(data) == (verdict, Range(low, high), len(data))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=50), st.integers(0, 1 << 62), st.integers(0, ha_handshake.MAX_TAIL),
        st.integers(0, 0xFFFF_FFFF))
 def test_introduction_is_read_from_any_piece(identity, end, tail_size, crc):
@@ -50,6 +53,7 @@ def test_introduction_is_read_from_any_piece(identity, end, tail_size, crc):
     assert ha_handshake.decode_who(data + b"\0" * 8) == (who, len(data))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.sampled_from([ha_handshake.decode_hello, ha_handshake.decode_verdict,
                                                  ha_handshake.decode_who]), st.booleans())
 def test_any_bytes_are_a_greeting_or_an_error(data, decode, with_magic):

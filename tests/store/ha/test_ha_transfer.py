@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_transfer
@@ -20,6 +20,7 @@ def test_header_is_offset_then_size():
     assert ha_transfer.decode_header(b"--" + data, 2) == (0x0102030405060708, 0x090A0B0C)
 
 
+@settings(deadline=None)
 @given(st.lists(INT64), st.data())
 def test_reports_survive_any_cut(offsets, data):
     stream, decoder, found = struct.pack(f">{len(offsets)}q", *offsets), ReportDecoder(), []
@@ -30,6 +31,7 @@ def test_reports_survive_any_cut(offsets, data):
     assert found == offsets
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 100), st.integers(0, 1 << 62))
 def test_frames_hold_the_body_in_order_and_none_is_above_the_batch_size(body, batch_size, offset):
     stream = b"".join(ha_transfer.encode_frames(offset, memoryview(body), batch_size))
@@ -42,6 +44,7 @@ def test_frames_hold_the_body_in_order_and_none_is_above_the_batch_size(body, ba
     assert found == body
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=5)), st.integers(0, 40))
 def test_unsent_is_what_remains(buffers, sent):
     whole = b"".join(buffers)
@@ -62,6 +65,7 @@ def decode(stream: bytes, cuts, segment_size: int, capacity: int = 200) -> list[
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=20), st.data())
 def test_runs_are_the_log_whatever_the_cut(bodies, data):
     stream, log = b"", b""
@@ -121,6 +125,7 @@ def test_the_largest_frame_fits():
     assert len(decoder.writable(1 << 30)) == ha_transfer.READ_MAX_BUFFER_SIZE
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400), st.data())
 def test_any_bytes_give_runs_or_an_error(stream, data):
     try:

@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
@@ -30,12 +30,14 @@ def follow_all(data: bytes, cuts: list[int], base: int = 0) -> RecordChain:
     return chain
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(9, 400), max_size=20), st.lists(st.integers(0, 5000)).map(sorted))
 def test_whole_records_end_at_the_logs_end_whatever_the_cuts(sizes, cuts):
     data = log_of(sizes)
     assert follow_all(data, cuts, 7 * SEGMENT) == RecordChain(7 * SEGMENT + len(data))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(9, 400), min_size=1, max_size=20), st.lists(st.integers(0, 5000)).map(sorted), st.data())
 def test_a_wrong_magic_is_found_and_named(sizes, cuts, data):
     log = log_of(sizes)
@@ -60,6 +62,7 @@ def test_a_blank_that_does_not_reach_the_segments_end_is_found():
         follow_all(record(100) + struct.pack(">ii", 100, BLANK_MAGIC_CODE), [])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.lists(st.integers(0, 100)).map(sorted))
 def test_any_bytes_give_a_chain_or_an_error(data, cuts):
     try:

@@ -1,4 +1,5 @@
 """Two real stores in one process: what the slave's files hold is what the master's hold."""
+import errno
 import shutil
 import threading
 
@@ -161,4 +162,28 @@ def test_read_only_slave_never_acknowledges(stores):
     wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
     slave.append_to_commit_log = lambda *_args: False
     assert put(master, b"x") in (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, PutMessageStatus.SLAVE_NOT_AVAILABLE)
+    assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_slave_acknowledges_what_is_on_its_disk(stores):
+    master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
+    slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+    for number in range(300):
+        assert put(master, b"%d" % number * 100) is PutMessageStatus.PUT_OK
+        acknowledged = master.ha_service.push2_slave_max_offset.get()
+        assert slave.commit_log.mapped_file_queue.flushed_where >= acknowledged == master.get_max_phy_offset()
+    assert acknowledged > SEGMENT
+
+
+def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatch):
+    master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=500)
+    slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+
+    def fail(_least_pages):
+        raise OSError(errno.EIO, "injected")
+    monkeypatch.setattr(slave.commit_log.mapped_file_queue, "flush", fail)
+    statuses = {put(master, b"x" * 100) for _ in range(3)}
+    assert statuses <= {PutMessageStatus.FLUSH_SLAVE_TIMEOUT, PutMessageStatus.SLAVE_NOT_AVAILABLE}
     assert master.ha_service.push2_slave_max_offset.get() == 0

@@ -1,6 +1,6 @@
 """Who may connect, who counts, and what an acknowledgement means."""
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_client
@@ -42,6 +42,7 @@ def test_what_is_no_address_is_named(text):
         AllowedPeers(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_a_list_or_an_error_that_names_the_key(text):
     try:
