@@ -103,7 +103,7 @@ def _reachable(admin: RoleAdmin, broker: str) -> dict[str, EpochEntryCache]:
 
 
 def _check_in_sync(admin: RoleAdmin, broker: str, target: EpochEntryCache, others: dict[str, EpochEntryCache]) -> None:
-    """Refuse when the present master says that the broker lacks acknowledged messages, or an epoch that others have."""
+    """Refuse when the present master says that the broker is behind; without a master, when others have more."""
     host = parsed_address(broker, "--broker")[0]
     for other, cache in others.items():
         info = admin.ha_runtime_info(other)
@@ -113,10 +113,10 @@ def _check_in_sync(admin: RoleAdmin, broker: str, target: EpochEntryCache, other
                 raise ReplicationToolError(
                     f"the master {other} has no connection in sync from {host}: messages that it has acknowledged "
                     f"may be lost. Wait until {broker} has caught up, or say --force")
-        elif last_epoch(cache) > last_epoch(target):
+        elif (last_epoch(cache), cache.maxOffset) > (last_epoch(target), target.maxOffset):
             raise ReplicationToolError(
-                f"{other} has messages of epoch {last_epoch(cache)}, and {broker} ends with epoch "
-                f"{last_epoch(target)}: acknowledged messages may be lost. Promote the other, or say --force")
+                f"{other} ends at {cache.maxOffset} of epoch {last_epoch(cache)}, and {broker} at {target.maxOffset} "
+                f"of epoch {last_epoch(target)}: acknowledged messages may be lost. Promote the other, or say --force")
 
 
 @click.command("follow")

@@ -97,6 +97,18 @@ def test_a_slave_that_is_not_in_sync_is_not_promoted_unless_forced(group, run):
     assert group.first.store.get_max_offset_in_queue("T", 0) == 3
 
 
+def test_without_a_master_the_one_with_the_longest_log_is_promoted_unless_another_is_forced(group, run):
+    group.second.store.ha_service.change_to_slave("127.0.0.1:1", 1)
+    wait_until(lambda: not group.first.store.ha_service.connection_list, _WAIT_MS, "the slave is gone")
+    send(group.first, 10)
+    group.first.store.ha_service.change_to_slave("127.0.0.1:1", 1)
+    refused = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address)
+    assert refused.exit_code == 2 and "Promote the other" in refused.output, refused.output
+    assert run("ha", "promote", "-n", group.namesrv, "-b", group.first.address).exit_code == 0
+    group.wait_same_end()
+    assert group.second.store.get_max_offset_in_queue("T", 0) == 10
+
+
 def test_a_broker_is_told_whom_to_follow(group, run):
     epochs = group.second.call(request_code.GET_BROKER_EPOCH_CACHE).body
     assert b'"brokerId":1' in epochs and b'"epoch":1' in epochs
