@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header import (
-    admin_headers, consumer_admin_headers, consumer_headers, offset_headers, pull_headers, query_headers, send_headers)
+    admin_headers, consumer_admin_headers, consumer_headers, offset_headers, pull_headers, query_headers, send_headers,
+    transaction_headers)
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
@@ -53,6 +54,10 @@ WELL_FORMED = {
     request_code.QUERY_CONSUME_TIME_SPAN: consumer_admin_headers.QueryConsumeTimeSpanRequestHeader,
     request_code.QUERY_CORRECTION_OFFSET: consumer_admin_headers.QueryCorrectionOffsetHeader,
     request_code.CLONE_GROUP_OFFSET: consumer_admin_headers.CloneGroupOffsetRequestHeader,
+    request_code.SEND_REPLY_MESSAGE: send_headers.SendMessageRequestHeader,
+    request_code.SEND_REPLY_MESSAGE_V2: send_headers.SendMessageRequestHeaderV2,
+    request_code.END_TRANSACTION: transaction_headers.EndTransactionRequestHeader,
+    request_code.RESUME_CHECK_HALF_MESSAGE: transaction_headers.ResumeCheckHalfMessageRequestHeader,
     request_code.CONSUME_MESSAGE_DIRECTLY: consumer_admin_headers.ConsumeMessageDirectlyResultRequestHeader,
 }
 NAMES = st.sampled_from(["Known", "g", "%RETRY%g", "%DLQ%g", "", "../x", "t" * 128, "TBW102", "a@b", "\x00", "Ä",
@@ -76,6 +81,8 @@ def well_formed_requests(draw):
             values[field.name] = draw(NAMES)
     if code == request_code.PULL_MESSAGE:
         values["sysFlag"] &= ~pull_sys_flag.FLAG_SUSPEND
+    if code == request_code.END_TRANSACTION:  # an outcome that is not known gets no answer
+        values["commitOrRollback"] = draw(st.sampled_from([4, 8, 12]))
     return code, WELL_FORMED[code](**values)
 
 

@@ -1,7 +1,8 @@
 """Expressions by the original's filter module and by ours: the same errors, texts and values."""
+import os
+import random
+
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
 from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.java
 PIECES = ("a", "b", "not", "and", "or", "between", "in", "true", "false", "null", "is", "1", "2.5", "'x'", "'1'", "=",
           "<>", ">", ">=", "<", "<=", "(", ",", ")", "+", "-", "a = 1", "a is null", "b not in ('x')",
           "a between 1 and 2", "--", "@", "\n", "\t", "/* */", "3L", "'")
-TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join), min_size=400, max_size=400)
+COUNT = int(os.environ.get("RMQHA_SQL_TEXTS", "2000"))
 
 
 def ours(sql: str) -> dict:
@@ -47,10 +48,9 @@ def test_table_of_expressions(java_driver):
     assert differences(java_driver, list(EXPRESSIONS)) == []
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.generate], database=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large, HealthCheck.too_slow])
-@given(TEXTS)
-def test_any_pieces_of_expressions(java_driver, expressions):
+def test_any_pieces_of_expressions(java_driver):
+    choose = random.Random(4)
+    expressions = [" ".join(choose.choices(PIECES, k=choose.randrange(12))) for _ in range(COUNT)]
     assert differences(java_driver, expressions)[:1] == []
 
 

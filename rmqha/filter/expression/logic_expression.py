@@ -52,7 +52,5 @@ class LogicExpression(BooleanExpression):
         return "||" if self._deciding else "&&"
 
     def __str__(self) -> str:
-        text = str(self.operands[0])
-        for operand in self.operands[1:]:
-            text = f"({text} {self.expression_symbol} {operand})"
-        return text
+        first, *others = map(str, self.operands)
+        return "(" * len(others) + first + "".join(f" {self.expression_symbol} {other})" for other in others)

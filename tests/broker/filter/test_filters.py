@@ -1,0 +1,216 @@
+"""SQL92 filters inside a broker: what is registered, kept, pulled, and found by bit maps."""
+import json
+import threading
+
+import pytest
+
+from rmqha.broker.filter.consumer_filter_manager import build
+from rmqha.broker.filter.expression_for_retry_message_filter import ExpressionForRetryMessageFilter
+from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
+from rmqha.common.filter import filter_api
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.sysflag import pull_sys_flag
+from rmqha.filter.util.bits_array import BitsArray
+from rmqha.filter.util.bloom_filter_data import BloomFilterData
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.store.consume_queue_ext import CqExtUnit
+from tests.broker.support import bodies, new_controller, running_broker
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def manager(tmp_path):
+    return new_controller(tmp_path).consumer_filter_manager
+
+
+def subscription(topic, expression, version, kind="SQL92"):
+    data = filter_api.build(topic, expression, kind)
+    data.subVersion = version
+    return data
+
+
+def test_expression_is_kept_with_its_bits_and_version(manager):
+    manager.register("g", [subscription("T", "a > 1", 5), subscription("U", "tag", 5, "TAG")])
+    data = manager.get("T", "g")
+    assert (data.expression, data.expressionType, data.clientVersion, data.is_dead) == ("a > 1", "SQL92", 5, False)
+    assert data.bloomFilterData == manager.bloom_filter.generate("g#T")
+    assert manager.get("U", "g") is None and manager.get("T", "h") is None
+    assert manager.get_by_topic("T") == manager.get_by_group("g") == [data]
+
+
+def test_older_version_is_ignored_and_a_newer_one_taken(manager):
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    manager.register("g", [subscription("T", "a > 2", 4)])
+    manager.register("g", [subscription("T", "a > 3", 5)])
+    assert manager.get("T", "g").expression == "a > 1"
+    first = manager.get("T", "g")
+    manager.register("g", [subscription("T", "a > 1", 6)])
+    assert manager.get("T", "g") is first and first.clientVersion == 6
+    manager.register("g", [subscription("T", "a > 4", 7)])
+    assert manager.get("T", "g").expression == "a > 4"
+    manager.register("g", [subscription("T", "a >", 8)])
+    assert manager.get("T", "g") is None
+
+
+def test_group_without_members_is_dead_until_it_is_back(manager):
+    manager.register("g", [subscription("T", "a > 1", 5), subscription("U", "a > 1", 5)])
+    manager.un_register("g")
+    assert manager.get("T", "g").is_dead and manager.get("U", "g").is_dead
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    assert not manager.get("T", "g").is_dead and manager.get("U", "g").is_dead
+
+
+def test_file_holds_the_table_and_loads_as_dead(manager, tmp_path):
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    assert manager.persist()
+    with open(manager.config_file_path(), encoding="utf-8") as file:
+        kept = json.load(file)["filterDataByTopic"]["T"]
+    assert kept["topic"] == "T" and kept["groupFilterData"]["g"]["bloomFilterData"] == {
+        "bitNum": 112, "bitPos": manager.bloom_filter.calc_bit_positions("g#T")}
+    assert "compiledExpression" not in kept["groupFilterData"]["g"]
+    loaded = new_controller(tmp_path).consumer_filter_manager
+    assert loaded.load() and loaded.get("T", "g").is_dead
+    assert str(loaded.get("T", "g").compiled_expression) == "(a > 1)"
+    other = new_controller(tmp_path, expectConsumerNumUseFilter=64).consumer_filter_manager
+    assert other.load() and other.get("T", "g") is None  # its bits are of another bloom filter
+
+
+def test_what_is_dead_for_too_long_is_forgotten(tmp_path):
+    manager = new_controller(tmp_path, filterDataCleanTimeSpan=0).consumer_filter_manager
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    manager.un_register("g")
+    assert json.loads(manager.encode()) == {"filterDataByTopic": {}}
+
+
+def bit_map(manager, *groups):
+    bits = BitsArray.create(manager.bloom_filter.m)
+    for group in groups:
+        manager.bloom_filter.hash_to(manager.bloom_filter.generate(f"{group}#T"), bits)
+    return bytes(bits.bytes)
+
+
+def test_bit_map_decides_for_messages_younger_than_the_filter(manager):
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    data = manager.get("T", "g")
+    message_filter = ExpressionMessageFilter(subscription("T", "a > 1", 5), data, manager)
+    matches, later = message_filter.is_matched_by_consume_queue, data.bornTime + 1
+    assert matches(0, CqExtUnit(0, later, bit_map(manager, "g", "h")))
+    assert not matches(0, CqExtUnit(0, later, bit_map(manager)))
+    assert matches(0, CqExtUnit(0, data.bornTime, bit_map(manager)))  # older: nobody knows
+    assert matches(0, None) and matches(0, CqExtUnit(0, later, None)) and matches(0, CqExtUnit(0, later, b"\0"))
+    data.bloomFilterData = BloomFilterData(8, [1])
+    assert matches(0, CqExtUnit(0, later, bit_map(manager)))
+
+
+def test_properties_decide_in_the_end(manager):
+    data = build("T", "g", "a > 1", "SQL92", 1)
+    matches = ExpressionMessageFilter(subscription("T", "a > 1", 5), data, manager).is_matched_by_commit_log
+    assert matches(None, {"a": "2"}) and not matches(None, {"a": "1"}) and not matches(None, {"a": "x"})
+    assert not matches(None, {}) and not matches(None, None)
+    assert build("T", "g", "a >", "SQL92", 1) is None and build("T", "g", "a", "TAG", 1) is None
+
+
+def test_message_that_came_back_is_measured_by_its_first_topic(manager):
+    manager.register("g", [subscription("T", "a > 1", 5)])
+    matches = ExpressionForRetryMessageFilter(
+        subscription("%RETRY%g", "*", 5, "TAG"), None, manager).is_matched_by_commit_log
+    assert matches(None, {"RETRY_TOPIC": "T", "a": "2"}) and not matches(None, {"RETRY_TOPIC": "T", "a": "1"})
+    assert matches(None, {"RETRY_TOPIC": "Other"}) and matches(None, {})
+    plain = ExpressionForRetryMessageFilter(subscription("T", "a > 1", 5), manager.get("T", "g"), manager)
+    assert plain.is_matched_by_commit_log(None, {"a": "2"}) and not plain.is_matched_by_commit_log(None, {"a": "1"})
+
+
+@pytest.fixture(scope="module")
+def filtering(tmp_path_factory):
+    """A broker that filters, with bit maps."""
+    with running_broker(tmp_path_factory.mktemp("filtering"), enablePropertyFilter=True, enableConsumeQueueExt=True,
+                        enableCalcFilterBitMap=True) as harness:
+        yield harness
+
+
+def announce(harness, group, topic, expression, version):
+    """A heartbeat of a consumer with an expression."""
+    data = ConsumerData(groupName=group, consumeType=ConsumeType.CONSUME_PASSIVELY,
+                        messageModel=MessageModel.CLUSTERING,
+                        subscriptionDataSet={subscription(topic, expression, version)})
+    assert harness.call(request_code.HEART_BEAT, body=HeartbeatData("client", set(), {data})).code == 0
+
+
+def pull(harness, topic, group, version, **fields):
+    """A pull with the registered subscription."""
+    return harness.pull(topic, 0, group=group, subVersion=version, sysFlag=fields.pop("sysFlag", 0), **fields)
+
+
+def test_pulls_get_what_the_registered_expression_wants(filtering):
+    for number in range(6):
+        filtering.send("Numbers", b"%d" % number, properties={"n": str(number)})
+    filtering.next_offset("Numbers")
+    announce(filtering, "odd", "Numbers", "n IN ('1', '3', '5')", 10)
+    assert bodies(pull(filtering, "Numbers", "odd", 10)) == [b"1", b"3", b"5"]
+    for number in range(6, 10):
+        filtering.send("Numbers", b"%d" % number, properties={"n": str(number % 4)})
+    end = filtering.next_offset("Numbers")
+    assert bodies(pull(filtering, "Numbers", "odd", 10)) == [b"1", b"3", b"5", b"7", b"9"]
+    header = QueryConsumeQueueRequestHeader(topic="Numbers", queueId=0, index=6, count=10, consumerGroup="odd")
+    answer = filtering.call(request_code.QUERY_CONSUME_QUEUE, header)
+    body = remoting_serializable.from_json(QueryConsumeQueueResponseBody, answer.body)
+    assert [unit.eval for unit in body.queueData] == [False, True, False, True] and end == 10
+    assert all(unit.bitMap and '"filterBitMap"' in unit.extendDataJson for unit in body.queueData)
+    assert '"expression":"n IN' in body.filterData.replace("\n", "").replace("\t", "")
+
+
+def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
+    filtering.send("Held", b"first", properties={"n": "0"})
+    start = filtering.next_offset("Held")
+    announce(filtering, "ones", "Held", "n = 1", 10)
+    answers = []
+    flags = pull_sys_flag.build_sys_flag(False, True, False, False)
+    header = filtering.pull_header("Held", start, group="ones", suspend_ms=20_000, subVersion=10)
+    header.sysFlag = flags
+    waiting = threading.Thread(target=lambda: answers.append(
+        filtering.call(request_code.PULL_MESSAGE, header, timeout_ms=30_000)))
+    waiting.start()
+    service = filtering.controller.pull_request_hold_service
+    wait_until(lambda: service.is_waiting("Held", 0), 20_000, "the held pull")
+    filtering.send("Held", b"second", properties={"n": "2"})
+    filtering.next_offset("Held")
+    assert service.is_waiting("Held", 0)
+    filtering.send("Held", b"third", properties={"n": "1"})
+    waiting.join(30)
+    assert [bodies(answer) for answer in answers] == [[b"third"]]
+
+
+@pytest.mark.parametrize("group, version, code, remark", [
+    ("behind", 11, response_code.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"),
+    ("broken", 10, response_code.FILTER_DATA_NOT_EXIST,
+     "The broker's consumer filter data is not exist!Your expression may be wrong!"),
+])
+def test_pull_without_a_usable_expression_is_refused(filtering, group, version, code, remark):
+    filtering.send("Refused")
+    announce(filtering, "behind", "Refused", "n = 1", 10)
+    announce(filtering, "broken", "Refused", "n = ", 10)
+    response = pull(filtering, "Refused", group, version)
+    assert (response.code, response.remark) == (code, remark)
+
+
+def test_pull_that_brings_a_bad_expression_is_refused(filtering):
+    filtering.send("Brought", properties={"n": "1"})
+    filtering.next_offset("Brought")
+    good = filtering.pull("Brought", 0, group="bringer", subscription="n = 1", expressionType="SQL92")
+    assert bodies(good) == [b"body"]
+    bad = filtering.pull("Brought", 0, group="bringer", subscription="n = ", expressionType="SQL92")
+    assert (bad.code, bad.remark) == (response_code.SUBSCRIPTION_PARSE_FAILED,
+                                      "parse the consumer's subscription failed")
+
+
+def test_broker_without_property_filter_says_so(broker):
+    broker.send("Unfiltered")
+    response = broker.pull("Unfiltered", 0, subscription="n = 1", expressionType="SQL92")
+    assert (response.code, response.remark) == (
+        response_code.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92")
