@@ -1,4 +1,4 @@
-"""A new slave takes all that an unmodified master holds, from its first file on; a new Java slave from an rmqha master."""
+"""A new slave takes all that a Java master holds, from its first file on; and a new Java slave from rmqha's."""
 import pytest
 
 from tests.support import store_compare

@@ -338,7 +338,7 @@ class HAClient(ServiceThread):
             raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
         verdict, held, _used = answer
         if verdict is not ha_handshake.Verdict.GOOD:
-            what = ("holds other bytes in front of the slave's end: this store is of another master, or went on by itself"
+            what = ("holds other bytes in front of it: this store is of another master, or went on by itself"
                     if verdict is ha_handshake.Verdict.DIVERGED else "does not hold the slave's end")
             raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {who.end} MASTER: "
                                    f"{held.min_offset} to {held.max_offset}. It {what}; set the slave up anew, or "

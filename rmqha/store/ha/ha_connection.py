@@ -210,7 +210,8 @@ class ReadSocketService(ServiceThread):
         self.daemon = True
         self.connection = connection
         self._decoder = ha_transfer.ReportDecoder()
-        self._greeting: bytes | None = b"" if connection.ha_service.config.haHandshakeEnable else None  # what came of it
+        # what came of the handshake so far; None when there is none, or no more
+        self._greeting: bytes | None = b"" if connection.ha_service.config.haHandshakeEnable else None
         self._asked = False  # the slave has asked for the handshake
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
