@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop.test_replication_directions import wait_until_equal
 from tests.support.java_driver import JavaDriver, Workload
+from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
@@ -29,6 +30,7 @@ def offsets(broker: BrokerNode) -> dict:
     return table(broker, "consumerOffset.json", "offsetTable").get(f"{TOPIC}@{GROUP}", {})
 
 
+@long_test
 def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_namesrv, make_broker,
                                                                       java_driver: JavaDriver):
     namesrv = make_namesrv("rmqha").address

@@ -4,6 +4,7 @@ import pytest
 from tests.support import store_compare
 from tests.support.bodies import small_sizes
 from tests.support.java_driver import JavaDriver, Workload, assert_all_read
+from tests.support.kinds import long_test
 from tests.support.nodes import MIB, BrokerNode
 from tests.support.wait import wait_until
 
@@ -59,6 +60,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
     assert_all_read(java_driver.pull(namesrv, both, broker_id=1), both)
 
 
+@long_test
 def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_begins(filled, make_broker):
     namesrv, master, _load = filled("java")
     master.kill()
@@ -70,6 +72,7 @@ def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_b
     holds_the_same(master, slave, 2 * MIB)
 
 
+@long_test
 def test_new_java_slave_holds_the_whole_log_of_a_master_that_gives_it(filled, make_broker):
     namesrv, master, _load = filled("rmqha", haSyncFromFirstFile="true")
     slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)
