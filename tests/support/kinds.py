@@ -1,6 +1,7 @@
 """Which kinds of server an interop test mixes.
 
-RMQHA_LONG_TESTS=1 runs those that take long. RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and the tests are right, those pass too.
+RMQHA_LONG_TESTS=1 runs those that take long. RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and
+the tests are right, those pass too.
 """
 import os
 
