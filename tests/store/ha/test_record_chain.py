@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
+from rmqha.store.ha import record_chain
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
 from tests.store.ha.support import record
 
@@ -71,3 +73,46 @@ def test_any_bytes_give_a_chain_or_an_error(data, cuts):
         assert "is no record" in str(error)
     else:
         assert chain.next_record + len(chain.head) >= len(data)
+
+
+HOST = layout.host_to_bytes(("10.0.0.1", 10911))
+BIG_SEGMENT = 1 << 16
+
+
+def real_log(bodies: list[int]) -> bytearray:
+    """Records as the broker writes them, in files of BIG_SEGMENT bytes."""
+    data = bytearray()
+    for size in bodies:
+        length = layout.cal_msg_length(0, size, 1, 4)
+        room = BIG_SEGMENT - len(data) % BIG_SEGMENT
+        if length + layout.END_FILE_MIN_BLANK_LENGTH > room:
+            data += layout.encode_blank(room)
+        data += layout.encode_record(7, 0, 0, 0, len(data), 0, 1, HOST, 1, HOST, 0, 0, b"b" * size,
+                                     layout.encode_topic("T"), b"a\x01b\x02")
+    return data
+
+
+def outcome(data: bytes, cuts: list[int], bulk_bytes: int) -> RecordChain | str:
+    chain, at = RecordChain(0), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_chain, "_BULK_BYTES", bulk_bytes)
+        for cut in [*cuts, len(data)]:
+            cut = min(cut, at - at % BIG_SEGMENT + BIG_SEGMENT, len(data))
+            if cut > at:
+                try:
+                    chain = follow_records(chain, at, memoryview(data), at, cut - at, BIG_SEGMENT)
+                except RecordChainError as error:
+                    return str(error)
+                at = cut
+    return chain
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9000), min_size=1, max_size=30), st.lists(st.integers(0, 250_000)).map(sorted),
+       st.none() | st.tuples(st.integers(0, 200_000), st.integers(1, 255)))
+def test_bulk_and_plain_way_say_the_same(bodies, cuts, flip):
+    data = real_log(bodies)
+    if flip is not None:
+        data[flip[0] % len(data)] ^= flip[1]
+    cuts = sorted([*cuts, *range(BIG_SEGMENT, len(data), BIG_SEGMENT)])
+    assert outcome(data, cuts, 0) == outcome(data, cuts, 1 << 60)
