@@ -40,8 +40,8 @@ def test_error_says_where_and_what_was_expected():
     with pytest.raises(MQFilterException) as error:
         selector_parser.parse("a is not 3")
     assert str(error.value) == (
-        'org.apache.rocketmq.filter.parser.ParseException: Encountered " <DECIMAL_LITERAL> "3 "" at line 1, column 10.\n'
-        'Was expecting:\n    "NULL" ...\n    ')
+        'org.apache.rocketmq.filter.parser.ParseException: Encountered " <DECIMAL_LITERAL> "3 "" at line 1, column '
+        '10.\nWas expecting:\n    "NULL" ...\n    ')
     assert error.value.error_message == "Invalid MessageSelector. "
 
 
@@ -71,8 +71,8 @@ def test_only_sql92_is_known():
     assert filter_factory.get("TAG") is None and filter_factory.get(None) is None
 
 
-PIECES = st.sampled_from(["a", "b", "not", "and", "or", "between", "in", "null", "is", "1", "2.5", "'x'", "=", "<>", ">",
-                          "<=", "(", ",", ")", "+", "-", "--", "/*", "*/", "'", "\n", "1e999", "\U0001F600", "ß"])
+PIECES = st.sampled_from(["a", "b", "not", "and", "or", "between", "in", "null", "is", "1", "2.5", "'x'", "=", "<>",
+                          ">", "<=", "(", ",", ")", "+", "-", "--", "/*", "*/", "'", "\n", "1e999", "\U0001F600", "ß"])
 
 
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=30).map(" ".join), st.lists(PIECES, max_size=30).map("".join),

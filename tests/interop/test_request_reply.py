@@ -22,7 +22,7 @@ def brokers(module_nodes, tmp_path_factory, java_driver):
     started = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
-        namesrv = NamesrvNode(kind, folder / "namesrv")
+        namesrv = NamesrvNode("rmqha", folder / "namesrv")
         broker = started[kind] = BrokerNode(kind, folder / "broker", namesrv.address)
         module_nodes.extend([namesrv, broker])
         namesrv.start()

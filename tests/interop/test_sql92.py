@@ -33,7 +33,7 @@ def brokers(module_nodes, tmp_path_factory, java_driver):
     started = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
-        namesrv = NamesrvNode(kind, folder / "namesrv")
+        namesrv = NamesrvNode("rmqha", folder / "namesrv")
         module_nodes.append(namesrv)
         namesrv.start()
         started[kind] = BrokerNode(kind, folder / "broker", namesrv.address, enablePropertyFilter="true",

@@ -124,7 +124,8 @@ def without_place_and_time(log: Path) -> list[bytes]:
 def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make_broker):
     seen = {}
     for kind in ("java", "rmqha"):
-        broker = make_broker(kind, make_namesrv(kind, f"{kind}-namesrv").address, f"{kind}-broker")
+        broker = make_broker(kind, make_namesrv("rmqha", f"{kind}-namesrv").address, f"{kind}-broker",
+                             transactionCheckInterval=3_600_000)
         with Producer(broker.address) as producer:
             halves = [producer.send_half(number) for number in range(8)]
             answers = [
@@ -150,29 +151,18 @@ def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make
 
 
 def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
-    seen = {}
-    for kind in ("java", "rmqha"):
-        broker = make_broker(kind, make_namesrv(kind, f"{kind}-namesrv").address, f"{kind}-broker",
-                             transactionCheckInterval=1000, transactionTimeOut=4000, transactionCheckMax=2)
-        with Producer(broker.address) as producer:
+    namesrv, seen = make_namesrv("rmqha").address, {}
+    brokers = {kind: make_broker(kind, namesrv, kind, brokerName=kind, transactionCheckInterval=1000,
+                                 transactionTimeOut=5000, transactionCheckMax=2) for kind in ("java", "rmqha")}
+    with Producer(brokers["java"].address) as java_producer, Producer(brokers["rmqha"].address) as rmqha_producer:
+        producers = {"java": java_producer, "rmqha": rmqha_producer}
+        forgotten = {}
+        for kind, producer in producers.items():
             producer.heartbeat()
-            committed, forgotten = producer.send_half(0), producer.send_half(4)
-            assert producer.end(committed, COMMIT) == (response_code.SUCCESS, None)
-            wait_until(lambda: len(producer.asked) >= 2, 60_000, "two checks")
-            wait_until(lambda: given_up(broker), 60_000, "a message that was given up")
-            asked = producer.asked[:]
-            assert producer.call(request_code.RESUME_CHECK_HALF_MESSAGE,
-                                 ResumeCheckHalfMessageRequestHeader(forgotten.msg_id)).code == response_code.SUCCESS
-            wait_until(lambda: len(producer.asked) > len(asked), 60_000, "a check of what was taken up again")
-            header, body = producer.asked[len(asked)]
-            half = Half(4, header.commitLogOffset, header.tranStateTableOffset, "")
-            assert producer.end(half, COMMIT, checked=True) == (response_code.SUCCESS, None)
-        broker.stop()
-        records = list(store_compare.walk(broker.commit_log))
-        assert [record.body.decode() for record in records if record.topic == TOPIC] == ["half 0 ß", "half 4 ß"]
-        until = [record.offset for record in records].index(header.commitLogOffset)
-        seen[kind] = ([question(*one) for one in [*asked, (header, body)]],
-                      without_place_and_time(broker.commit_log)[:until + 1])
+            assert producer.end(producer.send_half(0), COMMIT) == (response_code.SUCCESS, None)
+            forgotten[kind] = producer.send_half(4)
+        for kind, producer in producers.items():
+            seen[kind] = check_and_resume(brokers[kind], producer, forgotten[kind])
     rmqha, java = seen["rmqha"], seen["java"]
     assert [flag for *_, flag in rmqha[0]] == [28, 28, 28]
     assert [flag for *_, flag in java[0]] == [28, 0, 28]  # Java's broker forgets it when it puts a half message back
@@ -180,7 +170,27 @@ def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
     assert without_flag(rmqha[1]) == without_flag(java[1])
 
 
+def check_and_resume(broker, producer: Producer, forgotten: Half) -> tuple[list, list]:
+    """Wait until a message is given up, take it up again, and commit it; what was asked, and the log up to there."""
+    wait_until(lambda: len(producer.asked) >= 2, 60_000, "two checks")
+    wait_until(lambda: given_up(broker), 60_000, "a message that was given up")
+    asked = producer.asked[:]
+    resume = ResumeCheckHalfMessageRequestHeader(forgotten.msg_id)
+    assert producer.call(request_code.RESUME_CHECK_HALF_MESSAGE, resume).code == response_code.SUCCESS
+    wait_until(lambda: len(producer.asked) > len(asked), 60_000, "a check of what was taken up again")
+    header, body = producer.asked[len(asked)]
+    half = Half(4, header.commitLogOffset, header.tranStateTableOffset, "")
+    assert producer.end(half, COMMIT, checked=True) == (response_code.SUCCESS, None)
+    broker.stop()
+    records = list(store_compare.walk(broker.commit_log))
+    assert [record.body.decode() for record in records if record.topic == TOPIC] == ["half 0 ß", "half 4 ß"]
+    until = [record.offset for record in records].index(header.commitLogOffset)
+    return ([question(*one) for one in [*asked, (header, body)]],
+            without_place_and_time(broker.commit_log)[:until + 1])
+
+
 def given_up(broker) -> bool:
+    """Whether a message was moved to the topic for those that were asked about too often."""
     return any(record.topic == "TRANS_CHECK_MAX_TIME_TOPIC" for record in store_compare.walk(broker.commit_log))
 
 

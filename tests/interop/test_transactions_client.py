@@ -30,7 +30,7 @@ DONE = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 def real(module_nodes, tmp_path_factory):
     """A real broker that checks transactions each second."""
     folder = tmp_path_factory.mktemp("real")
-    namesrv = NamesrvNode("java", folder / "namesrv")
+    namesrv = NamesrvNode("rmqha", folder / "namesrv")
     broker = BrokerNode("java", folder / "broker", namesrv.address, enablePropertyFilter="true",
                         transactionCheckInterval=1000, transactionTimeOut=1000)
     module_nodes += [namesrv, broker]

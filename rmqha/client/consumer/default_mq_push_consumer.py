@@ -95,7 +95,7 @@ class DefaultMQPushConsumer(ClientConfig):
     def register_message_listener(
         self, message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener
     ) -> None:
-        """What is called with messages, by an orderly listener each queue's in order; a function gets the list alone."""
+        """What is called with messages (an orderly one: each queue's in order); a function gets the list alone."""
         if isinstance(message_listener, (MessageListenerConcurrently, MessageListenerOrderly)):
             self.message_listener = message_listener
         else:
