@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from rmqha.pipeline import ranges
@@ -126,14 +127,14 @@ def _archive_range(spark: SparkSession, log: LogFiles, segment: Segment, span: t
     staging = os.path.join(target, STAGING, range_name(begin, end))
     pieces = [ByteRange(each.path, each.file_start, each.begin, each.end, end, each.aligned)
               for each in ranges.ranges_of(log._replace(segments=[segment]), begin, end, piece_bytes, True)]
-    frames = spark.sparkContext.parallelize(pieces, len(pieces)).map(frame_of).collect()
+    frames = run_all(spark, frame_of, pieces)
     manifest = Manifest(begin, end, segment.start, segment.size, sum(frame.rows for frame in frames), segment.path,
                         [frame.piece for frame in frames], [each for frame in frames for each in frame.residues])
     os.makedirs(staging)
     if manifest.rows:
         _write_messages(spark, segment, span, staging, piece_bytes)
     manifest.files = _files_below(staging)
-    found = spark.read.parquet(staging).count() if manifest.files else 0
+    found = sum(pq.read_metadata(os.path.join(staging, name)).num_rows for name in manifest.files)
     if found != manifest.rows:
         raise PipelineError(f"{segment.path}: {found} messages were written to {staging}, the range has "
                             f"{manifest.rows}: the log was changed meanwhile")
@@ -141,6 +142,13 @@ def _archive_range(spark: SparkSession, log: LogFiles, segment: Segment, span: t
     sync_folder(target)
     write_manifest(target, manifest)
     return manifest
+
+
+def run_all(spark: SparkSession, work: Callable, pieces: list) -> list:
+    """The results of `work` for all pieces, in tasks; without any for a single one."""
+    if len(pieces) == 1:
+        return [work(pieces[0])]
+    return spark.sparkContext.parallelize(pieces, len(pieces)).map(work).collect()
 
 
 def _write_messages(spark: SparkSession, segment: Segment, span: tuple[int, int], staging: str,

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from rmqha.common.message.message_layout import HEADS
 from rmqha.common.util_all import offset2file_name
-from rmqha.pipeline.archive import crc_of
+from rmqha.pipeline.archive import crc_of, run_all
 from rmqha.pipeline.archive_layout import Manifest, Piece, read_manifests, sync_folder
 from rmqha.pipeline.log_files import COMMIT_LOG
 from rmqha.pipeline.options import PipelineError
@@ -130,7 +130,7 @@ def _verify(spark: SparkSession, path: str, manifest: Manifest) -> None:
 
     def is_right(piece: Piece) -> bool:
         return crc_of(path, piece.begin - start, piece.end - start) == piece.crc32
-    right = spark.sparkContext.parallelize(manifest.pieces, len(manifest.pieces)).map(is_right).collect()
+    right = run_all(spark, is_right, manifest.pieces)
     if not all(right):
         piece = manifest.pieces[right.index(False)]
         raise PipelineError(f"offsets {piece.begin} to {piece.end} came out with another CRC than their manifest "

@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")

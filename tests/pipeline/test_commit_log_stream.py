@@ -1,4 +1,8 @@
-"""The format rocketmq-commitlog as a stream: each record once, across restarts, rolling files and deletion."""
+"""The format rocketmq-commitlog as a stream: each record once, across restarts, rolling files and deletion.
+
+RMQHA_STREAM_RESTARTS sets how often the query is started again.
+"""
+import os
 import random
 import shutil
 from pathlib import Path
@@ -9,6 +13,7 @@ from tests.pipeline.queries import run_to_end
 from tests.store import support
 
 FORMAT = "rocketmq-commitlog"
+RESTARTS = int(os.environ.get("RMQHA_STREAM_RESTARTS", "4"))
 
 
 class Sink:
@@ -51,7 +56,7 @@ def test_restarts_lose_nothing_and_repeat_nothing(spark, tmp_path):
                 maxOffsetsPerTrigger="40")
     written = 0
     with support.open_store(tmp_path / "store") as store:
-        for start in range(4):
+        for start in range(RESTARTS):
             count = chance.randrange(20, 120)  # files of 16 KiB: they roll at each start
             put(store, written, count)
             written += count
