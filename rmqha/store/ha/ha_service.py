@@ -12,13 +12,13 @@ import logging
 import selectors
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common.atomics import AtomicInteger, AtomicLong
-from rmqha.common.service_thread import ServiceThread
 from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
-from rmqha.common.util_all import current_time_millis
+from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import listening_socket, plain_address
 from rmqha.remoting.write_round import flush_at_end_of_round
@@ -62,7 +62,7 @@ class RefusedSlave:
     slave_offset: int
     master_min_offset: int
     master_max_offset: int
-    refused_at_ms: int  # wall clock
+    refused_at_ns: int  # monotonic
 
 
 class HAService:
@@ -262,7 +262,7 @@ class HAService:
         reason = reason or ("has lost what the slave holds" if slave_offset > highest
                             else "has deleted what the slave needs")
         host = connection.client_addr.rpartition(":")[0]
-        refused = RefusedSlave(host, slave_offset, lowest, highest, current_time_millis())
+        refused = RefusedSlave(host, slave_offset, lowest, highest, time.monotonic_ns())
         with self._lock:
             if len(self._refused) >= _MAX_REFUSED:
                 self._refused.clear()
@@ -275,10 +275,10 @@ class HAService:
 
     def refused_slaves(self) -> list[RefusedSlave]:
         """Slaves that were refused within the last minute; a refused slave comes back every few seconds."""
-        now = current_time_millis()
+        begin_ns = time.monotonic_ns() - _FORGET_REFUSED_MS * 1_000_000
         with self._lock:
             recent = {key: refused for key, refused in self._refused.items()
-                      if 0 <= now - refused.refused_at_ms <= _FORGET_REFUSED_MS}
+                      if refused.refused_at_ns >= begin_ns}
             self._refused = recent
             return list(recent.values())
 
