@@ -1,4 +1,5 @@
 """Disks that fail: an fsync that ends with EIO, slow fsyncs, a file system that is full for a while."""
+import errno
 import functools
 import os
 import shutil
@@ -20,6 +21,11 @@ _QUIET_S = 0.5  # answers whose fsync was before the failed one have arrived by 
 @functools.cache
 def _why_no_compiler() -> str | None:
     return None if shutil.which("gcc") else "not installed: gcc"
+
+
+def _free_bytes(folder: Path) -> int:
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
 
 
 def failing_sync(folder: Path) -> Path:
@@ -81,7 +87,7 @@ class Full(Fault):
 
     name = "full"
     cycles_per_life = 8
-    _SIZE = 24 << 20
+    _SIZE = 64 << 20
     _RESUMES_MS = 60_000
 
     def __init__(self, *args, **keys):
@@ -128,10 +134,14 @@ class Full(Fault):
     def _fill(ballast: Path, leave: int) -> int:
         """Take all space but about `leave` bytes; what is really left."""
         with open(ballast, "wb") as file:
-            stat = os.statvfs(ballast.parent)
-            os.posix_fallocate(file.fileno(), 0, max(1, stat.f_bavail * stat.f_frsize - leave))
-        stat = os.statvfs(ballast.parent)
-        return stat.f_bavail * stat.f_frsize
+            while (space := _free_bytes(ballast.parent)) > leave:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, space - leave)
+                    break
+                except OSError as error:  # the brokers take space at the same time
+                    if error.errno != errno.ENOSPC:
+                        raise
+        return _free_bytes(ballast.parent)
 
     def close(self) -> None:
         super().close()

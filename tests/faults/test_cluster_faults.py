@@ -7,7 +7,7 @@ import pytest
 from tests.faults import campaign
 
 # kind of fault -> cycles
-CYCLES = {"kill": 4, "points": 2, "link": 3, "power": 3, "stop": 2, "proxy": 4, "sync": 2, "full": 1, "tail": 1,
+CYCLES = {"kill": 3, "points": 1, "link": 3, "power": 2, "stop": 2, "proxy": 3, "sync": 1, "full": 1, "tail": 1,
           "liars": 2, "probes": 1, "idle": 1}
 SEED = 3
 JOBS = 4  # most of a cycle is waiting
