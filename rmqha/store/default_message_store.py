@@ -369,6 +369,8 @@ class DefaultMessageStore:
 
     def _wait_for_put_result(self, future: Completable[PutMessageResult]) -> PutMessageResult:
         config = self.message_store_config
+        if not future.is_done:
+            self.ha_service.flush()  # a round of this thread would send it at its end only
         try:
             return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)
         except TimeoutError:

@@ -7,6 +7,7 @@ import pytest
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.remoting.write_round import write_round
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -187,3 +188,12 @@ def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatc
     statuses = {put(master, b"x" * 100) for _ in range(3)}
     assert statuses <= {PutMessageStatus.FLUSH_SLAVE_TIMEOUT, PutMessageStatus.SLAVE_NOT_AVAILABLE}
     assert master.ha_service.push2_slave_max_offset.get() == 0
+
+
+def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores, monkeypatch):
+    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # nor for the writer's next look
+    master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
+    stores("slave", BrokerRole.SLAVE, master)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+    with write_round():
+        assert put(master, b"within") is PutMessageStatus.PUT_OK
