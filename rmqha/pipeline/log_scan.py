@@ -199,7 +199,12 @@ def hole_at(fd: int, span: ByteRange, position: int, reason: str = "") -> Hole:
 
 def is_record(fd: int, span: ByteRange, offset: int) -> bool:
     """Whether a whole record lies at `offset`, with the right place and CRC."""
-    return _record_size(fd, span, offset, pread(fd, _HEAD, offset - span.file_start)) > 0
+    return _size_at(fd, span, offset) > 0
+
+
+def _size_at(fd: int, span: ByteRange, offset: int) -> int:
+    """Bytes of the whole record at `offset`; 0 when none is there."""
+    return _record_size(fd, span, offset, pread(fd, _HEAD, offset - span.file_start))
 
 
 def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
@@ -291,6 +296,10 @@ def file_end(segment: Segment, begin: int, limit: int | None = None) -> int:
             if found.stop in (Stop.END, Stop.LIMIT) and found.position \
                     or found.stop is Stop.TRUNCATED and found.position:
                 want = BLOCK
+                continue
+            if found.stop is Stop.PLAIN and (size := _size_at(fd, span, position)):
+                last_data = pread(fd, size, position - segment.start)
+                position += size
                 continue
             needed = _needed(data, span.limit - position) if found.stop is Stop.TRUNCATED else 0
             if needed > len(data):

@@ -129,10 +129,9 @@ def _found(path, ranges, limit, check_crc):
 def test_any_bytes_behind_a_log_do_not_move_its_end_back(folder, rest, described):
     data = encode(described, 0)
     path = write(folder, data + rest, 0, len(data) + len(rest) + 64)
-    log = LogFiles("store", os.path.dirname(path), [Segment(0, path, os.path.getsize(path))])
-    last = layout.decode_parts(data, log_end(log)) if log_end(log) < len(data) else None
-    # the last record may look unfinished: its properties end with a 0
-    assert last is None or data.endswith(b"\0")
+    log = LogFiles("store", folder, [Segment(0, path, os.path.getsize(path))])
+    # a last record whose properties end with a 0 may look unfinished
+    assert log_end(log) >= len(data) or data.endswith(b"\0")
 
 
 def test_a_record_is_found_wherever_it_begins(folder):
