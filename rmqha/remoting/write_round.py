@@ -3,7 +3,7 @@ import threading
 from types import TracebackType
 from typing import Protocol
 
-_this_thread = threading.local()  # .channels: dict of the channels touched in the round of this thread
+_this_thread = threading.local()  # .channels: what this thread's round flushes; True: at its very end
 
 
 class Flushable(Protocol):
@@ -31,14 +31,23 @@ class write_round:  # noqa: N801 - used like a function
                  trace: TracebackType | None) -> None:
         if self._outermost:
             channels, _this_thread.channels = _this_thread.channels, None
-            for channel in channels:
-                channel.flush()
+            last = []
+            for channel, is_last in channels.items():
+                if is_last:
+                    last.append(channel)
+                else:
+                    channel.flush()
+            for one in last:
+                one.flush()
 
 
-def flush_at_end_of_round(channel: Flushable) -> bool:
-    """True when this thread is in a round, which will flush `channel`; else the caller flushes."""
+def flush_at_end_of_round(channel: Flushable, last: bool = False) -> bool:
+    """True when this thread is in a round, which will flush `channel`; else the caller flushes.
+
+    What is `last` is flushed behind all answers: services that would compete with this thread while it writes them.
+    """
     channels = getattr(_this_thread, "channels", None)
     if channels is None:
         return False
-    channels[channel] = None
+    channels[channel] = last
     return True

@@ -298,7 +298,10 @@ class CommitLog:
         if status is not _PUT_OK_STATUS:
             return Completable.completed(put_result)
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
-            store.on_appended()
+            if self.config.enableMultiDispatch:  # it goes to other queues too
+                store.on_appended()
+            else:
+                store.on_appended(msg.topic, msg.queue_id)
         return self._when_safe(put_result, msg, ack_nums)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,

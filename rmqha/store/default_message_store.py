@@ -378,10 +378,10 @@ class DefaultMessageStore:
                       "flushTimeout")
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
 
-    def on_appended(self) -> None:
-        """The log has grown: wake who follows it."""
-        self.reput_message_service.wakeup()
+    def on_appended(self, topic: str | None = None, queue_id: int = 0) -> None:
+        """The log has grown, by one message of that queue if it is named: wake who follows it."""
         self.ha_service.on_appended()
+        self.reput_message_service.on_appended(topic, queue_id)
 
     def is_os_page_cache_busy(self) -> bool:
         """True when the put lock has been held for too long."""

@@ -1,6 +1,6 @@
 """Follows the commit log and dispatches every record once.
 
-    putting threads, HAClient --wakeup--> ReputMessageService: all appended records in one round; far behind, in bulk
+    putting threads, HAClient --on_appended--> ReputMessageService: all appended records in one round, several in bulk
                                            -> dispatchers (consume queue, index) -> MessageArrivingListener
 """
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.write_round import write_round
+from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.bulk.bulk_layout import RECORD, Span
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.dispatch_request import DispatchRequest
@@ -29,14 +29,17 @@ _BEHIND_FLUSH_MS = 10
 _SHUTDOWN_WAIT_MS = 5000
 # Answers to held pulls go out after so many records, so that a long catch-up does not keep them.
 _ROUND_RECORDS = 256
-# With so many bytes to dispatch it is done in bulk; what comes in while the broker serves is less.
-BULK_BYTES = 1 << 20
+# With so many bytes to dispatch it is done in bulk. A span costs what two single records cost.
+BULK_BYTES = 2 << 10
+# How long messages that nobody waits for may gather, so that they are dispatched in bulk.
+_GATHER_MS = 1
 
 
 class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
-    Differs: woken by the append instead of looking each millisecond.
+    Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
+    dispatched at once; others gather for a millisecond, as long as they may wait in the original.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
@@ -48,6 +51,8 @@ class ReputMessageService(ServiceThread):
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = threading.Event()  # set when the service is to end
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
+        self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
+        self._gathering = False  # the service will look at the log within a millisecond; set by the service only
 
     def start(self) -> None:
         self._pause.clear()
@@ -60,6 +65,31 @@ class ReputMessageService(ServiceThread):
                         "reputFromOffset: %s", self._limit(), self.reput_from_offset)
         self._pause.set()
         super().shutdown(interrupt)
+
+    def on_appended(self, topic: str | None, queue_id: int) -> None:
+        """The log has grown, by one message of that queue if it is named. Wakes the service at the end of the round."""
+        if topic is not None:
+            listener = self.default_message_store.message_arriving_listener
+            if listener is None or not listener.is_waiting(topic, queue_id):
+                if not self._gathering and not flush_at_end_of_round(self, last=True):
+                    self.flush()
+                return
+        self._urgent = True
+        if not flush_at_end_of_round(self, last=True):
+            self.flush()
+
+    def flush(self) -> None:
+        """At the end of a round in which something was appended."""
+        if self._urgent or not self._gathering:
+            self.wakeup()
+
+    def _gather(self) -> None:
+        """On the service's thread, once woken: nobody waits for what was appended, so let more come."""
+        if not self._urgent and not self.stopped and not self._pause.is_set():
+            self._gathering = True
+            self.wait_for_running(_GATHER_MS)
+            self._gathering = False
+        self._urgent = False
 
     def pause(self, interval_ms: int) -> bool:
         """Wait on the service's thread before trying again; True when the service is to end."""
@@ -126,7 +156,7 @@ class ReputMessageService(ServiceThread):
         return go_on is not False
 
     def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int) -> int:
-        """Far behind: dispatch many records at once; where it came to, `position` for nowhere."""
+        """Dispatch many records at once, if there are many; where it came to, `position` for nowhere."""
         if size - position < BULK_BYTES or not self._span_dispatcher.is_possible():
             return position
         store, buffer, start = self.default_message_store, result.buffer, result.start_offset
@@ -227,4 +257,5 @@ class ReputMessageService(ServiceThread):
                 self.pause(_IDLE_MS)
             behind_flush = self.default_message_store.message_store_config.dispatchBehindFlush
             self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
+            self._gather()
         log.info("%s service end", self.get_service_name())

@@ -141,7 +141,10 @@ def measure_ingest(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> 
 
 
 def runtime(client: RawClient) -> tuple[int, int]:
-    """End of a broker's commit log, and how many bytes are not dispatched yet; (-1, -1) in the real one's first second."""
+    """End of a broker's commit log, and how many bytes are not dispatched yet.
+
+    (-1, -1) in the first second of the real one.
+    """
     answer = client.request(GET_BROKER_RUNTIME_INFO)
     if answer.code:  # its statistics have no sample yet, and that is an exception there
         return -1, -1

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.common.message import message_layout
+from rmqha.store import reput_message_service
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.index.index_file import IndexFile
@@ -211,6 +213,14 @@ _TORN = "append: half of the record"
 # record by record, or through the bulk kernel
 _NOT_DISPATCHED = all_of(before(CommitLogRecovery, "_dispatch"), before(ConsumeQueue, "put_units"))
 
+def singly(plant: Plant) -> Plant:
+    """In a process that dispatches record by record, never in spans."""
+    def plant_singly(trap: Trap) -> None:
+        reput_message_service.BULK_BYTES = 1 << 40
+        plant(trap)
+    return plant_singly
+
+
 _LOAD_POINTS = [
     Point("append: before the record", LOAD, 60, before(*_do_append)),
     Point(_TORN, LOAD, 60, _half_record),
@@ -231,13 +241,20 @@ _LOAD_POINTS = [
     Point("flush: before fdatasync", LOAD, 30, before(os, "fdatasync", _fd_in(_LOG))),
     Point("flush: after fdatasync", LOAD, 30, after(os, "fdatasync", _result_fd_in(_LOG))),
     Point("flush: position moved, nobody told", LOAD, 30, after(MappedFileQueue, "flush", _is_log)),
-    Point("dispatch: before the unit", LOAD, 60, before(DefaultMessageStore, "do_dispatch")),
-    Point("dispatch: half of the unit", LOAD, 60, torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True)),
-    Point("dispatch: unit written, not indexed", LOAD, 60, before(IndexService, "build_index")),
-    Point("dispatch: indexed", LOAD, 60, after(IndexService, "build_index")),
-    Point("index: entry without slot", LOAD, 60, after(MappedFile, "write_at", _result_file_in(_INDEX))),
-    Point("index: slot without count", LOAD, 60, before(IndexHeader, "update_byte_buffer")),
-    Point("index: half of the header", LOAD, 60, _half_header),
+    Point("dispatch: before the unit", LOAD, 60, singly(before(DefaultMessageStore, "do_dispatch"))),
+    Point("dispatch: half of the unit", LOAD, 60,
+          singly(torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True))),
+    Point("dispatch: unit written, not indexed", LOAD, 60, singly(before(IndexService, "build_index"))),
+    Point("dispatch: indexed", LOAD, 60, singly(after(IndexService, "build_index"))),
+    Point("dispatch: before a run of units", LOAD, 20, before(ConsumeQueue, "put_units")),
+    Point("dispatch: half of a run of units", LOAD, 10,
+          torn_write(_QUEUE, lambda size: slice(0, size // 2), lambda size: size > CQ_STORE_UNIT_SIZE)),
+    Point("dispatch: runs written, not indexed", LOAD, 10, before(IndexService, "build_index_of_rows")),
+    Point("dispatch: keys of a span without counters", LOAD, 10, before(IndexHeader, "update_byte_buffer")),
+    Point("dispatch: span indexed", LOAD, 10, after(IndexService, "build_index_of_rows")),
+    Point("index: entry without slot", LOAD, 60, singly(after(MappedFile, "write_at", _result_file_in(_INDEX)))),
+    Point("index: slot without count", LOAD, 60, singly(before(IndexHeader, "update_byte_buffer"))),
+    Point("index: half of the header", LOAD, 60, singly(_half_header)),
     Point("index: new file without length", LOAD, 2, before(os, "ftruncate", _fd_in(_INDEX))),
     Point("index: new file without entry", LOAD, 2, after(os, "ftruncate", _result_fd_in(_INDEX))),
     Point("index: full file not flushed", LOAD, 2, before(IndexService, "flush")),

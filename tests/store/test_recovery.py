@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from rmqha.common.message import message_layout
+from rmqha.store import reput_message_service
 from rmqha.store.config.broker_role import BrokerRole
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
 
@@ -168,8 +169,9 @@ def test_random_damage_to_the_last_file_leaves_a_prefix(tmp_path, seed):
         assert put(store, message())[0].logics_offset == len(found)
 
 
-def test_dispatch_that_stopped_anywhere_is_made_up(tmp_path):
+def test_dispatch_that_stopped_anywhere_is_made_up(tmp_path, monkeypatch):
     """The process dies with dispatch paused at every record in turn, across file rolls."""
+    monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1 << 40)  # record by record
     write(tmp_path / "whole", 45, ending=crash)
     expected = tree(tmp_path / "whole" / "consumequeue")
     for stop in range(0, 45, 4):

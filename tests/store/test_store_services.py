@@ -5,13 +5,14 @@ import threading
 
 import pytest
 
+from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.running_flags import RunningFlags, disk_of
 from rmqha.store.store_stats_service import StoreStatsService
-from tests.store.support import FILE_SIZE, bodies, message, open_store, put, wait_dispatched
+from tests.store.support import FILE_SIZE, bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
 
@@ -324,3 +325,38 @@ def test_unit_of_a_queue_is_read_while_it_is_written(store):
     stop.set()
     thread.join()
     assert all(seen)
+
+
+@pytest.mark.parametrize("waiting, gathers", [(False, [1]), (True, [])])
+def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
+    service, waits = new_store(tmp_path, Listener(waiting)).reput_message_service, []
+    service.wait_for_running = waits.append
+    service.on_appended("T", 0)
+    service._gather()
+    assert waits == gathers
+    waits.clear()
+    service.on_appended(None, 0)  # by something else than one message
+    service._gather()
+    assert waits == []
+
+
+def test_gathered_messages_are_dispatched(tmp_path):
+    with open_store(tmp_path, Listener(False)) as store:
+        put(store, *[message() for _ in range(50)])
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 50, 10_000, "dispatched")
+
+
+def test_round_with_puts_wakes_the_dispatch_behind_its_answers(tmp_path):
+    order = []
+
+    class Answer:
+        def flush(self):
+            order.append("answer")
+
+    service = new_store(tmp_path).reput_message_service
+    service.wakeup = lambda: order.append("dispatch")
+    with write_round():
+        service.on_appended("T", 0)
+        flush_at_end_of_round(Answer())
+        assert order == []
+    assert order == ["answer", "dispatch"]
