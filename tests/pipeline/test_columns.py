@@ -101,7 +101,7 @@ def test_columns_are_what_the_decoder_says(folder, described, file_number):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(records, st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=40)), max_size=4),
-       st.integers(40, 900), st.booleans())
+       st.integers(2000, 4000), st.booleans())
 def test_damaged_logs_cut_anywhere_give_each_record_once_and_each_hole(folder, described, damages, size, check_crc):
     data = bytearray(encode(described, 0))
     for at, what in damages:
