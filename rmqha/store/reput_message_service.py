@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
@@ -31,15 +32,18 @@ _SHUTDOWN_WAIT_MS = 5000
 _ROUND_RECORDS = 256
 # With so many bytes to dispatch it is done in bulk. A span costs what two single records cost.
 BULK_BYTES = 2 << 10
-# How long messages that nobody waits for may gather, so that they are dispatched in bulk.
+# How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
+# the last ones makes the service expect more.
 _GATHER_MS = 1
+_BUSY_NS = 5_000_000
 
 
 class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
     Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once; others gather for a millisecond, as long as they may wait in the original.
+    dispatched at once, and so is one that comes alone; others gather for a millisecond, as long as they may wait in
+    the original.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
@@ -53,6 +57,7 @@ class ReputMessageService(ServiceThread):
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
         self._gathering = False  # the service will look at the log within a millisecond; set by the service only
+        self._woken_ns = 0  # monotonic: when the service was woken last; its own
 
     def start(self) -> None:
         self._pause.clear()
@@ -84,8 +89,10 @@ class ReputMessageService(ServiceThread):
             self.wakeup()
 
     def _gather(self) -> None:
-        """On the service's thread, once woken: nobody waits for what was appended, so let more come."""
-        if not self._urgent and not self.stopped and not self._pause.is_set():
+        """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
+        now = time.monotonic_ns()
+        busy, self._woken_ns = now - self._woken_ns < _BUSY_NS, now
+        if busy and not self._urgent and not self.stopped and not self._pause.is_set():
             self._gathering = True
             self.wait_for_running(_GATHER_MS)
             self._gathering = False

@@ -62,6 +62,14 @@ class Broker(BrokerNode):
         os.kill(self.pid, signal.SIGCONT)
 
 
+def _target(descriptor: Path) -> str | None:
+    """What a descriptor of another process refers to; None when it was closed meanwhile."""
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:
+        return None
+
+
 class Holdings:
     """Descriptors, but for files of the store, and threads of a broker, taken now: what a fault must not leave behind.
 
@@ -75,8 +83,8 @@ class Holdings:
 
     def _now(self) -> dict[str, int]:
         process = psutil.Process(self._broker.pid)
-        links = (os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if os.path.lexists(fd))
-        descriptors = sum(not link.startswith(str(self._broker.folder)) for link in links)
+        links = map(_target, Path(f"/proc/{process.pid}/fd").iterdir())
+        descriptors = sum(link is not None and not link.startswith(str(self._broker.folder)) for link in links)
         return {"descriptors": descriptors, "threads": process.num_threads()}
 
     def __str__(self) -> str:

@@ -331,10 +331,14 @@ def test_unit_of_a_queue_is_read_while_it_is_written(store):
 def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
     service, waits = new_store(tmp_path, Listener(waiting)).reput_message_service, []
     service.wait_for_running = waits.append
+    service._gather()
+    assert waits == []  # the first one comes alone
+    service._woken_ns = 1 << 62  # the next one does not
     service.on_appended("T", 0)
     service._gather()
     assert waits == gathers
     waits.clear()
+    service._woken_ns = 1 << 62
     service.on_appended(None, 0)  # by something else than one message
     service._gather()
     assert waits == []
