@@ -183,8 +183,7 @@ class PullMessageProcessor:
         make = ExpressionForRetryMessageFilter if config.filterSupportRetry else ExpressionMessageFilter
         return make(subscription, filter_data, self.broker_controller.consumer_filter_manager)
 
-    @staticmethod
-    def _build_subscription(header: PullMessageRequestHeader, response: RemotingCommand) -> _Subscription | None:
+    def _build_subscription(self, header: PullMessageRequestHeader, response: RemotingCommand) -> _Subscription | None:
         try:
             subscription = filter_api.build(header.topic, header.subscription, header.expressionType)
             if expression_type.is_tag_type(subscription.expressionType):
@@ -193,7 +192,7 @@ class PullMessageProcessor:
                                                         header.expressionType, header.subVersion)
             # Differs: an expression that does not compile is refused; the original, whose assertions are off, goes on
             # without it and gives all messages
-            if filter_data is None:
+            if filter_data is None and self.broker_controller.broker_config.enablePropertyFilter:
                 raise ValueError("the expression does not compile")
             return subscription, filter_data
         except ValueError as failure:
