@@ -126,9 +126,15 @@ class GroupTransferService(ServiceThread):
         # Differs: Java leaves them unanswered
         with self._lock:
             self._closed = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """What waits now is answered FLUSH_SLAVE_TIMEOUT: what is acknowledged from here on is of another log."""
+        with self._lock:
             rest = sorted(itertools.chain(*self._by_offset.values()), key=lambda entry: entry[1])
             self._by_offset, self._by_deadline = {}, []
-        self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+        with write_round():
+            self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     def _do_wait_transfer(self) -> None:
         self.notify_transfer_some()

@@ -484,8 +484,10 @@ class WriteSocketService(ServiceThread):
                 return store.get_max_phy_offset() == self.next_transfer_from_where
             self._transfer(None, result)
             return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
-        except OSError as error:
-            log.info("transfer to slave[%s] ended: %s", self.connection.client_addr, error)
+        except Exception as error:
+            # Part of a frame may be on its way: nothing may follow it. And the puts of this round must get answers.
+            log.warning("transfer to slave[%s] ended: %r", self.connection.client_addr, error)
+            self.connection.close()
             return False
         finally:
             self._sending.release()

@@ -1,4 +1,5 @@
 """The master's side, against peers that speak byte by byte."""
+import errno
 import logging
 import socket
 import threading
@@ -9,6 +10,7 @@ import pytest
 from rmqha.remoting.write_round import write_round
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha import ha_connection
+from rmqha.store.ha.ha_connection import WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
 from tests.support.wait import wait_until
@@ -137,6 +139,27 @@ def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
         assert b"".join(log) == store.log(1)
         store.put(100)
         assert peer.read_data_frame()[0] == at
+    assert store.shares == 0
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOBUFS, "no buffers"), MemoryError("no room")])
+def test_put_whose_transfer_breaks_off_ends_the_connection_and_is_answered(monkeypatch, error):
+    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # the writer stays out of it
+    store = FakeStore(haHousekeepingInterval=60_000)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(0)
+        wait_until(lambda: store.ha_service.wait_notify_object._asleep == 1)
+        (connection,) = store.ha_service.connection_list
+        writer, send = connection.write_socket_service, WriteSocketService._send
+
+        def send_a_part(selector, buffers):
+            monkeypatch.setattr(writer, "_send", lambda *args: send(writer, *args))
+            connection.socket.send(buffers[0][:5])
+            raise error
+        monkeypatch.setattr(writer, "_send", send_a_part)
+        store.put(100)
+        with pytest.raises(EOFError, match="after 5 of"):  # nothing follows half a header
+            peer.read(200)
     assert store.shares == 0
 
 

@@ -166,6 +166,8 @@ class AutoSwitchHAService(HAService):
             self.config.brokerRole = BrokerRole.SLAVE
         self.sync_state_set.resign()
         self.destroy_connections()
+        # what still waits may be cut off: the next mastership must not acknowledge it
+        self.group_transfer_service.give_up()
         self.ha_client.shutdown()
         self.ha_client.update_master_address(None)
 

@@ -113,6 +113,20 @@ def test_a_put_whose_slave_leaves_is_acknowledged_when_one_is_enough(tmp_path):
         assert waiting.get(WAIT_MS).is_ok
 
 
+def test_a_put_that_waits_at_a_change_of_roles_is_not_acknowledged_by_the_next_mastership(tmp_path):
+    with master_of(tmp_path, allAckInSyncStateSet=True, slaveTimeout=600_000) as store:
+        with SlavePeer.connect(store) as peer:
+            peer.greet()
+            peer.say(0)
+            peer.is_in_sync(store)
+            waiting = store.async_put_message(message())
+            assert store.ha_service.change_to_slave(None)
+            assert waiting.get(WAIT_MS).put_message_status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        assert store.ha_service.change_to_master(2)
+        assert store.ha_service.group_transfer_service.waiting_requests() == 0
+        assert store.put_message(message()).is_ok
+
+
 def test_a_learner_gets_the_log_and_is_never_in_sync(master):
     with SlavePeer.connect(master) as peer:
         peer.greet(learner=1)
