@@ -352,7 +352,7 @@ class DeliverDelayedMessageTimerTask:
             log.warning("Asynchronous deliver triggers flow control, currentPendingNum=%s, maxPendingLimit=%s",
                         len(pending), limit)
             return False
-        first = pending[0] if pending else None
+        first = _first(pending)
         if first is not None and first.need2_blocked():
             log.warning("Asynchronous deliver block. info=%s", first)
             return False
@@ -530,3 +530,11 @@ class PutResultProcess:
         return (f"PutResultProcess(topic={self.topic!r}, offset={self.offset}, physic_offset={self.physic_offset}, "
                 f"physic_size={self.physic_size}, delay_level={self.delay_level}, auto_resend={self.auto_resend}, "
                 f"resend_count={self.resend_count}, status={self.status.name})")
+
+
+def _first(pending: deque[PutResultProcess]) -> PutResultProcess | None:
+    """The oldest put; None when there is none. The handling thread may take the last one at any moment."""
+    try:
+        return pending[0]
+    except IndexError:
+        return None

@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+from collections import deque
 
 import pytest
 
@@ -431,3 +432,23 @@ def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, 
     async_store.shutdown()
     saved = (tmp_path / "store/config/delayOffset.json").read_text()
     assert saved.replace("\n", "").replace("\t", "") == '{"offsetTable":{1:2}}'
+
+
+class Emptied(deque):
+    """Looks as if it had something: the handling thread takes the last one in that moment."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_asynchronous_delivery_goes_on_when_the_last_result_is_taken_meanwhile(async_store):
+    service = async_store.schedule_message_service
+    service._handle_executor_service.shutdown()
+    pending = service.deliver_pending_table[1] = Emptied()
+    put(async_store, message(1, b"delivered"))
+    check_delivered(async_store, b"delivered")
+    assert pending.popleft().next_offset == 1
+    service.deliver_pending_table[1] = deque()
