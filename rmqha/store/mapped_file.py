@@ -200,9 +200,12 @@ class MappedFile(ReferenceResource):
     def _commit0(self) -> None:
         # Differs: a failed write is the caller's to see; the original logs it, and goes on
         write_pos = self.wrote_position
-        while self.committed_position < write_pos:
-            with self.write_buffer[self.committed_position:write_pos] as waiting:
-                self.committed_position += os.pwrite(self._fd, waiting, self.committed_position)
+        written = self.committed_position
+        while written < write_pos:
+            with self.write_buffer[written:write_pos] as waiting:
+                written += os.pwrite(self._fd, waiting, written)
+        # only whole: readers take the end of what is committed for the end of a record
+        self.committed_position = write_pos
 
     def _return_write_buffer(self) -> None:
         buffer, self.write_buffer = self.write_buffer, None

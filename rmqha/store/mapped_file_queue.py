@@ -68,16 +68,17 @@ class MappedFileQueue:
     def truncate_dirty_files(self, offset: int) -> None:
         """Recovery: `offset` is the end of the data. Zero what lies behind it, delete the files behind it."""
         will_remove = []
-        for mapped_file in self.mapped_files:
-            if mapped_file.file_from_offset + self.mapped_file_size <= offset:
-                continue
-            if offset >= mapped_file.file_from_offset:
-                position = offset % self.mapped_file_size
-                mapped_file.zero_from(position)
-                mapped_file.set_positions(position)
-            else:
-                _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
-                will_remove.append(mapped_file)
+        with self._commit_lock:  # a commit under way would move the position behind the end again
+            for mapped_file in self.mapped_files:
+                if mapped_file.file_from_offset + self.mapped_file_size <= offset:
+                    continue
+                if offset >= mapped_file.file_from_offset:
+                    position = offset % self.mapped_file_size
+                    mapped_file.zero_from(position)
+                    mapped_file.set_positions(position)
+                else:
+                    _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
+                    will_remove.append(mapped_file)
         self.delete_expired_file(will_remove)
 
     def delete_expired_file(self, files: list[MappedFile]) -> None:

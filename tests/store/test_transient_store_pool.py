@@ -1,6 +1,7 @@
 """Writing through a pool of buffers: what is readable when, what lies on disk, and what a bad disk does."""
 import errno
 import os
+import threading
 from collections import Counter
 from contextlib import contextmanager
 
@@ -230,6 +231,49 @@ def test_short_writes_are_gone_on_with(tmp_path, writes):
         put(store, *(message(body=b"%04d" % number * 60) for number in range(100)))
         wait_stored(store, 100)
         assert bodies(store) == [b"%04d" % number * 60 for number in range(100)]
+
+
+def test_half_written_record_is_not_readable(held, writes):
+    first = put(held, message(body=b"before"))[0]
+    commit_all(held)
+    wait_stored(held, 1)
+    real = writes.real
+
+    def half(fd, data, position):
+        writes.real, writes.error = real, OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data[:len(data) // 2], position)
+
+    writes.real = half
+    put(held, message(body=b"waits"))
+    with pytest.raises(OSError, match="No space"):
+        held.commit_log.mapped_file_queue.commit(0)
+    assert held.get_max_phy_offset() == first.wrote_bytes
+    held.on_appended()
+    assert held.reput_message_service.wait_caught_up(10_000)
+    assert held.reput_message_service.reput_from_offset == first.wrote_bytes
+    writes.error = None
+    commit_all(held)
+    wait_stored(held, 2)
+    assert bodies(held) == [b"before", b"waits"]
+
+
+def test_commit_beside_a_truncation_moves_nothing_back(held, writes):
+    first = put(held, message(body=b"stays"))[0]
+    commit_all(held)
+    wait_stored(held, 1)
+    put(held, message(body=b"goes"))
+    queue, real = held.commit_log.mapped_file_queue, writes.real
+    truncating = threading.Thread(target=queue.reset_offset, args=(first.wrote_bytes,))
+
+    def beside(fd, data, position):
+        truncating.start()
+        truncating.join(0.2)
+        return real(fd, data, position)
+
+    writes.real = beside
+    queue.commit(0)
+    truncating.join()
+    assert queue.get_max_offset() == queue.get_max_wrote_position() == first.wrote_bytes
 
 
 def test_full_disk_at_a_commit_refuses_puts_and_loses_nothing(tmp_path, writes):
