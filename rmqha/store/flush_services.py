@@ -40,6 +40,7 @@ class FlushCommitLogService(ServiceThread):
     def __init__(self, commit_log: CommitLog) -> None:
         super().__init__()
         self.commit_log = commit_log
+        self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
 
     def flush(self, flush_least_pages: int) -> bool:
         """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
@@ -47,6 +48,10 @@ class FlushCommitLogService(ServiceThread):
         Differs: a failed flush marks the store unwritable and is never tried again: Linux drops the dirty pages of a
         failed write-back, so that a second fsync would report a success that is none.
         """
+        with self._flushing:
+            return self._flush(flush_least_pages)
+
+    def _flush(self, flush_least_pages: int) -> bool:
         store = self.commit_log.default_message_store
         if store.running_flags.is_flush_error:
             return True

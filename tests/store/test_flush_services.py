@@ -220,3 +220,21 @@ def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypat
         forced.clear()
         store.flush_consume_queue_service.do_flush(3)
         assert forced == written[-1:]  # full files are forced once
+
+
+def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
+    """Linux tells one fsync of a failed write-back; another at the same time would say that all is well."""
+    with open_store(tmp_path, flushIntervalConsumeQueue=600_000, **SYNC) as store:
+        disk.ready.clear()
+        store.async_put_message(message())
+        wait_until(lambda: disk.calls == 1, 20_000, "the service flushes")
+        flushed: list[bool] = []
+        beside = threading.Thread(target=lambda: flushed.append(store.flush_up_to(store.get_max_phy_offset())))
+        beside.start()
+        with pytest.raises(AssertionError):
+            wait_until(lambda: disk.calls == 2, 200)
+        disk.error = OSError(errno.EIO, "told once")
+        disk.ready.set()
+        beside.join(20)
+        assert flushed == [False] and disk.calls == 1
+        disk.error = None  # the checkpoint's own page at the end
