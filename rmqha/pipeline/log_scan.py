@@ -1,8 +1,11 @@
 """Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
 
-A range need not begin at a record. The reader of an unaligned range goes on to the first record that begins in it;
-the reader of the range before reads its last record to the end. Records are recognised by their magic code, by telling
-their own place rightly, and by their CRC.
+A range need not begin at a record. Its reader goes on to the first whole record that begins in it; the reader of
+the range before goes on behind its end up to that one, over records with a wrong CRC and over holes. A record is whole
+when magic code, lengths, its own place and CRC are right. Nothing else in it counts, and nothing but the bytes up to
+`limit`: so both readers agree on where they meet, and ranges give together what the whole file gives, wherever they are
+cut. Only where a whole record lies within another (a body made for it, or two damaged lengths that agree) does a range
+that begins within the outer one read on from the inner one.
 """
 import errno
 import os
@@ -114,13 +117,11 @@ def _scan(fd: int, span: ByteRange, position: int, check_crc: bool) -> Iterator[
             continue
         if found.stop is Stop.BLANK:
             return
-        if found.stop is Stop.TRUNCATED and (needed := _needed(data, span.limit - position)) > len(data):
+        needed = _needed(data, span.limit - position) if found.stop is Stop.TRUNCATED else 0
+        if needed > len(data) == size:
             want = needed + BLOCK
             continue
-        if not data:  # the file is shorter than it was
-            yield Hole(span.path, span.file_start, position, span.end - position, "the file ends here")
-            return
-        odd = _odd(fd, span, position, found.stop.name)
+        odd = _odd(fd, span, position)
         yield odd
         position += len(odd.data) if isinstance(odd, Block) else odd.size
     yield from odd_ones(fd, span, position)
@@ -136,12 +137,12 @@ def odd_ones(fd: int, span: ByteRange, position: int) -> Iterator[Block | Hole]:
         position += len(odd.data) if isinstance(odd, Block) else odd.size
 
 
-def _odd(fd: int, span: ByteRange, position: int, reason: str = "") -> Block | Hole:
+def _odd(fd: int, span: ByteRange, position: int) -> Block | Hole:
     """A record that the kernel does not take, or a hole."""
     head = pread(fd, BLANK.size, position - span.file_start)
     needed = _needed(head, span.limit - position)
     single = _single(pread(fd, needed, position - span.file_start), position) if needed else None
-    return hole_at(fd, span, position, reason) if single is None else single
+    return hole_at(fd, span, position) if single is None else single
 
 
 def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
@@ -189,12 +190,25 @@ def _crc_ok(data: bytes, parts: RecordParts) -> bool:
     return not body or body_crc32(body) == parts.head.body_crc
 
 
-def hole_at(fd: int, span: ByteRange, position: int, reason: str = "") -> Hole:
+def hole_at(fd: int, span: ByteRange, position: int) -> Hole:
     """The bytes from `position`, where no record is, up to the next one, or to the end of what may be read."""
     following = find_record(fd, span, position + 1, span.limit)
     size = (span.limit if following is None else following) - position
-    said = {"UNWRITTEN": "nothing was written here", "TRUNCATED": "the record is cut off"}
-    return Hole(span.path, span.file_start, position, size, said.get(reason, "no record is here"))
+    head = pread(fd, BLANK.size, position - span.file_start)
+    room = min(span.limit, span.file_start + os.fstat(fd).st_size) - position
+    return Hole(span.path, span.file_start, position, size, _reason(head, room))
+
+
+def _reason(head: bytes, room: int) -> str:
+    """Why no record begins with these 8 bytes, or the fewer that are left of the file."""
+    if not head:
+        return "the file ends here"  # it is shorter than it was
+    total_size, magic_code = BLANK.unpack(head.ljust(BLANK.size, b"\0"))
+    if magic_code == 0 and len(head) == BLANK.size:
+        return "nothing was written here"
+    if len(head) < BLANK.size or magic_code == MESSAGE_MAGIC_CODE and total_size > room:
+        return "the record is cut off"
+    return "no record is here"
 
 
 def is_record(fd: int, span: ByteRange, offset: int) -> bool:
@@ -221,8 +235,10 @@ def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
     return head.total_size if _crc_ok(data, parts) else 0
 
 
-def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int = 0) -> int | None:
-    """Offset of the first record that begins in [begin, end), stored at `not_before` (ms) or later."""
+def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int | None = None) -> int | None:
+    """Offset of the first whole record that begins in [begin, end); with `not_before` (ms), that was stored then or
+    later.
+    """
     position, last = begin - span.file_start, min(end, span.limit) - span.file_start
     while (position := _next_data(fd, position)) < last:
         data = pread(fd, min(BLOCK, span.limit - span.file_start - position), position)
@@ -235,7 +251,8 @@ def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int 
             head = data[place:place + _HEAD]
             if len(head) < _HEAD:
                 head = pread(fd, _HEAD, position + place)
-            if _record_size(fd, span, offset, head) and decode_header(head).store_timestamp >= not_before:
+            if _record_size(fd, span, offset, head) \
+                    and (not_before is None or decode_header(head).store_timestamp >= not_before):
                 return offset
             at = data.find(_MAGIC, at + 1)
         position += len(data) - MESSAGE_MAGIC_CODE_POSITION - len(_MAGIC) + 1
@@ -243,9 +260,11 @@ def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int 
 
 
 def _next_data(fd: int, position: int) -> int:
-    """The next position with data: files are sparse behind the end of the log."""
+    """The next position where a record may begin: files are sparse behind the end of the log. Zeros at the front of a
+    TOTALSIZE may lie in the hole, when a copy of the file was made sparse.
+    """
     try:
-        return max(os.lseek(fd, position, os.SEEK_DATA), position)
+        return max(os.lseek(fd, position, os.SEEK_DATA) - MESSAGE_MAGIC_CODE_POSITION, position)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return _NO_MORE_DATA
@@ -284,7 +303,8 @@ def file_end(segment: Segment, begin: int, limit: int | None = None) -> int:
     try:
         position, want, seen, last_data = begin, BLOCK, 0, b""
         while position < span.end:
-            data = pread(fd, min(want, span.limit - position), position - segment.start)
+            size = min(want, span.limit - position)
+            data = pread(fd, size, position - segment.start)
             found = bulk.scan(data, 0, len(data), position, True)
             if found.count:
                 last = np.frombuffer(found.records, ROW)[-1]
@@ -297,12 +317,12 @@ def file_end(segment: Segment, begin: int, limit: int | None = None) -> int:
                     or found.stop is Stop.TRUNCATED and found.position:
                 want = BLOCK
                 continue
-            if found.stop is Stop.PLAIN and (size := _size_at(fd, span, position)):
-                last_data = pread(fd, size, position - segment.start)
-                position += size
+            if found.stop is Stop.PLAIN and (whole := _size_at(fd, span, position)):
+                last_data = pread(fd, whole, position - segment.start)
+                position += whole
                 continue
             needed = _needed(data, span.limit - position) if found.stop is Stop.TRUNCATED else 0
-            if needed > len(data):
+            if needed > len(data) == size:
                 want = needed + BLOCK
                 continue
             following = find_record(fd, span, position + 1, span.limit, max(seen, 1)) if data else None

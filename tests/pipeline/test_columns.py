@@ -12,8 +12,8 @@ from rmqha.common.message.message_decoder import decode
 from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
 from rmqha.pipeline.columns import BlockColumns
 from rmqha.pipeline.log_files import LogFiles, Segment
-from rmqha.pipeline.log_scan import (ROW, Block, ByteRange, Hole, find_record, log_end, scan_range,
-                                     whole_file)
+from rmqha.pipeline.log_scan import (ROW, Block, ByteRange, Hole, file_end, find_record, log_end,
+                                     scan_range, whole_file)
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 
@@ -99,29 +99,108 @@ def test_columns_are_what_the_decoder_says(folder, described, file_number):
         check_row(row, data, start)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(records, st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=40)), max_size=4),
-       st.integers(2000, 4000), st.booleans())
+# Zeros, and high bits that make numbers of the head and lengths negative, as well as any bytes.
+damage = st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=40) | st.integers(1, 200).map(bytes)
+                   | st.integers(1, 8).map(lambda count: b"\x80" * count))
+
+
+@settings(max_examples=60, deadline=None)
+@given(records, st.lists(damage, max_size=4), st.integers(40, 900), st.booleans())
 def test_damaged_logs_cut_anywhere_give_each_record_once_and_each_hole(folder, described, damages, size, check_crc):
     data = bytearray(encode(described, 0))
     for at, what in damages:
         data[at:at + len(what)] = what[:max(len(data) - at, 0)]
     path, length = write(folder, bytes(data), 0, len(data)), len(data)
     whole = list(_found(path, [(0, length)], length, check_crc))
-    cut = list(_found(path, [(at, min(at + size, length)) for at in range(0, length, size)], length, check_crc))
-    assert [each for each in cut if each[0] == "record"] == [each for each in whole if each[0] == "record"]
-    covered = sum(each[2] for each in whole)
-    assert covered == length and all(each[2] > 0 for each in whole)
+    assert list(_found(path, _cut(length, size), length, check_crc)) == whole
+    position = 0
+    for _, offset, found_size, _ in whole:
+        assert offset == position and found_size > 0
+        position += found_size
+    assert position == length
+
+
+def _cut(length, size):
+    return [(at, min(at + size, length)) for at in range(0, length, size)]
 
 
 def _found(path, ranges, limit, check_crc):
     for begin, end in ranges:
         for found in scan_range(ByteRange(path, 0, begin, end, limit, begin == 0), check_crc):
             if isinstance(found, Hole):
-                yield "hole", found.offset, found.size
+                yield "hole", found.offset, found.size, found.reason
             else:
                 for row in found.rows:
-                    yield "record", int(row["offset"]), int(row["size"])
+                    yield "record", int(row["offset"]), int(row["size"]), found.crc_ok if check_crc else None
+
+
+def _plain(count, begin=0, body=b"x" * 50, time=1):
+    return encode([(HOSTS[0], HOSTS[0], body, "T", b"", number, 0, False, time) for number in range(count)], begin)
+
+
+@pytest.mark.parametrize("check_crc", [False, True])
+def test_records_with_a_store_time_before_1970_are_read_wherever_ranges_are_cut(folder, check_crc):
+    data = b""
+    for time in (5, -1, -1 << 63, 6):
+        data += _plain(1, len(data), time=time)
+    path, length = write(folder, data, 0, len(data)), len(data)
+    for size in range(1, length + 1):
+        found = list(_found(path, _cut(length, size), length, check_crc))
+        assert [each[:3] for each in found] == [("record", at, length // 4) for at in range(0, length, length // 4)]
+
+
+def test_a_record_whose_first_zeros_lie_in_a_hole_of_a_sparse_file_is_read_once(folder):
+    begin, page = (1 << 16) - 2, 1 << 16
+    data = _plain(3, begin)
+    assert data[:2] == b"\0\0"
+    path, length = os.path.join(folder, "sparse"), begin + len(data)
+    with open(path, "wb") as file:
+        file.seek(page)
+        file.write(data[2:])
+    whole = list(_found(path, [(0, length)], length, True))
+    assert whole[0] == ("hole", 0, begin, "nothing was written here") and len(whole) == 4
+    for size in (1000, begin - 1, begin, begin + 1, page, page + 1):
+        assert list(_found(path, _cut(length, size), length, True)) == whole
+
+
+def test_a_file_that_became_shorter_gives_one_hole_up_to_its_planned_end_wherever_ranges_are_cut(folder):
+    data = _plain(4)
+    size = len(data) // 4
+    for kept, reason in ((2 * size, "the file ends here"), (2 * size + 30, "the record is cut off"),
+                         (3 * size - 1, "the record is cut off")):
+        path = write(folder, data[:kept], 0, kept)
+        wanted = [("record", 0, size, True), ("record", size, size, True), ("hole", 2 * size, 2 * size, reason)]
+        for step in range(20, len(data) + 1, 7):
+            assert list(_found(path, _cut(len(data), step), len(data), True)) == wanted
+
+
+def test_a_record_within_the_body_of_another_is_the_only_thing_that_cuts_add(folder):
+    first = _plain(2)
+    inner_at = len(first) + layout.HEAD_LENGTH + 7
+    inner = _plain(3, inner_at)
+    outer = _plain(1, len(first), b"stored:" + inner + b"; and more")
+    data = first + outer + _plain(3, len(first) + len(outer))
+    path, length, size = write(folder, data, 0, len(data)), len(data), len(inner) // 3
+    whole = list(_found(path, [(0, length)], length, True))
+    assert [each[0] for each in whole] == ["record"] * 6
+    added = set()
+    for step in range(1, length + 1):
+        cut = list(_found(path, _cut(length, step), length, True))
+        assert [each for each in cut if each in whole] == whole
+        more = [each for each in cut if each not in whole]
+        assert len(set(more)) == len(more)
+        assert all(len(first) < offset and offset + found_size <= len(first) + len(outer)
+                   for _, offset, found_size, _ in more)
+        added |= {offset for kind, offset, _, _ in more if kind == "record"}
+    assert added == {inner_at, inner_at + size, inner_at + 2 * size}
+
+
+def test_the_end_of_a_file_that_became_shorter_lies_behind_its_last_whole_record(folder):
+    data = _plain(4)
+    size = len(data) // 4
+    for kept in (2 * size, 2 * size + 30, 3 * size - 1):
+        path = write(folder, data[:kept], 0, kept)
+        assert file_end(Segment(0, path, len(data)), 0) == 2 * size
 
 
 @settings(max_examples=40, deadline=None)
