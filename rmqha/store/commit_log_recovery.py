@@ -198,6 +198,7 @@ class CommitLogRecovery:
         """
         store = self.commit_log.default_message_store
         index_end = store.index_service.get_end_phy_offset()
+        multi_dispatch = store.message_store_config.enableMultiDispatch  # further queues of a record may lack it
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 
         def is_dispatched(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
@@ -210,7 +211,8 @@ class CommitLogRecovery:
                     return False
                 queues[key] = queue
             # the last record of the index may have some of its keys there
-            return file_from_offset + end <= min(queue.max_physic_offset, index_end) and queue.consume_queue_ext is None
+            return file_from_offset + end <= min(queue.max_physic_offset, index_end) and \
+                queue.consume_queue_ext is None and not multi_dispatch
 
         return is_dispatched
 
@@ -242,12 +244,19 @@ class CommitLogRecovery:
         queue.flushed_where = process_offset
         queue.committed_where = process_offset
         queue.truncate_dirty_files(process_offset)
+        self._truncate_index(process_offset)
         # the original also goes through all queues when they end exactly with the log, to no effect
         if max_phy_offset_of_consume_queue > process_offset:
             log.warning("maxPhyOffsetOfConsumeQueue(%s) > processOffset(%s), truncate dirty logic files",
                         max_phy_offset_of_consume_queue, process_offset)
             self.commit_log.default_message_store.truncate_dirty_logic_files(process_offset)
         self._mend_consume_queues(process_offset)
+
+    def _truncate_index(self, process_offset: int) -> None:
+        """The index may have come to the disk before the log did: what comes at these offsets next has other keys."""
+        store = self.commit_log.default_message_store
+        if store.message_store_config.messageIndexEnable:
+            store.index_service.truncate(process_offset)
 
     def _mend_consume_queues(self, process_offset: int) -> None:
         """Give the queues back what they lack before the end of the furthest one, where dispatching begins again.
@@ -270,17 +279,23 @@ class CommitLogRecovery:
         if not behind:
             return
         start = max(min(queue.max_physic_offset for queue in behind.values()), self.commit_log.get_min_offset())
+        multi_dispatch = store.multi_dispatch if store.message_store_config.enableMultiDispatch else None
         for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
             queue = behind.get((request.topic, request.queue_id))
             if queue is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \
                     and request.commit_log_offset >= queue.max_physic_offset:
                 queue.put_message_position_info_wrapper(request)
+            for name, queue_id, queue_offset in multi_dispatch.queues_of(request) if multi_dispatch else ():
+                further = behind.get((name, queue_id))
+                if further is not None and request.commit_log_offset >= further.max_physic_offset:
+                    further.put_lmq_position_info(request, queue_offset)
 
     def _no_files(self) -> None:
         log.warning("The commitlog files are deleted, and delete the consume queue files")
         self.commit_log.mapped_file_queue.flushed_where = 0
         self.commit_log.mapped_file_queue.committed_where = 0
         self.commit_log.default_message_store.destroy_logics()
+        self._truncate_index(0)
 
     def _is_mapped_file_matched_recover(self, mapped_file: MappedFile) -> bool:
         """True when the checkpoint says that everything before this file is on disk and dispatched."""

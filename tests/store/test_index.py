@@ -253,6 +253,39 @@ def test_crash_keeps_every_key(tmp_path):
         assert all(len(query(store, f"u{number}")) == 1 for number in range(130))
 
 
+@pytest.mark.parametrize("ending", [None, crash])
+@pytest.mark.parametrize("kept", [0, 3])
+def test_messages_at_offsets_of_lost_ones_get_their_keys(tmp_path, ending, kept):
+    store = new_store(tmp_path)
+    assert store.load()
+    store.start()
+    offsets = [result.wrote_offset for result in put(store, *(message(KEYS=f"old{number}") for number in range(8)))]
+    wait_dispatched(store)
+    store.flush_consume_queue_service.do_flush(3)  # the index is on the disk, the log is not
+    (ending or type(store).shutdown)(store)
+    with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(offsets[kept])
+        file.write(bytes(offsets[-1] + 1000 - offsets[kept]))
+    with open_store(tmp_path) as store:
+        assert store.get_max_phy_offset() == offsets[kept]
+        put(store, *(message(KEYS=f"new{number}") for number in range(3)))
+        wait_dispatched(store)
+        assert [len(query(store, f"new{number}")) for number in range(3)] == [1] * 3
+        assert [len(query(store, f"old{number}")) for number in range(8)] == [1] * kept + [0] * (8 - kept)
+
+
+def test_log_that_is_gone_takes_the_index_along(tmp_path):
+    with open_store(tmp_path) as store:
+        put(store, *(message(KEYS="old") for _ in range(5)))
+        wait_dispatched(store)
+    for path in (tmp_path / "commitlog").iterdir():
+        path.unlink()
+    with open_store(tmp_path) as store:
+        put(store, message(KEYS="new"))
+        wait_dispatched(store)
+        assert len(query(store, "new")) == 1 and not query(store, "old")
+
+
 def test_record_dispatched_twice_is_indexed_once(store):
     put(store, message(KEYS="k"))
     wait_dispatched(store)

@@ -429,3 +429,16 @@ def test_index_with_damaged_counters_takes_keys(tmp_path):
         assert index_file.put_key_rows(KEY.pack(7, 8, 9, 0), 0) == taken
         assert index_file.put_keys(["a", "b"], 9, 9) == 2 * taken
         index_file.destroy(0)
+
+
+def test_damaged_light_queue_is_mended_from_the_log(tmp_path):
+    with open_store(tmp_path, **KEYS) as store:
+        for number in range(25):
+            assert store.put_message(message(INNER_MULTI_DISPATCH="%LMQ%a", body=b"%d" % number)).is_ok
+        wait_dispatched(store)
+    before = built(tmp_path)
+    with open(max((tmp_path / "consumequeue" / "%LMQ%a" / "0").iterdir()), "r+b") as file:
+        file.seek(20)
+        file.write(bytes(20))
+    reopen(tmp_path)
+    assert_same(built(tmp_path), before)
