@@ -143,7 +143,7 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.sock.settimeout(5)
+        self.sock.settimeout(20)
 
     @classmethod
     def connect(cls, store: FakeStore) -> "Peer":
@@ -210,7 +210,7 @@ class FakeMaster:
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
-        self.server.settimeout(8)
+        self.server.settimeout(20)
         self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
 
     def accept(self) -> Peer:
