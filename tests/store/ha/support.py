@@ -26,7 +26,7 @@ def record(size: int, seed: int = 0) -> bytes:
 def config(**keys) -> MessageStoreConfig:
     """Short intervals and port 0; `keys` override."""
     values = {"haListenPort": 0, "mappedFileSizeCommitLog": SEGMENT, "haSendHeartbeatInterval": 100,
-              "haHousekeepingInterval": 1000, "brokerRole": BrokerRole.SYNC_MASTER, **keys}
+              "haHousekeepingInterval": 20_000, "brokerRole": BrokerRole.SYNC_MASTER, **keys}
     made = MessageStoreConfig()
     for key, value in values.items():
         assert hasattr(made, key), key
@@ -181,7 +181,7 @@ class Peer:
     def read_report(self) -> int:
         return struct.unpack(">q", self.read(8))[0]
 
-    def is_closed(self, timeout_s: float = 5) -> bool:
+    def is_closed(self, timeout_s: float = 15) -> bool:
         """Read until the other end closes; False when it does not within the time."""
         deadline = time.monotonic() + timeout_s
         self.sock.settimeout(timeout_s)

@@ -83,18 +83,19 @@ def test_idle_slave_repeats_its_report(peer, slave):
 
 def test_slave_stays_connected_while_the_master_sends_heartbeats(peer, slave):
     """4.9 dropped idle links: it looked at the time of its own writes."""
-    slave.message_store_config.haHousekeepingInterval = 500
+    slave.message_store_config.haHousekeepingInterval = 2000
     peer.read_report()
     began = time.monotonic()
-    while time.monotonic() - began < 1.2:
+    while time.monotonic() - began < 4:
         peer.send_frame(0)
         assert peer.read_report() == 0
 
 
-def test_silent_master_is_left(peer, master):
+def test_silent_master_is_left(peer, master, slave):
     """4.9 does not notice."""
+    slave.message_store_config.haHousekeepingInterval = 1000
     peer.read_report()
-    assert peer.is_closed(4)
+    assert peer.is_closed()
     with master.accept() as again:
         assert again.read_report() == 0
 

@@ -171,6 +171,7 @@ def test_what_is_no_introduction_closes_and_acknowledges_nothing(data):
 
 def test_peer_that_asks_and_is_silent_then_is_closed_and_never_a_slave():
     master = greeting_store(20)
+    master.message_store_config.haHousekeepingInterval = 1000
     with running(master), Peer.connect(master) as peer:
         peer.report(-1)
         peer.read(34)
