@@ -73,7 +73,7 @@ def test_a_new_slave_gets_all_epochs_and_the_whole_log(make, master_id, slave_id
     assert slave.state().queue == 1200
     assert slave.state().epochs == master.state().epochs == [
         (epoch, start) for epoch, (_, start) in zip((1, 2, 5), master.state().epochs)]
-    assert epoch_file(slave) == epoch_file(master)
+    wait_until(lambda: epoch_file(slave) == epoch_file(master), TIMEOUT_MS, "the same epochs")
 
 
 @pytest.mark.parametrize("first, second", [(JAVA, RMQHA), (RMQHA, JAVA)])
@@ -96,9 +96,10 @@ def test_what_only_the_old_master_had_is_cut_off(make, first, second):
     wait_same_end(old, new)
     assert_same_logs(old, new)
     assert log_bytes(old, 0, common) == log_bytes(new, 0, common)
-    assert old.state().queue == new.state().queue
-    assert old.state().epochs == new.state().epochs == [(1, 0), (2, common)]
-    assert epoch_file(old) == epoch_file(new)
+    wait_until(lambda: old.state().queue == new.state().queue, TIMEOUT_MS, "both have dispatched everything")
+    wait_until(lambda: old.state().epochs == new.state().epochs, TIMEOUT_MS, "the same epochs")
+    assert new.state().epochs == [(1, 0), (2, common)]
+    wait_until(lambda: epoch_file(old) == epoch_file(new), TIMEOUT_MS, "the same epochs")
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["handed over", "killed"])
@@ -200,7 +201,8 @@ def test_replicas_of_rmqha_alone_change_roles_under_load(tmp_path):
         assert_same_logs(one, two)
         stored = stored_indexes(one)
         assert len(stored) == len(set(stored)) and acked <= set(stored), sorted(acked - set(stored))[:10]
-        assert stored_indexes(two) == stored and epoch_file(one) == epoch_file(two)
+        assert stored_indexes(two) == stored
+        wait_until(lambda: epoch_file(one) == epoch_file(two), TIMEOUT_MS, "the same epochs")
     finally:
         one.shutdown()
         two.shutdown()

@@ -1,4 +1,5 @@
 """What the tools ask of name servers and brokers, rmqha's and Java's, with errors that say what to do."""
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,6 +25,11 @@ DEFAULT_TIMEOUT_MS = 3000
 _MAX_TOPICS = 500  # asked one by one for the time of their last message
 
 T = TypeVar("T")
+
+# How RocketMQ fails to tell of itself in the first second after its start, when its statistics have no sample.
+_NO_SAMPLE = "java.util.NoSuchElementException"
+_STARTING_S = 5
+_STARTING_STEP_S = 0.2
 
 
 class ReplicationToolError(click.ClickException):
@@ -131,8 +137,14 @@ class BrokerAdmin:
         return newest or None
 
     def _invoke(self, address: str, code: int) -> RemotingCommand:
-        response = self._api.remoting_client.invoke_sync(
-            address, RemotingCommand.create_request_command(code), self.timeout_ms)
+        deadline = time.monotonic() + _STARTING_S
+        while True:
+            response = self._api.remoting_client.invoke_sync(
+                address, RemotingCommand.create_request_command(code), self.timeout_ms)
+            starting = (response.remark or "").startswith(_NO_SAMPLE) and time.monotonic() < deadline
+            if response.code == response_code.SUCCESS or not starting:
+                break
+            time.sleep(_STARTING_STEP_S)
         if response.code != response_code.SUCCESS:
             raise MQBrokerException(response.code, response.remark, address)
         return response

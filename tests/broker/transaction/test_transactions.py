@@ -11,6 +11,7 @@ from rmqha.common.protocol.header.transaction_headers import (
 from rmqha.common.sysflag import message_sys_flag as flags
 from rmqha.store.config.broker_role import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
+from tests.support.wait import wait_until
 
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = (flags.TRANSACTION_COMMIT_TYPE, flags.TRANSACTION_ROLLBACK_TYPE,
@@ -51,6 +52,9 @@ def end(broker, header, outcome=COMMIT):
 def check(broker, timeout_ms=0, check_max=15):
     """One round of checks; what was asked."""
     broker.next_offset(HALF)
+    now = util_all.current_time_millis()
+    # a round takes no message of the millisecond in which it begins
+    wait_until(lambda: util_all.current_time_millis() > now)
     controller = broker.controller
     asked = Asked(controller.transactional_message_check_listener)
     controller.transactional_message_service.check(timeout_ms, check_max, asked)
