@@ -65,7 +65,7 @@ ELSEWHERE = {
     "transientStorePoolEnable": "store/test_transient_store_pool.py::test_message_is_readable_once_it_is_committed",
     "transientStorePoolSize": "store/test_transient_store_pool.py::test_file_without_a_buffer_is_written_directly",
     "fastFailIfNoBufferInStorePool":
-        "store/test_transient_store_pool.py::test_fast_failure_refuses_instead_of_writing_directly",
+        "store/test_transient_store_pool.py::test_fast_failure_refuses_when_no_buffer_is_left",
     "defaultQueryMaxNum": "broker/processor/test_query_message_processor.py::"
                           "test_query_by_unique_key_has_its_own_number_of_answers",
     "enableLmq": "interop/test_store_keys_beside_java.py::test_files_are_the_same",

@@ -100,9 +100,17 @@ class BrokerAdmin:
                       for broker_id, address in data.brokerAddrs.items())
 
     def runtime_info(self, address: str) -> dict[str, str]:
-        """The broker's runtime table."""
-        table = self._asked(f"broker {address}", lambda: self._api.get_broker_runtime_info(address, self.timeout_ms))
-        return table.table or {}
+        """The broker's runtime table. A broker that has just started is given time for its first sample."""
+        deadline = time.monotonic() + _STARTING_S
+        while True:
+            try:
+                table = self._asked(f"broker {address}",
+                                    lambda: self._api.get_broker_runtime_info(address, self.timeout_ms))
+                return table.table or {}
+            except RefusedError as refusal:
+                if _NO_SAMPLE not in refusal.message or time.monotonic() > deadline:
+                    raise
+            time.sleep(_STARTING_STEP_S)
 
     def config(self, address: str) -> dict[str, str]:
         """All settings of a broker."""
@@ -137,14 +145,8 @@ class BrokerAdmin:
         return newest or None
 
     def _invoke(self, address: str, code: int) -> RemotingCommand:
-        deadline = time.monotonic() + _STARTING_S
-        while True:
-            response = self._api.remoting_client.invoke_sync(
-                address, RemotingCommand.create_request_command(code), self.timeout_ms)
-            starting = (response.remark or "").startswith(_NO_SAMPLE) and time.monotonic() < deadline
-            if response.code == response_code.SUCCESS or not starting:
-                break
-            time.sleep(_STARTING_STEP_S)
+        response = self._api.remoting_client.invoke_sync(
+            address, RemotingCommand.create_request_command(code), self.timeout_ms)
         if response.code != response_code.SUCCESS:
             raise MQBrokerException(response.code, response.remark, address)
         return response

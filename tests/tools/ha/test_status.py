@@ -121,6 +121,14 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
                    "both tell the time of the same last message")
 
 
+@pytest.mark.java
+@pytest.mark.timeout(120)
+def test_master_of_49_that_has_just_started_tells_of_itself(make_namesrv, make_broker):
+    master = make_broker("java", make_namesrv("rmqha").address, "master")
+    with BrokerAdmin(timeout_ms=30_000) as admin:  # in its first second it answers with an exception
+        assert admin.runtime_info(master.address)["commitLogMaxOffset"] == "0"
+
+
 @pytest.mark.parametrize(("code", "text"), [
     (16, "refuses, no permission: not you. Ask with an account"),
     (1, "answers with error 1: not you"),
