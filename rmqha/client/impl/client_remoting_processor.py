@@ -169,14 +169,23 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def thread_stacks() -> str:
-    """The stacks of all threads of this process, by thread name."""
+    """The stacks of all threads of this process: a thread's name before each line, innermost call first.
+
+    Java: org.apache.rocketmq.common.UtilAll#jstack (4.9.8)
+    """
     frames = sys._current_frames()
     stacks = []
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
-        if frame is not None:
-            stacks.append(f"{thread.name}\n" + "".join(traceback.format_stack(frame)))
-    return "\n".join(stacks)
+        if frame is None:
+            continue
+        # Differs: CPython does not tell whether a thread runs, waits or is blocked
+        stacks.append(f"{thread.name:<40}TID: {thread.native_id} STATE: UNKNOWN\n")
+        for call in reversed(traceback.extract_stack(frame)):
+            file = call.filename.rpartition("/")[2]
+            stacks.append(f"{thread.name:<40}{call.name}({file}:{call.lineno})\n")
+        stacks.append("\n")
+    return "".join(stacks)
 
 
 def _answer(body: bytes) -> RemotingCommand:

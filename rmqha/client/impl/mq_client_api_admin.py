@@ -6,12 +6,15 @@ from typing import TypeVar
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException
-from rmqha.common import java_properties, mix_all
+from rmqha.common import java_properties, mix_all, util_all
 from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.data_version import DataVersion
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.cluster_acl_version_info import ClusterAclVersionInfo
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
 from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
@@ -34,6 +37,12 @@ from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfi
 from rmqha.common.protocol.body.topic_list import TopicList
 from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.acl_headers import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
 from rmqha.common.protocol.header.admin_headers import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
@@ -220,6 +229,48 @@ class MQClientAPIAdmin:
             topic=topic, queueId=queue_id, index=index, count=count, consumerGroup=consumer_group)
         return self._ask_for(
             QueryConsumeQueueResponseBody, addr, request_code.QUERY_CONSUME_QUEUE, header, timeout_ms)
+
+    # ---- accounts of a broker
+
+    def create_plain_access_config(self, addr: str, config: PlainAccessConfig, timeout_ms: float) -> None:
+        """Make an account, or change it."""
+        header = CreateAccessConfigRequestHeader(
+            accessKey=config.accessKey,
+            secretKey=config.secretKey,
+            whiteRemoteAddress=config.whiteRemoteAddress,
+            admin=config.admin,
+            defaultTopicPerm=config.defaultTopicPerm,
+            defaultGroupPerm=config.defaultGroupPerm,
+            topicPerms=util_all.join(config.topicPerms, ","),
+            groupPerms=util_all.join(config.groupPerms, ","),
+        )
+        self._ask(addr, request_code.UPDATE_AND_CREATE_ACL_CONFIG, header, timeout_ms)
+
+    def delete_access_config(self, addr: str, access_key: str, timeout_ms: float) -> None:
+        """Delete an account."""
+        header = DeleteAccessConfigRequestHeader(accessKey=access_key)
+        self._ask(addr, request_code.DELETE_ACL_CONFIG, header, timeout_ms)
+
+    def update_global_white_addrs_config(
+        self, addr: str, global_white_addrs: str, acl_file_full_path: str | None, timeout_ms: float
+    ) -> None:
+        """Set the addresses (separated by commas) that need no account, in one of the broker's files."""
+        header = UpdateGlobalWhiteAddrsConfigRequestHeader(
+            globalWhiteAddrs=global_white_addrs, aclFileFullPath=acl_file_full_path)
+        self._ask(addr, request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header, timeout_ms)
+
+    def get_broker_cluster_acl_info(self, addr: str, timeout_ms: float) -> ClusterAclVersionInfo:
+        """Versions of the broker's account files, by path."""
+        response = self._ask(addr, request_code.GET_BROKER_CLUSTER_ACL_INFO, None, timeout_ms)
+        header = response.decode_command_custom_header(GetBrokerAclConfigResponseHeader)
+        return ClusterAclVersionInfo(
+            brokerName=header.brokerName,
+            brokerAddr=header.brokerAddr,
+            aclConfigDataVersion=remoting_serializable.from_json(DataVersion, header.version),
+            allAclConfigDataVersion=remoting_serializable.from_json(
+                dict[str, DataVersion], header.allAclFileVersion or "{}"),
+            clusterName=header.clusterName,
+        )
 
     # ---- what a broker is to do
 

@@ -22,3 +22,8 @@ class SendResult:
     offset_msg_id: str | None = None
     region_id: str | None = None
     trace_on: bool = True
+
+    def __str__(self) -> str:
+        offset_msg_id = "null" if self.offset_msg_id is None else self.offset_msg_id
+        return (f"SendResult [sendStatus={self.send_status.name}, msgId={self.msg_id}, offsetMsgId={offset_msg_id}, "
+                f"messageQueue={self.message_queue}, queueOffset={self.queue_offset}]")

@@ -21,3 +21,12 @@ class SubscriptionGroupConfig:
 
     def __hash__(self) -> int:
         return hash((self.groupName, self.brokerId, self.retryMaxTimes))
+
+    def __str__(self) -> str:
+        return (f"SubscriptionGroupConfig [groupName={self.groupName}, "
+                f"consumeEnable={str(self.consumeEnable).lower()}, "
+                f"consumeFromMinEnable={str(self.consumeFromMinEnable).lower()}, "
+                f"consumeBroadcastEnable={str(self.consumeBroadcastEnable).lower()}, "
+                f"retryQueueNums={self.retryQueueNums}, retryMaxTimes={self.retryMaxTimes}, brokerId={self.brokerId}, "
+                f"whichBrokerWhenConsumeSlowly={self.whichBrokerWhenConsumeSlowly}, "
+                f"notifyConsumerIdsChangedEnable={str(self.notifyConsumerIdsChangedEnable).lower()}]")

@@ -16,3 +16,9 @@ class ConsumeMessageDirectlyResult:
     consumeResult: CMResult | None = None
     remark: str | None = None
     spentTimeMills: int = 0
+
+    def __str__(self) -> str:
+        result = "null" if self.consumeResult is None else self.consumeResult.name
+        return (f"ConsumeMessageDirectlyResult [order={str(self.order).lower()}, "
+                f"autoCommit={str(self.autoCommit).lower()}, consumeResult={result}, "
+                f"remark={'null' if self.remark is None else self.remark}, spentTimeMills={self.spentTimeMills}]")

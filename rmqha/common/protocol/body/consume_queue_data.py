@@ -16,3 +16,10 @@ class ConsumeQueueData:
     bitMap: str | None = None
     eval: bool = False
     msg: str | None = None
+
+    def __str__(self) -> str:
+        texts = (self.extendDataJson, self.bitMap, self.msg)
+        extend, bits, msg = ("null" if text is None else text for text in texts)
+        return (f"ConsumeQueueData{{physicOffset={self.physicOffset}, physicSize={self.physicSize}, "
+                f"tagsCode={self.tagsCode}, extendDataJson='{extend}', bitMap='{bits}', eval={str(self.eval).lower()}, "
+                f"msg='{msg}'}}")
