@@ -257,7 +257,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
         """The message at a commit log offset."""
         response = self._ask(
             addr, request_code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=phy_offset), timeout_ms)
-        return message_decoder.decode(response.body)
+        return message_decoder.client_decode(response.body)
 
     def query_message(
         self, addr: str, header: QueryMessageRequestHeader, timeout_ms: float, is_uniq_key: bool
