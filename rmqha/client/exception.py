@@ -8,8 +8,9 @@ class MQClientException(Exception):
     Java: org.apache.rocketmq.client.exception.MQClientException (4.9.8)
     """
 
-    def __init__(self, error_message: str, response_code: int = -1) -> None:
-        text = error_message if response_code == -1 else f"CODE: {response_code}  DESC: {error_message}"
+    def __init__(self, error_message: str | None, response_code: int = -1) -> None:
+        text = _java_text(error_message)
+        text = text if response_code == -1 else f"CODE: {response_code}  DESC: {text}"
         super().__init__(faq_url.attach_default_url(text))
         self.response_code = response_code
         self.error_message = error_message
@@ -35,7 +36,12 @@ class MQBrokerException(Exception):
 
     def __init__(self, response_code: int, error_message: str | None, broker_addr: str | None = None) -> None:
         broker = f" BROKER: {broker_addr}" if broker_addr is not None else ""
-        super().__init__(faq_url.attach_default_url(f"CODE: {response_code}  DESC: {error_message}{broker}"))
+        text = f"CODE: {response_code}  DESC: {_java_text(error_message)}{broker}"
+        super().__init__(faq_url.attach_default_url(text))
         self.response_code = response_code
         self.error_message = error_message
         self.broker_addr = broker_addr
+
+
+def _java_text(text: str | None) -> str:
+    return "null" if text is None else text

@@ -67,7 +67,7 @@ class MQAdminImpl:
             try:
                 self._mq_client_factory.mq_client_api_impl.create_topic(addr, key, config, self.timeout_millis)
                 return None
-            except (MQBrokerException, RemotingException) as error:
+            except (MQClientException, RemotingException) as error:
                 log.info("create topic %s on %s: %s", config.topicName, addr, error)
                 failure = error
         return failure

@@ -1,11 +1,12 @@
 """Admin requests: topics, groups, settings, statistics, one method each.
 
-As in MQClientAPIImpl, which inherits them: address and timeout in ms, MQBrokerException for an error answer.
+As in MQClientAPIImpl, which inherits them: address and timeout in ms. An error answer is an MQClientException for some
+requests, an MQBrokerException for the others, as in Java.
 """
 from typing import TypeVar
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.exception import MQBrokerException
+from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import java_properties, mix_all, util_all
 from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.topic_stats_table import TopicStatsTable
@@ -84,10 +85,29 @@ from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMess
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.language_code import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 
 T = TypeVar("T")
+
+# Requests whose errors are MQClientException; those of all others are MQBrokerException, which names the broker.
+CLIENT_EXCEPTION_CODES = frozenset((
+    request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, request_code.UPDATE_AND_CREATE_TOPIC,
+    request_code.UPDATE_AND_CREATE_ACL_CONFIG, request_code.DELETE_ACL_CONFIG,
+    request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, request_code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    request_code.WIPE_WRITE_PERM_OF_BROKER, request_code.ADD_WRITE_PERM_OF_BROKER,
+    request_code.DELETE_TOPIC_IN_BROKER, request_code.DELETE_TOPIC_IN_NAMESRV,
+    request_code.DELETE_SUBSCRIPTIONGROUP, request_code.GET_KV_CONFIG, request_code.PUT_KV_CONFIG,
+    request_code.DELETE_KV_CONFIG, request_code.GET_KVLIST_BY_NAMESPACE,
+    request_code.INVOKE_BROKER_TO_RESET_OFFSET, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    request_code.GET_TOPICS_BY_CLUSTER, request_code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
+    request_code.DELETE_EXPIRED_COMMITLOG, request_code.CLEAN_UNUSED_TOPIC,
+    request_code.GET_CONSUMER_RUNNING_INFO, request_code.CONSUME_MESSAGE_DIRECTLY,
+    request_code.CLONE_GROUP_OFFSET, request_code.VIEW_BROKER_STATS_DATA, request_code.GET_BROKER_CONSUME_STATS,
+    request_code.UPDATE_NAMESRV_CONFIG, request_code.GET_NAMESRV_CONFIG, request_code.QUERY_CONSUME_QUEUE,
+))
 
 
 class MQClientAPIAdmin:
@@ -287,12 +307,21 @@ class MQClientAPIAdmin:
         self._ask(addr, request_code.DELETE_EXPIRED_COMMITLOG, None, timeout_ms)
 
     def invoke_broker_to_reset_offset(
-        self, addr: str, topic: str, group: str, timestamp: int, is_force: bool, timeout_ms: float
+        self, addr: str, topic: str, group: str, timestamp: int, is_force: bool, timeout_ms: float, is_c: bool = False
     ) -> dict[MessageQueue, int]:
-        """Let a running group go back (or with force on) to what was stored at `timestamp` (ms; -1: the end)."""
+        """Let a running group go back (or with force on) to what was stored at `timestamp` (ms; -1: the end).
+
+        `is_c`: the group's clients are written in C++, and want the offsets as a list.
+        """
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp, isForce=is_force)
-        body = self._ask_for(ResetOffsetBody, addr, request_code.INVOKE_BROKER_TO_RESET_OFFSET, header, timeout_ms)
-        return body.offsetTable or {}
+        request = RemotingCommand.create_request_command(request_code.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        if is_c:
+            request.language = LanguageCode.CPP
+        response = self._checked(self.remoting_client.invoke_sync(self._admin_addr(addr), request, timeout_ms), addr,
+                                 request_code.INVOKE_BROKER_TO_RESET_OFFSET)
+        if response.body is None:
+            raise MQClientException(response.remark, response.code)
+        return remoting_serializable.from_json(ResetOffsetBody, response.body).offsetTable or {}
 
     def invoke_broker_to_get_consumer_status(
         self, addr: str, topic: str, group: str, client_addr: str | None, timeout_ms: float
@@ -426,7 +455,7 @@ class MQClientAPIAdmin:
         request = RemotingCommand.create_request_command(code, header)
         request.body = body
         response = self.remoting_client.invoke_sync(self._admin_addr(addr), request, timeout_ms)
-        return self._checked(response, addr)
+        return self._checked(response, addr, code)
 
     def _ask_for(
         self, kind: type[T], addr: str | None, code: int, header: CommandCustomHeader | None, timeout_ms: float,
@@ -434,16 +463,16 @@ class MQClientAPIAdmin:
     ) -> T:
         response = self._ask(addr, code, header, timeout_ms, body)
         if response.body is None:
-            raise MQBrokerException(response.code, response.remark or "the answer has no body", addr)
+            raise _failure(code, response.code, response.remark or "the answer has no body", addr)
         return remoting_serializable.from_json(kind, response.body)
 
     def _ask_all_name_servers(self, code: int, header: CommandCustomHeader, timeout_ms: float) -> None:
-        failure: MQBrokerException | None = None
+        failure: MQClientException | None = None
         for addr in self.remoting_client.get_name_server_address_list() or ():
             response = self.remoting_client.invoke_sync(
                 addr, RemotingCommand.create_request_command(code, header), timeout_ms)
             if response.code != response_code.SUCCESS:
-                failure = MQBrokerException(response.code, response.remark, addr)
+                failure = MQClientException(response.remark, response.code)
         if failure is not None:
             raise failure
 
@@ -453,7 +482,15 @@ class MQClientAPIAdmin:
         return mix_all.broker_vip_channel(True, addr)
 
     @staticmethod
-    def _checked(response: RemotingCommand, addr: str | None) -> RemotingCommand:
+    def _checked(response: RemotingCommand, addr: str | None, request: int | None = None) -> RemotingCommand:
         if response.code != response_code.SUCCESS:
-            raise MQBrokerException(response.code, response.remark, addr)
+            raise _failure(request, response.code, response.remark, addr)
         return response
+
+
+def _failure(
+    request: int | None, code: int, remark: str | None, addr: str | None
+) -> MQClientException | MQBrokerException:
+    if request in CLIENT_EXCEPTION_CODES:
+        return MQClientException(remark, code)
+    return MQBrokerException(code, remark, addr)

@@ -1,0 +1,1 @@
+"""What mqadmin asks of name servers and brokers."""

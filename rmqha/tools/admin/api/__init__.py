@@ -1,0 +1,1 @@
+"""Small values that admin calls give back."""

@@ -1,0 +1,436 @@
+"""Questions about whole clusters, topics and groups, each of one or more requests."""
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+from rmqha.common import mix_all
+from rmqha.common.admin.consume_stats import ConsumeStats
+from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.admin.rollback_stats import RollbackStats
+from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
+from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
+from rmqha.common.protocol.body.group_list import GroupList
+from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
+from rmqha.common.protocol.route.broker_data import BrokerData
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topic import topic_validator
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+TIMEOUT_MILLIS = 5_000
+SYSTEM_GROUPS = frozenset((
+    mix_all.DEFAULT_CONSUMER_GROUP, mix_all.DEFAULT_PRODUCER_GROUP, mix_all.TOOLS_CONSUMER_GROUP,
+    mix_all.FILTERSRV_CONSUMER_GROUP, mix_all.MONITOR_CONSUMER_GROUP, mix_all.CLIENT_INNER_PRODUCER_GROUP,
+    mix_all.SELF_TEST_PRODUCER_GROUP, mix_all.SELF_TEST_CONSUMER_GROUP, mix_all.ONS_HTTP_PROXY_GROUP,
+    mix_all.CID_ONSAPI_PERMISSION_GROUP, mix_all.CID_ONSAPI_OWNER_GROUP, mix_all.CID_ONSAPI_PULL_GROUP,
+    mix_all.CID_SYS_RMQ_TRANS,
+))
+
+
+class DefaultMQAdminExt:
+    """Admin questions over one client, which is started with the first of them; `shutdown` ends it.
+
+    Raises MQClientException, MQBrokerException and RemotingException as the requests do.
+
+        admin = DefaultMQAdminExt("127.0.0.1:9876")
+        try:
+            admin.examine_topic_stats("orders")
+        finally:
+            admin.shutdown()
+
+    Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExt (4.9.8)
+    """
+
+    def __init__(self, namesrv_addr: str | None = None, rpc_hook: RPCHook | None = None,
+                 timeout_millis: int = TIMEOUT_MILLIS) -> None:
+        self.rpc_hook = rpc_hook
+        self.timeout_millis = timeout_millis
+        self.client_config = ClientConfig()
+        self.client_config.client_callback_executor_threads = 1
+        if namesrv_addr is not None:
+            self.client_config.namesrv_addr = namesrv_addr
+        self._instance: MQClientInstance | None = None
+
+    @property
+    def namesrv_addr(self) -> str | None:
+        """The name servers, separated by semicolons; None when none was given."""
+        return self.client_config.namesrv_addr
+
+    @property
+    def instance(self) -> MQClientInstance:
+        """The client under it, started."""
+        if self._instance is None:
+            self.client_config.change_instance_name_to_pid()
+            self._instance = MQClientInstance(
+                self.client_config, 0, self.client_config.build_mq_client_id(), self.rpc_hook)
+            self._instance.start()
+        return self._instance
+
+    @property
+    def api(self) -> MQClientAPIImpl:
+        """Single requests."""
+        return self.instance.mq_client_api_impl
+
+    @property
+    def mq_admin(self) -> MQAdminImpl:
+        """Questions about queues and messages: search_offset, max_offset, query_message and the like."""
+        return self.instance.mq_admin_impl
+
+    def shutdown(self) -> None:
+        """Close the connections, if there are any."""
+        if self._instance is not None:
+            self._instance.shutdown()
+            self._instance = None
+
+    # ---- settings, topics and groups of a broker
+
+    def update_broker_config(self, broker_addr: str, properties: dict[str, str]) -> None:
+        """Change settings while the broker runs."""
+        self.api.update_broker_config(broker_addr, properties, self.timeout_millis)
+
+    def get_broker_config(self, broker_addr: str) -> dict[str, str]:
+        """All settings of a broker."""
+        return self.api.get_broker_config(broker_addr, self.timeout_millis)
+
+    def create_and_update_topic_config(self, addr: str, config: TopicConfig) -> None:
+        """Make a topic on a broker, or change it."""
+        self.api.create_topic(addr, topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, config, self.timeout_millis)
+
+    def create_and_update_subscription_group_config(self, addr: str, config: SubscriptionGroupConfig) -> None:
+        """Make a group on a broker, or change it."""
+        self.api.create_subscription_group(addr, config, self.timeout_millis)
+
+    def examine_subscription_group_config(self, addr: str, group: str) -> SubscriptionGroupConfig | None:
+        """A group as a broker has it."""
+        return self.api.get_all_subscription_group(addr, self.timeout_millis).subscriptionGroupTable.get(group)
+
+    def examine_topic_config(self, addr: str, topic: str) -> TopicConfig | None:
+        """A topic as a broker has it."""
+        return (self.api.get_all_topic_config(addr, self.timeout_millis).topicConfigTable or {}).get(topic)
+
+    # ---- what brokers and name servers tell
+
+    def examine_topic_stats(self, topic: str) -> TopicStatsTable:
+        """Bounds of a topic's queues on all brokers; MQClientException when there are none."""
+        result = TopicStatsTable()
+        for _, addr in self._brokers_of(topic):
+            result.offsetTable.update(self.api.get_topic_stats_info(addr, topic, self.timeout_millis).offsetTable)
+        if not result.offsetTable:
+            raise MQClientException("Not found the topic stats info")
+        return result
+
+    def fetch_all_topic_list(self) -> TopicList:
+        """All topics."""
+        return self.api.get_topic_list_from_name_server(self.timeout_millis)
+
+    def fetch_topics_by_cluster(self, cluster_name: str) -> TopicList:
+        """The topics of a cluster."""
+        return self.api.get_topics_by_cluster(cluster_name, self.timeout_millis)
+
+    def fetch_broker_runtime_stats(self, broker_addr: str) -> KVTable:
+        """Counters and sizes of a broker by name."""
+        return self.api.get_broker_runtime_info(broker_addr, self.timeout_millis)
+
+    def examine_consume_stats(self, consumer_group: str, topic: str | None = None) -> ConsumeStats:
+        """How far a group has come on all brokers; MQClientException (CONSUMER_NOT_ONLINE) when it has nothing."""
+        result = ConsumeStats()
+        for _, addr in self._brokers_of(mix_all.get_retry_topic(consumer_group)):
+            stats = self.api.get_consume_stats(addr, consumer_group, self.timeout_millis * 3, topic)
+            result.offsetTable.update(stats.offsetTable)
+            result.consumeTps += stats.consumeTps
+        if not result.offsetTable:
+            raise MQClientException(
+                "Not found the consumer group consume stats, because return offset table is empty, maybe the consumer "
+                "not consume any message", response_code.CONSUMER_NOT_ONLINE)
+        return result
+
+    def examine_broker_cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        return self.api.get_broker_cluster_info(self.timeout_millis)
+
+    def examine_topic_route_info(self, topic: str) -> TopicRouteData:
+        """Where a topic lives; MQClientException (TOPIC_NOT_EXIST) when nowhere."""
+        return self.api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
+
+    def get_name_server_address_list(self) -> list[str]:
+        """The name servers that are asked."""
+        return self.api.get_name_server_address_list()
+
+    def wipe_write_perm_of_broker(self, namesrv_addr: str, broker_name: str) -> int:
+        """Let nobody send to a broker; how many topics changed."""
+        return self.api.wipe_write_perm_of_broker(namesrv_addr, broker_name, self.timeout_millis)
+
+    def add_write_perm_of_broker(self, namesrv_addr: str, broker_name: str) -> int:
+        """Let all send to a broker again; how many topics changed."""
+        return self.api.add_write_perm_of_broker(namesrv_addr, broker_name, self.timeout_millis)
+
+    def get_kv_config(self, namespace: str, key: str) -> str | None:
+        """A value of the name server's table."""
+        return self.api.get_kv_config_value(namespace, key, self.timeout_millis)
+
+    def get_kv_list_by_namespace(self, namespace: str) -> KVTable:
+        """All values of a namespace."""
+        return self.api.get_kv_list_by_namespace(namespace, self.timeout_millis)
+
+    # ---- deleting
+
+    def delete_topic_in_broker(self, addrs: Iterable[str], topic: str) -> None:
+        """Delete a topic on brokers."""
+        for addr in addrs:
+            self.api.delete_topic_in_broker(addr, topic, self.timeout_millis)
+
+    def delete_topic_in_name_server(self, addrs: Iterable[str] | None, topic: str, cluster_name: str | None) -> None:
+        """Forget a topic's route on name servers (None: all)."""
+        for addr in self.get_name_server_address_list() if addrs is None else addrs:
+            self.api.delete_topic_in_name_server(addr, topic, self.timeout_millis, cluster_name)
+
+    def delete_subscription_group(self, addr: str, group_name: str, remove_offset: bool = False) -> None:
+        """Delete a group on a broker, with its offsets or without."""
+        self.api.delete_subscription_group(addr, group_name, remove_offset, self.timeout_millis)
+
+    def create_and_update_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Set a value on all name servers."""
+        self.api.put_kv_config_value(namespace, key, value, self.timeout_millis)
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Delete a value on all name servers."""
+        self.api.delete_kv_config_value(namespace, key, self.timeout_millis)
+
+    # ---- offsets
+
+    def reset_offset_by_timestamp_old(
+        self, consumer_group: str, topic: str, timestamp: int, force: bool
+    ) -> list[RollbackStats]:
+        """Set the offsets of a group that is not running to what was stored at `timestamp` (ms; -1: the end).
+
+        Without `force` offsets only go back. A group that has consumed nothing gets offsets for all queues.
+        """
+        route = self.examine_topic_route_info(topic)
+        read_queue_nums = {data.brokerName: data.readQueueNums for data in route.queueDatas}
+        result: list[RollbackStats] = []
+        for broker in route.brokerDatas:
+            addr = broker.select_broker_addr()
+            if addr is None:
+                continue
+            stats = self.api.get_consume_stats(addr, consumer_group, self.timeout_millis)
+            places = {queue: place for queue, place in stats.offsetTable.items() if queue.topic == topic}
+            if not places:
+                bounds = self.api.get_topic_stats_info(addr, topic, self.timeout_millis).offsetTable
+                queues = [MessageQueue(topic, broker.brokerName, queue_id)
+                          for queue_id in range(read_queue_nums[broker.brokerName])]
+                places = {queue: OffsetWrapper(bounds[queue].maxOffset, bounds[queue].minOffset) for queue in queues}
+            result += [self._reset_offset_consume_offset(addr, consumer_group, queue, place, timestamp, force)
+                       for queue, place in places.items()]
+        return result
+
+    def _reset_offset_consume_offset(
+        self, broker_addr: str, consume_group: str, queue: MessageQueue, place: OffsetWrapper, timestamp: int,
+        force: bool
+    ) -> RollbackStats:
+        if timestamp == -1:
+            found = self.api.get_max_offset(broker_addr, queue, self.timeout_millis)
+        else:
+            found = self.api.search_offset(broker_addr, queue, timestamp, self.timeout_millis)
+        stats = RollbackStats(queue.brokerName, queue.queueId, place.brokerOffset, place.consumerOffset, found,
+                              place.consumerOffset)
+        if force or found <= place.consumerOffset:
+            stats.rollbackOffset = found
+            self.update_consume_offset(broker_addr, consume_group, queue, found)
+        return stats
+
+    def reset_offset_by_timestamp(
+        self, topic: str, group: str, timestamp: int, is_force: bool, is_c: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Let a running group go to what was stored at `timestamp` (ms; -1: the end); offsets by queue.
+
+        MQClientException with CONSUMER_NOT_ONLINE when it does not run. `is_c`: its clients are written in C++.
+        """
+        result: dict[MessageQueue, int] = {}
+        for _, addr in self._brokers_of(topic):
+            result.update(self.api.invoke_broker_to_reset_offset(
+                addr, topic, group, timestamp, is_force, self.timeout_millis, is_c))
+        return result
+
+    def get_consume_status(self, topic: str, group: str, client_addr: str) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets as the clients of a group see them, by client id, as the topic's first broker tells."""
+        for _, addr in self._brokers_of(topic):
+            return self.api.invoke_broker_to_get_consumer_status(addr, topic, group, client_addr, self.timeout_millis)
+        return {}
+
+    def update_consume_offset(self, broker_addr: str, consume_group: str, mq: MessageQueue, offset: int) -> None:
+        """Store how far a group has come."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumerGroup=consume_group, topic=mq.topic, queueId=mq.queueId, commitOffset=offset, bname=mq.brokerName)
+        self.api.update_consumer_offset(broker_addr, header, self.timeout_millis)
+
+    def clone_group_offset(self, src_group: str, dest_group: str, topic: str, is_offline: bool) -> None:
+        """Give one group another group's offsets of a topic."""
+        for _, addr in self._brokers_of(mix_all.get_retry_topic(src_group)):
+            self.api.clone_group_offset(addr, src_group, dest_group, topic, is_offline, self.timeout_millis * 3)
+
+    # ---- more questions
+
+    def create_or_update_order_conf(self, key: str, value: str, is_cluster: bool) -> None:
+        """Set which queues an ordered topic has: of one broker (`name:count`, put beside the others) or of all."""
+        if is_cluster:
+            self.create_and_update_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key, value)
+            return
+        try:
+            old = self.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key) or ""
+        except (MQClientException, RemotingException) as error:
+            log.warning("no order conf of %s: %s", key, error)
+            old = ""
+        confs = {conf.partition(":")[0]: conf for conf in [*old.split(";"), value] if conf.strip()}
+        # Differs: the brokers of an order conf stand sorted, where Java's stand as its hash table has them
+        self.create_and_update_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key, ";".join(
+            confs[name] for name in sorted(confs)))
+
+    def query_topic_consume_by_who(self, topic: str) -> GroupList | None:
+        """The groups that consume a topic, as its first broker tells."""
+        for _, addr in self._brokers_of(topic):
+            return self.api.query_topic_consume_by_who(addr, topic, self.timeout_millis)
+        return None
+
+    def query_consume_time_span(self, topic: str, group: str) -> list[QueueTimeSpan]:
+        """Store times of the first, the last and the consumed message, by queue."""
+        return [span for _, addr in self._brokers_of(topic)
+                for span in self.api.query_consume_time_span(addr, topic, group, self.timeout_millis)]
+
+    def view_broker_stats_data(self, broker_addr: str, stats_name: str, stats_key: str) -> BrokerStatsData:
+        """One counter of a broker."""
+        return self.api.view_broker_stats_data(broker_addr, stats_name, stats_key, self.timeout_millis)
+
+    def fetch_consume_stats_in_broker(self, broker_addr: str, is_order: bool, timeout_millis: int) -> ConsumeStatsList:
+        """How far all groups of a broker have come."""
+        return self.api.fetch_consume_stats_in_broker(broker_addr, is_order, timeout_millis)
+
+    def get_topic_cluster_list(self, topic: str) -> set[str]:
+        """The clusters of a topic's first broker."""
+        info = self.examine_broker_cluster_info()
+        broker_name = self.examine_topic_route_info(topic).brokerDatas[0].brokerName
+        return {cluster for cluster, names in info.clusterAddrTable.items() if broker_name in names}
+
+    def examine_consumer_connection_info(
+        self, consumer_group: str, broker_addr: str | None = None
+    ) -> ConsumerConnection:
+        """Who consumes as a group, as one of its brokers tells; MQClientException (CONSUMER_NOT_ONLINE): nobody."""
+        addr = broker_addr or self._any_broker_of(mix_all.get_retry_topic(consumer_group))
+        result = ConsumerConnection() if addr is None else self.api.get_consumer_connection_list(
+            addr, consumer_group, self.timeout_millis)
+        if not result.connectionSet:
+            log.warning("the consumer group not online. brokerAddr=%s, group=%s", addr, consumer_group)
+            raise MQClientException("Not found the consumer group connection", response_code.CONSUMER_NOT_ONLINE)
+        return result
+
+    # ---- cleaning
+
+    def clean_expired_consumer_queue(self, cluster: str | None) -> bool:
+        """Delete consume queue files without messages on all brokers of a cluster, or of all clusters."""
+        return self._on_all(cluster, self.clean_expired_consumer_queue_by_addr)
+
+    def clean_expired_consumer_queue_by_addr(self, addr: str) -> bool:
+        """The same on one broker."""
+        self.api.clean_expired_consume_queue(addr, self.timeout_millis)
+        log.warning("clean expired ConsumeQueue on target %s broker true", addr)
+        return True
+
+    def delete_expired_commit_log(self, cluster: str | None) -> bool:
+        """Delete commit log files whose time is over on all brokers of a cluster, or of all clusters."""
+        return self._on_all(cluster, self.delete_expired_commit_log_by_addr)
+
+    def delete_expired_commit_log_by_addr(self, addr: str) -> bool:
+        """The same on one broker."""
+        self.api.delete_expired_commit_log(addr, self.timeout_millis)
+        log.warning("Delete expired CommitLog on target %s broker true", addr)
+        return True
+
+    def clean_unused_topic(self, cluster: str | None) -> bool:
+        """Delete queues of topics that are no more on all brokers of a cluster, or of all clusters."""
+        return self._on_all(cluster, self.clean_unused_topic_by_addr)
+
+    def clean_unused_topic_by_addr(self, addr: str) -> bool:
+        """The same on one broker."""
+        self.api.clean_unused_topic_by_addr(addr, self.timeout_millis)
+        log.warning("clean expired ConsumeQueue on target %s broker true", addr)
+        return True
+
+    def _on_all(self, cluster: str | None, clean: Callable[[str], bool]) -> bool:
+        """What the last broker answered; False when there is none, or no list of them."""
+        result = False
+        try:
+            info = self.examine_broker_cluster_info()
+            for name in [cluster] if cluster else info.retrieve_all_cluster_names():
+                for addr in info.retrieve_all_addr_by_cluster(name):
+                    result = clean(addr)
+        except MQBrokerException:
+            log.exception("cleaning failed")
+        return result
+
+    # ---- what users made
+
+    def get_user_subscription_group(self, broker_addr: str, timeout_millis: int) -> SubscriptionGroupWrapper:
+        """The groups of a broker without the system's."""
+        wrapper = self.api.get_all_subscription_group(broker_addr, timeout_millis)
+        for group in list(wrapper.subscriptionGroupTable):
+            if mix_all.is_sys_consumer_group(group) or group in SYSTEM_GROUPS:
+                del wrapper.subscriptionGroupTable[group]
+        return wrapper
+
+    def get_user_topic_config(
+        self, broker_addr: str, special_topic: bool, timeout_millis: int
+    ) -> TopicConfigSerializeWrapper:
+        """The topics of a broker without the system's; retry and dead letter topics with `special_topic` only."""
+        wrapper = self.api.get_all_topic_config(broker_addr, timeout_millis)
+        system = self.api.get_system_topic_list_from_broker(broker_addr, timeout_millis).topicList
+        special = (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX)
+        for topic in list(wrapper.topicConfigTable or ()):
+            if topic in system or not special_topic and topic.startswith(special):
+                del wrapper.topicConfigTable[topic]
+        return wrapper
+
+    def update_name_server_config(self, properties: dict[str, str], name_servers: list[str] | None) -> None:
+        """Change settings of name servers (None: of all that are asked); the last error is raised behind all."""
+        failure: MQClientException | None = None
+        for addr in name_servers or self.get_name_server_address_list():
+            try:
+                self.api.update_name_server_config(addr, properties, self.timeout_millis)
+            except MQClientException as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def get_name_server_config(self, name_servers: list[str] | None) -> dict[str, dict[str, str]]:
+        """All settings of name servers (None: of all that are asked), by address."""
+        return {addr: self.api.get_name_server_config(addr, self.timeout_millis)
+                for addr in name_servers or self.get_name_server_address_list()}
+
+    # ---- brokers
+
+    def _brokers_of(self, topic: str) -> list[tuple[BrokerData, str]]:
+        """The brokers of a topic, and the address at which each is asked: its master's if it has one."""
+        chosen = [(broker, broker.select_broker_addr()) for broker in self.examine_topic_route_info(topic).brokerDatas]
+        return [(broker, addr) for broker, addr in chosen if addr is not None]
+
+    def _any_broker_of(self, topic: str) -> str | None:
+        chosen = self._brokers_of(topic)
+        return random.choice(chosen)[1] if chosen else None

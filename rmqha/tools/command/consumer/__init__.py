@@ -1,0 +1,1 @@
+"""Groups of consumers: settings, progress, what their clients do."""

@@ -1,0 +1,1 @@
+"""Messages: looking them up, printing, sending and consuming them."""

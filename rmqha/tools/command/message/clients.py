@@ -1,0 +1,15 @@
+"""The producers and consumers of sub-commands: as the admin client's, asked of the same name servers."""
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common import mix_all, util_all
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+
+
+def pull_consumer(admin: DefaultMQAdminExt, group: str = mix_all.TOOLS_CONSUMER_GROUP) -> DefaultMQPullConsumer:
+    """A pull consumer, not started."""
+    return DefaultMQPullConsumer(group, admin.namesrv_addr, admin.rpc_hook)
+
+
+def new_producer(admin: DefaultMQAdminExt, group: str | None = None) -> DefaultMQProducer:
+    """A producer, not started; without a group's name its group is the time."""
+    return DefaultMQProducer(group or str(util_all.current_time_millis()), admin.namesrv_addr, admin.rpc_hook)

@@ -1,0 +1,116 @@
+"""mqadmin: finds the sub-command, reads its options, runs it."""
+import logging
+import os
+import sys
+from pathlib import Path
+
+from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.tools.command import commons_cli
+from rmqha.tools.command.commons_cli import CommandLine, ParseException
+from rmqha.tools.command.output import JsonRenderer, Renderer, TextRenderer
+from rmqha.tools.command.stack_trace import stack_trace
+from rmqha.tools.command.sub_command import SubCommand
+from rmqha.tools.command.sub_command_exception import SubCommandException
+from rmqha.tools.command.topic.topic_route_sub_command import TopicRouteSubCommand
+from rmqha.tools.command.topic.topic_status_sub_command import TopicStatusSubCommand
+
+SUB_COMMANDS: tuple[type[SubCommand], ...] = (
+    TopicRouteSubCommand,
+    TopicStatusSubCommand,
+)
+TEXT, JSON = "text", "json"
+_BROKEN_PIPE = 141  # as a shell tells of a process that SIGPIPE ended
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a sub-command; the exit code: 0, also of a command that failed; 1 for a wrong command line.
+
+    With `--output json` a command that failed has exit code 1.
+
+    Java: org.apache.rocketmq.tools.command.MQAdminStartup (4.9.8)
+    """
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        return main0(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        return _BROKEN_PIPE
+
+
+def main0(args: list[str]) -> int:
+    """The same for arguments."""
+    if not args:
+        sys.stdout.write(list_text())
+        return 0
+    asks_help = len(args) == 2 and args[0] == "help"
+    name = args[1] if asks_help else args[0]
+    command = find_sub_command(name)
+    if command is None:
+        sys.stdout.write(f"The sub command {name} not exist.\n")
+        return 0
+    if asks_help:
+        sys.stdout.write(command.help() + _output_help(command))
+        return 0
+    try:
+        command_line = commons_cli.parse(command.options_to_parse(), args[1:])
+        renderer = _renderer(command_line)
+    except ParseException as error:
+        sys.stdout.write(command.help() + _output_help(command))
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if command_line.has_option("h"):
+        sys.stdout.write(command.help() + _output_help(command))
+        return 0
+    return _run(command(), command_line, renderer)
+
+
+def _run(command: SubCommand, command_line: CommandLine, renderer: Renderer) -> int:
+    try:
+        command.run(command_line, renderer, get_acl_rpc_hook())
+    except SubCommandException as error:
+        sys.stdout.flush()
+        sys.stderr.write(stack_trace(error))
+        return renderer.exit_code_of_failure
+    return 0
+
+
+def _renderer(command_line: CommandLine) -> Renderer:
+    form = JSON if command_line.has_option("json") else command_line.text("output", TEXT)
+    if form not in (TEXT, JSON):
+        raise ParseException(f"--output {form}: text or json")
+    return JsonRenderer() if form == JSON else TextRenderer()
+
+
+def find_sub_command(name: str) -> type[SubCommand] | None:
+    """The command of a name or an alias, in whatever case."""
+    for command in SUB_COMMANDS:
+        if name.lower() in (command.command_name.lower(), (command.command_alias or command.command_name).lower()):
+            return command
+    return None
+
+
+def list_text() -> str:
+    """All commands, as the original prints them."""
+    lines = [f"   {command.command_name:<20} {command.command_desc}\n" for command in SUB_COMMANDS]
+    return ("The most commonly used mqadmin commands are:\n" + "".join(lines)
+            + "\nSee 'mqadmin help <command>' for more information on a specific command.\n")
+
+
+def _output_help(command: type[SubCommand]) -> str:
+    short = "-o json, " if command.build_commandline_options().find("o") is None else ""
+    return f"{short}--output json or --json prints rows and documents as JSON, an object a line.\n"
+
+
+def get_acl_rpc_hook() -> RPCHook | None:
+    """What signs the requests with the account in $ROCKETMQ_HOME/conf/tools.yml; None without such a file."""
+    file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
+    if not file.exists():
+        return None
+    from rmqha.acl.common import acl_utils  # reading YAML takes a library that those without accounts need not have
+
+    return acl_utils.get_acl_rpc_hook(str(file))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

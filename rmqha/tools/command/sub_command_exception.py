@@ -1,0 +1,8 @@
+"""The one error of sub-commands."""
+
+
+class SubCommandException(Exception):
+    """A sub-command failed; its cause is the exception's `__cause__`.
+
+    Java: org.apache.rocketmq.tools.command.SubCommandException (4.9.8)
+    """

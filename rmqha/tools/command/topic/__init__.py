@@ -1,0 +1,1 @@
+"""Topics: making, changing, looking at them."""
