@@ -6,7 +6,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -52,6 +54,9 @@ final class Mixed {
             boolean allSent = results.stream().allMatch(result -> ((JSONArray) result).size() > 1);
             if (allSent && !late.await(command.getLongValue("deadlineMs"), TimeUnit.MILLISECONDS)) {
                 throw new IllegalStateException("the broker did not ask for " + late.getCount() + " late transactions");
+            }
+            if (descriptions.stream().anyMatch(one -> ((JSONObject) one).containsKey(TRANSACTION))) {
+                Thread.sleep(500); // the last answers to the broker are one-way
             }
         } finally {
             producer.shutdown();
@@ -112,6 +117,7 @@ final class Mixed {
     /** Says of each transaction what its property asks for. */
     private static final class Outcomes implements TransactionListener {
         private final CountDownLatch late;
+        private final Set<String> asked = ConcurrentHashMap.newKeySet(); // the broker may ask again before it has the answer
 
         Outcomes(CountDownLatch late) {
             this.late = late;
@@ -134,7 +140,9 @@ final class Mixed {
             if (!"late".equals(message.getUserProperty(TRANSACTION))) {
                 return LocalTransactionState.UNKNOW;
             }
-            late.countDown();
+            if (asked.add(message.getUserProperty("index"))) {
+                late.countDown();
+            }
             return LocalTransactionState.COMMIT_MESSAGE;
         }
     }
