@@ -60,6 +60,18 @@ def time_millis_to_human_string3(timestamp: int) -> str:
     return _local(timestamp).strftime("%Y%m%d%H%M%S")
 
 
+def parse_date(text: str) -> int | None:
+    """The time of `yyyy-MM-dd#HH:mm:ss:SSS` in local time (ms); None for another text.
+
+    Java: org.apache.rocketmq.common.UtilAll#parseDate (4.9.8)
+    """
+    seconds, _, milliseconds = text.rpartition(":")
+    try:
+        return _millis(datetime.strptime(seconds, "%Y-%m-%d#%H:%M:%S")) + int(milliseconds)
+    except (ValueError, OverflowError):
+        return None
+
+
 def _local(timestamp: int) -> datetime:
     try:
         moment = datetime.fromtimestamp(timestamp // 1000)

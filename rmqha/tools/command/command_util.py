@@ -1,6 +1,9 @@
 """Brokers of a cluster, as sub-commands with -c look them up."""
+from collections.abc import Generator
+
 from rmqha.common import mix_all
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.command.output import Part
 
 ERROR_MESSAGE = "Make sure the specified clusterName exists or the name server connected to is correct."
 ERROR_TEXT = f"[error] {ERROR_MESSAGE}"  # without an end of line, as the original's
@@ -16,47 +19,51 @@ class ClusterNotFoundError(Exception):
         super().__init__(ERROR_MESSAGE)
 
 
-def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> list[dict[int, str]] | None:
+def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, None, list[dict[int, str]]]:
     info = admin.examine_broker_cluster_info()
-    names = (info.clusterAddrTable or {}).get(cluster_name)
+    names = info.clusterAddrTable.get(cluster_name)
     if names is None:
-        return None
-    tables = [(info.brokerAddrTable or {}).get(name) for name in sorted(names)]
-    return [broker.brokerAddrs for broker in tables if broker is not None and broker.brokerAddrs is not None]
+        yield ERROR_TEXT
+    tables = [info.brokerAddrTable.get(name) for name in sorted(names or ())]
+    return [broker.brokerAddrs for broker in tables if broker is not None]
 
 
-def fetch_master_and_slave_distinguish(admin: DefaultMQAdminExt, cluster_name: str) -> dict[str | None, list[str]]:
-    """Address of each master -> its slaves' addresses; None stands for a master that is not there.
+def fetch_master_and_slave_distinguish(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, dict[str | None, list[str]]]:
+    """Address of each master -> its slaves' addresses; None stands for masters that are not there.
 
-    Raises ClusterNotFoundError where the original prints `[error] ...` and goes on with nothing.
+    Without such a cluster there are none, and the error is one more part of the output:
+
+        masters = yield from fetch_master_and_slave_distinguish(admin, "DefaultCluster")
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveDistinguish (4.9.8)
     """
-    brokers = _brokers(admin, cluster_name)
-    if brokers is None:
-        raise ClusterNotFoundError
+    brokers = yield from _brokers(admin, cluster_name)
     return {addrs.get(mix_all.MASTER_ID): [addr for broker_id, addr in sorted(addrs.items())
                                            if broker_id != mix_all.MASTER_ID]
             for addrs in brokers}
 
 
-def fetch_master_addr_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
-    """Addresses of the masters, by broker name; ClusterNotFoundError as above.
+def fetch_master_addr_by_cluster_name(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, list[str]]:
+    """Addresses of the masters, by broker name; used as above.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAddrByClusterName (4.9.8)
     """
-    masters = fetch_master_and_slave_distinguish(admin, cluster_name)
-    return [addr for addr in masters if addr is not None]
+    brokers = yield from _brokers(admin, cluster_name)
+    return [addrs[mix_all.MASTER_ID] for addrs in brokers if mix_all.MASTER_ID in addrs]
 
 
-def fetch_master_and_slave_addr_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
-    """Addresses of all brokers; ClusterNotFoundError as above.
+def fetch_master_and_slave_addr_by_cluster_name(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, list[str]]:
+    """Addresses of all brokers; used as above.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByClusterName (4.9.8)
     """
-    brokers = _brokers(admin, cluster_name)
-    if brokers is None:
-        raise ClusterNotFoundError
+    brokers = yield from _brokers(admin, cluster_name)
     return [addr for addrs in brokers for _, addr in sorted(addrs.items())]
 
 
@@ -65,7 +72,7 @@ def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: st
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByClusterName (4.9.8)
     """
-    names = (admin.examine_broker_cluster_info().clusterAddrTable or {}).get(cluster_name)
+    names = admin.examine_broker_cluster_info().clusterAddrTable.get(cluster_name)
     if not names:
         raise ClusterNotFoundError
     return sorted(names)
@@ -76,7 +83,7 @@ def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByAddr (4.9.8)
     """
-    for name, broker in (admin.examine_broker_cluster_info().brokerAddrTable or {}).items():
-        if addr in (broker.brokerAddrs or {}).values():
+    for name, broker in admin.examine_broker_cluster_info().brokerAddrTable.items():
+        if addr in broker.brokerAddrs.values():
             return name
     raise ClusterNotFoundError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol import fastjson_writer
 
 _NUMBER = re.compile(r"%(-?\d*)(?:\.\d+)?[df]")
 
@@ -101,7 +101,7 @@ class JsonRenderer:
 
 def _plain(value: object) -> Any:
     """A bean as what its JSON says."""
-    return json.loads(remoting_serializable.to_json(value))
+    return json.loads(fastjson_writer.dumps(value, quote_field_names=True))
 
 
 Renderer = TextRenderer | JsonRenderer

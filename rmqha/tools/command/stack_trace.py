@@ -1,5 +1,6 @@
 """Errors as the original's users know them: Java's names and texts, cause by cause."""
 import re
+import sys
 
 _TWIN = re.compile(r"^\s*Java: ([\w.$]+)", re.MULTILINE)
 
@@ -18,3 +19,8 @@ def stack_trace(error: BaseException) -> str:
         lines.append(f"{'Caused by: ' if lines else ''}{java_name(cause)}: {cause}\n")
         cause = cause.__cause__
     return "".join(lines)
+
+
+def print_stack_trace(error: BaseException) -> None:
+    """Tell of an error that does not end the command, on standard error."""
+    sys.stderr.write(stack_trace(error))
