@@ -15,6 +15,12 @@ class RemotingCommandException(RemotingException):
     """
 
 
+class RequestDeniedException(Exception):
+    """A hook refuses a request: the peer's fault. JAVA_NAME begins the answer's remark."""
+
+    JAVA_NAME: str | None = None
+
+
 class RemotingConnectException(RemotingException):
     """No connection to an address.
 

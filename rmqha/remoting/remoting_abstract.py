@@ -21,7 +21,7 @@ from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_c
 from rmqha.remoting.common.semaphore_release_only_once import SemaphoreReleaseOnlyOnce
 from rmqha.remoting.exception import (
     RemotingCommandException, RemotingException, RemotingSendRequestException, RemotingTimeoutException,
-    RemotingTooMuchRequestException)
+    RemotingTooMuchRequestException, RequestDeniedException)
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.remoting_sys_response_code import (
@@ -140,7 +140,7 @@ class RemotingAbstract:
             self._respond(channel, command, answer)
 
     def _process_failed(self, channel: Channel, command: RemotingCommand, error: Exception) -> None:
-        if isinstance(error, RemotingCommandException):  # the peer's fault: no stack of ours
+        if isinstance(error, (RemotingCommandException, RequestDeniedException)):  # the peer's fault: no stack of ours
             log.error("process request exception, %s: %s", parse_channel_remote_addr(channel), error)
         else:
             log.error("process request exception", exc_info=error)
@@ -329,6 +329,9 @@ class RemotingAbstract:
     def on_accept(self, connected: object, address: tuple[str, int]) -> None:
         """Only servers listen."""
         raise NotImplementedError
+
+    def on_first_byte(self, channel: Channel, first: int) -> None:
+        """A server has answered: what it speaks was settled when the connection was made."""
 
     def on_closed(self, channel: Channel) -> None:
         """The channel is gone."""

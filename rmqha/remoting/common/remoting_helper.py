@@ -44,6 +44,7 @@ def exception_simple_desc(error: BaseException | None) -> str:
         return ""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = getattr(kind, "JAVA_NAME", None) or name
     text = f"{name}: {error}" if str(error) else name
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
