@@ -17,7 +17,10 @@ from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
 
 if TYPE_CHECKING:
+    import ssl
+
     from rmqha.remoting.io_thread import IoThread
+    from rmqha.remoting.tls_socket import TlsSocket
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -36,16 +39,16 @@ def water_marks(high: int, low: int) -> tuple[int, int]:
 
 
 class Channel:
-    """A connected socket with a queue of what is to be sent. Equality is identity.
+    """A connected socket, plain or TLS, with a queue of what is to be sent. Equality is identity.
 
     Java: io.netty.channel.Channel
     """
 
     __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
                  "read_bytes", "active_ns", "sent_seen", "reading_paused", "_socket", "_io", "_lock", "_queue",
-                 "_queued", "_sent", "_on_sent", "_blocked", "_active", "__weakref__")
+                 "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
 
-    def __init__(self, connected: socket.socket, remote_address: tuple[str, int], io: "IoThread",
+    def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
         self.remote_address = remote_address
         self.local_address: tuple[str, int] = plain_address(connected.getsockname())
@@ -68,6 +71,7 @@ class Channel:
         self._on_sent: deque[tuple[int, OnSent]] = deque()  # (value of _sent from which on, callback)
         self._blocked = False  # the socket was full; the IO thread goes on when it is writable
         self._active = True  # cleared once, by the first close
+        self._tls: TlsSocket | None = None  # around a server's socket; written by the IO thread
 
     @property
     def is_active(self) -> bool:
@@ -93,6 +97,11 @@ class Channel:
     def bytes_sent(self) -> int:
         """Bytes that the socket has taken so far."""
         return self._sent
+
+    @property
+    def is_shaking_hands(self) -> bool:
+        """True while a server's TLS connection can't be used yet."""
+        return self._tls is not None and not self._tls.is_established
 
     def fileno(self) -> int:
         """The socket's descriptor, for selectors."""
@@ -153,9 +162,10 @@ class Channel:
             self._io.update_interest(self)
 
     def on_writable(self) -> None:
-        """The socket takes bytes again. Only by the IO thread."""
+        """The socket takes bytes again. Only by the IO thread. OSError when a handshake can't go on."""
+        is_full = self._tls is not None and not self._tls.push()
         with self._lock:
-            self._blocked = False
+            self._blocked = is_full
         self.flush()
 
     def close(self) -> None:
@@ -182,6 +192,19 @@ class Channel:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError as error:  # the peer was faster
+    def start_tls(self, context: "ssl.SSLContext", buffer: memoryview, size: int) -> int:
+        """Be the server of a TLS connection whose first `size` bytes stand in `buffer`; then as `receive_into`."""
+        from rmqha.remoting.tls_socket import TlsSocket  # heavy, and many clusters have none
+
+        with self._lock:
+            self._socket = self._tls = TlsSocket(self._socket, context, True, self._handshake_is_blocked)
+        return self._tls.decrypt_in(buffer, size)
+
+    def _handshake_is_blocked(self) -> None:
+        with self._lock:
+            self._blocked = True
+        self._io.update_interest(self)
+
             log.debug("shutdown of %s: %s", self, error)
 
     def _send_queue(self) -> bool:

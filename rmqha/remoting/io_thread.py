@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
@@ -27,12 +27,15 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import write_round
 
 log = logging.getLogger("RocketmqRemoting")
+if TYPE_CHECKING:
+    import ssl
+
 
 READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
 PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete
 TICK_MS = 1000
 ACCEPTS_PER_ROUND = 64
-TLS_HANDSHAKE = 0x16  # first byte of a TLS connection
+TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000  # from a connection's first byte on
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Handler = Callable[[int], None]
@@ -45,6 +48,9 @@ class ChannelHandler(Protocol):
         """A new connection on a listening socket."""
 
     def on_command(self, channel: Channel, command: RemotingCommand) -> None:
+    def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
+        """A connection's first byte: the context when TLS is to be spoken. May close the channel."""
+
         """A command has arrived."""
 
     def on_closed(self, channel: Channel) -> None:
@@ -85,6 +91,7 @@ class IoThread(ServiceThread):
         self._accepting = True  # IO thread; False while descriptors are short
 
     def get_service_name(self) -> str:
+        self._handshakes: dict[Channel, int] = {}  # IO thread: begun, and the monotonic time until which they may take
         """The thread's name."""
         return self.name
 
@@ -243,8 +250,11 @@ class IoThread(ServiceThread):
             size = channel.receive_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return
+            if channel.read_bytes == 0 and size:
+                size = self._first_read(channel, size)
         except OSError as error:
-            log.info("read from %s failed: %s", channel, error)
+            log.log(logging.WARNING if channel.is_shaking_hands else logging.INFO, "read from %s failed: %s",
+                    parse_channel_remote_addr(channel), error)
             self.handler.on_exception(channel, error)
             channel.close()
             return
@@ -254,29 +264,33 @@ class IoThread(ServiceThread):
         # Differs: a trickle of bytes that completes no frame does not keep a connection from being idle.
         if size >= PROGRESS_SIZE:
             channel.active_ns = self.now_ns
-        first = self._buffer[0] if channel.read_bytes == 0 else None
         channel.read_bytes += size
         try:
             self._decode(channel, self._buffer[:size])
         except (FrameError, RemotingCommandException) as error:
-            self._undecodable(channel, error, first)
+            self._undecodable(channel, error)
         if channel.is_blocked:
             self._update_interest(channel)
 
     def _decode(self, channel: Channel, data: memoryview) -> None:
         for frame in channel.decoder.feed(data):
+    def _first_read(self, channel: Channel, size: int) -> int:
+        """A connection's first `size` bytes are in the buffer: how many stay when TLS is taken off. As a read."""
+        context = self.handler.on_first_byte(channel, self._buffer[0])
+        if context is None:
+            return size if channel.is_active else 0
+        channel.read_bytes = size
+        self._handshakes[channel] = self.now_ns + TLS_HANDSHAKE_TIMEOUT_NS
+        return channel.start_tls(context, self._buffer, size)
+
             channel.active_ns = self.now_ns
             self.handler.on_command(channel, RemotingCommand.decode(frame))
             if not channel.is_active:
                 return
 
-    def _undecodable(self, channel: Channel, error: Exception, first: int | None) -> None:
+    def _undecodable(self, channel: Channel, error: Exception) -> None:
         """Answer what came before, say why in one line, close."""
-        if first == TLS_HANDSHAKE:
-            log.warning("Clients intend to establish an SSL connection while this server is running in SSL disabled "
-                        "mode, %s", parse_channel_remote_addr(channel))
-        else:
-            log.error("decode exception, %s: %s", parse_channel_remote_addr(channel), error)
+        log.error("decode exception, %s: %s", parse_channel_remote_addr(channel), error)
         channel.flush()
         channel.close()
 
@@ -295,6 +309,8 @@ class IoThread(ServiceThread):
     def _check_idle(self, channel: Channel) -> None:
         if channel.bytes_sent != channel.sent_seen:
             channel.sent_seen = channel.bytes_sent
+        if self._handshakes:
+            self._check_handshakes()
             channel.active_ns = self.now_ns
         elif self.now_ns - channel.active_ns > self.max_idle_ns:
             self.handler.on_idle(channel)
@@ -303,6 +319,15 @@ class IoThread(ServiceThread):
     def _close_all(self) -> None:
         if self._listener is not None:
             self._listener.close()
+    def _check_handshakes(self) -> None:
+        for channel, deadline in list(self._handshakes.items()):
+            if not (channel.is_active and channel.is_shaking_hands):
+                del self._handshakes[channel]
+            elif self.now_ns > deadline:
+                log.warning("TLS handshake timed out, %s", parse_channel_remote_addr(channel))
+                self.handler.on_exception(channel, TimeoutError("TLS handshake"))
+                channel.close()
+
         for channel in list(self.channels):
             channel.flush()
             channel.close()

@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
@@ -19,7 +20,12 @@ from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
 from rmqha.remoting.request_processor import RequestProcessor
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 
+if TYPE_CHECKING:
+    import ssl
+
+    from rmqha.remoting.tls_socket import TlsSocket
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -29,14 +35,18 @@ LOCK_TIMEOUT_MS = 3000
 class RemotingClient(RemotingAbstract):
     """Calls servers by address, one connection each; None as the address means a name server.
 
+    `tls`: the settings for `config.useTLS`, by default what the system properties say.
     Callbacks and processors run in the pool NettyClientPublicExecutor_, so they may block.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingClient (4.9.8)
     """
 
-    def __init__(self, config: ClientConfig, channel_event_listener: ChannelEventListener | None = None) -> None:
+    def __init__(self, config: ClientConfig, channel_event_listener: ChannelEventListener | None = None,
+                 tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config.clientOnewaySemaphoreValue, config.clientAsyncSemaphoreValue, channel_event_listener)
         self.config = config
+        self.tls = tls or TlsSystemConfig()
+        self._ssl_context: ssl.SSLContext | None = None  # set by start when config.useTLS
         self.channel_tables: dict[str, Channel] = {}  # by address; guarded by _lock_channel_tables
         self._lock_channel_tables = threading.Lock()
         self._connecting: dict[str, threading.Lock] = {}  # one connector per address; guarded by _lock_channel_tables
@@ -50,7 +60,13 @@ class RemotingClient(RemotingAbstract):
         self.io = IoThread("NettyClientSelector_1", self, config.clientChannelMaxIdleTimeSeconds)
 
     def start(self) -> None:
-        """Be ready to call."""
+        """Be ready to call. Raises ConfigError for TLS settings that it can't call with."""
+        if self.config.useTLS and self._ssl_context is None:
+            from rmqha.remoting.tls_helper import build_ssl_context  # heavy, and many clusters have no TLS
+
+            # Differs: Java goes on with plain connections when it finds no certificates
+            self._ssl_context = build_ssl_context(True, self.tls)
+            log.info("SSL enabled for client")
         self.io.start()
         if self.channel_event_listener is not None:
             self.event_executor.start()
@@ -224,13 +240,14 @@ class RemotingClient(RemotingAbstract):
 
     def _connect(self, addr: str, wait_ms: float) -> Channel | None:
         log.info("createChannel: begin to connect remote host[%s]", addr)
+        deadline = time.monotonic() + wait_ms / 1000
         try:
             connected = socket.create_connection(string2_socket_address(addr), wait_ms / 1000)
         except (OSError, ValueError) as error:
             log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
             return None
         try:
-            channel = self._adopt(connected)
+            channel = self._adopt(connected, deadline)
         except OSError as error:
             connected.close()
             log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
@@ -242,20 +259,29 @@ class RemotingClient(RemotingAbstract):
         self.event_executor.put_event("CONNECT", channel)
         return channel
 
-    def _adopt(self, connected: socket.socket) -> Channel:
-        """A channel of a connected socket, with the configured options."""
+    def _adopt(self, connected: socket.socket, deadline: float) -> Channel:
+        """A channel of a connected socket, with the configured options; TLS is settled by the monotonic `deadline`."""
         if connected.getsockname() == connected.getpeername():
             # A client port of this host may happen to be the one that is called while nobody listens there.
             raise ConnectionRefusedError("connected to itself")
         config = self.config
-        connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option, size in ((socket.SO_SNDBUF, config.clientSocketSndBufSize),
                              (socket.SO_RCVBUF, config.clientSocketRcvBufSize)):
             if size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
+        secured = connected if self._ssl_context is None else self._secure(connected, self._ssl_context, deadline)
+        connected.setblocking(False)
         marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
-        return Channel(connected, connected.getpeername()[:2], self.io, *water_marks(*marks))
+        return Channel(secured, connected.getpeername()[:2], self.io, *water_marks(*marks))
+
+    @staticmethod
+    def _secure(connected: socket.socket, context: "ssl.SSLContext", deadline: float) -> "TlsSocket":
+        from rmqha.remoting.tls_socket import TlsSocket
+
+        secured = TlsSocket(connected, context, False)
+        secured.handshake(max(deadline - time.monotonic(), 0))
+        return secured
 
     def on_closed(self, channel: Channel) -> None:
         """A connection is gone: forget it, end its calls."""

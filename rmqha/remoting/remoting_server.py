@@ -4,17 +4,25 @@ One IO thread accepts, reads, decodes, serves inline or hands to an executor, an
 """
 import logging
 import socket
+from typing import TYPE_CHECKING
 
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.dual_stack import listening_socket
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
 from rmqha.remoting.request_processor import RequestProcessor
 from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import TlsSystemConfig
+
+if TYPE_CHECKING:
+    import ssl
+
+TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; no frame is long enough to begin with it
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -22,12 +30,17 @@ log = logging.getLogger("RocketmqRemoting")
 class RemotingServer(RemotingAbstract):
     """Serves requests on `config.listenPort` (0: any, see `local_listen_port`), on all IPv4 addresses.
 
+    `tls`: by default what the system properties say.
+
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer (4.9.8)
     """
 
-    def __init__(self, config: ServerConfig, channel_event_listener: ChannelEventListener | None = None) -> None:
+    def __init__(self, config: ServerConfig, channel_event_listener: ChannelEventListener | None = None,
+                 tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config.serverOnewaySemaphoreValue, config.serverAsyncSemaphoreValue, channel_event_listener)
         self.config = config
+        self.tls = tls or TlsSystemConfig()
+        self._ssl_context: ssl.SSLContext | None = None  # replaced as a whole; read by the IO thread
         self.local_listen_port = 0  # the bound port, once started
         self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
                                                 config.serverCallbackExecutorThreads or 4)
@@ -36,8 +49,27 @@ class RemotingServer(RemotingAbstract):
         # serverPooledByteBufAllocatorEnable are not read.
         self.io = IoThread("NettyServerNIOSelector_1_1", self, config.serverChannelMaxIdleTimeSeconds)
 
+    def load_ssl_context(self) -> None:
+        """Read the certificates of the TLS settings, for new connections. Raises ConfigError, with nothing changed."""
+        mode = self.tls.tls_mode
+        log.info("Server is running in TLS %s mode", mode.value)
+        if mode is TlsMode.DISABLED:
+            return
+        # Differs: in test mode the certificate is made when the first TLS connection needs it, if it is ever needed
+        if mode is TlsMode.ENFORCING or not self.tls.with_config_file().tls_test_mode_enable:
+            self._ssl_context = self._make_ssl_context()
+
+    def _make_ssl_context(self) -> "ssl.SSLContext":
+        from rmqha.remoting.tls_helper import build_ssl_context  # heavy, and many clusters have no TLS
+
+        context = build_ssl_context(False, self.tls)
+        log.info("SSLContext created for server")
+        return context
+
     def start(self) -> None:
-        """Bind and serve. OSError when the port is taken."""
+        """Bind and serve. OSError when the port is taken, ConfigError for TLS settings that it can't serve with."""
+        if self._ssl_context is None:
+            self.load_ssl_context()
         listener = self._bind()
         self.local_listen_port = listener.getsockname()[1]
         self.io.listen(listener)
@@ -105,6 +137,27 @@ class RemotingServer(RemotingAbstract):
         log.info("NETTY SERVER PIPELINE: channelActive, the channel[%s]", parse_channel_remote_addr(channel))
         self.io.add(channel)
         self.event_executor.put_event("CONNECT", channel)
+
+    def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
+        """The context for a TLS connection; closes what the mode does not allow.
+
+        Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer$HandshakeHandler (4.9.8)
+        """
+        mode = self.tls.tls_mode
+        if first != TLS_HANDSHAKE:
+            if mode is TlsMode.ENFORCING:
+                log.warning("Clients intend to establish an insecure connection while this server is running in SSL "
+                            "enforcing mode, %s", parse_channel_remote_addr(channel))
+                channel.close()
+            return None
+        if mode is TlsMode.DISABLED:
+            log.warning("Clients intend to establish an SSL connection while this server is running in SSL disabled "
+                        "mode, %s", parse_channel_remote_addr(channel))
+            channel.close()
+            return None
+        if self._ssl_context is None:
+            self._ssl_context = self._make_ssl_context()
+        return self._ssl_context
 
     def on_closed(self, channel: Channel) -> None:
         """A client is gone."""

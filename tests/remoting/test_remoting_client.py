@@ -139,7 +139,7 @@ def test_connection_to_itself_is_refused(client):
         with socket.socket() as both:
             both.bind(("127.0.0.1", port))
             both.connect(("127.0.0.1", port))
-            client._adopt(both)
+            client._adopt(both, 0)
 
     with pytest.raises(ConnectionRefusedError):
         adopt()

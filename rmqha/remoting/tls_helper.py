@@ -1,0 +1,124 @@
+"""From the settings of TLS to contexts of the standard library's `ssl`.
+
+What it cannot do is in docs/tls.md. A host name is never compared with a certificate, as in the original.
+"""
+import logging
+import os
+import ssl
+import tempfile
+
+from rmqha.common.config_file import ConfigError
+from rmqha.remoting.self_signed_certificate import self_signed_certificate
+from rmqha.remoting.tls_system_config import TlsSystemConfig
+
+log = logging.getLogger("RocketmqRemoting")
+
+_VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+
+def build_ssl_context(for_client: bool, settings: TlsSystemConfig) -> ssl.SSLContext:
+    """A context for all connections of a client, or of a server. Reads the config file and the PEM files.
+
+    Raises ConfigError for what can't be read, what does not fit together, and what `ssl` has no way to do.
+
+    Java: org.apache.rocketmq.remoting.netty.TlsHelper (4.9.8)
+    """
+    # Differs: no DecryptionStrategy: OpenSSL decrypts keys by their password
+    settings = settings.with_config_file()
+    settings.log_final()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if for_client else ssl.PROTOCOL_TLS_SERVER)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    # a trusted certificate is an end of the chain, whoever signed it, as for Java
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if for_client:
+        if not settings.tls_test_mode_enable:
+            _set_up_client(context, settings)
+    elif settings.tls_test_mode_enable:
+        _set_up_test_server(context)
+    else:
+        _set_up_server(context, settings)
+    return context
+
+
+def _set_up_client(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
+    if settings.tls_client_auth_server:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_trusted(context, settings.tls_client_trust_cert_path, "tls.client.trustCertPath")
+    if settings.tls_client_cert_path:
+        _load_key(context, "tls.client", settings.tls_client_cert_path, settings.tls_client_key_path,
+                  settings.tls_client_key_password)
+    elif settings.tls_client_key_path:
+        raise ConfigError("there is a key, but no certificate", key="tls.client.certPath")
+
+
+def _set_up_test_server(context: ssl.SSLContext) -> None:
+    # Differs: Java asks for a certificate and takes none as well; asking has no use, and `ssl` would refuse more
+    certificate, key = self_signed_certificate()
+    with tempfile.TemporaryDirectory(prefix="rmqha-tls-") as folder:  # mode 0700; `ssl` reads files only
+        paths = []
+        for name, text in (("cert.pem", certificate), ("key.pem", key)):
+            paths.append(os.path.join(folder, name))
+            with open(paths[-1], "w", encoding="ascii") as file:
+                file.write(text)
+        context.load_cert_chain(*paths)
+
+
+def _set_up_server(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
+    if not settings.tls_server_cert_path:
+        raise ConfigError("not set, and tls.test.mode.enable is not true", key="tls.server.certPath")
+    _load_key(context, "tls.server", settings.tls_server_cert_path, settings.tls_server_key_path,
+              settings.tls_server_key_password)
+    need = settings.tls_server_need_client_auth
+    trusted = settings.tls_server_trust_cert_path
+    if not settings.tls_server_auth_client:
+        if need == "require" and not trusted:
+            # Differs: Java can ask for a certificate and take any; `ssl` compares with what is trusted, or does not ask
+            raise ConfigError("`require` needs certificates to compare with: set tls.server.authClient=true, and "
+                              "tls.server.trustCertPath unless the system's authorities sign them",
+                              key="tls.server.need.client.auth")
+        if need == "require":
+            # Differs: as above, but there is something to compare with
+            log.warning("tls.server.authClient is not true, but tls.server.need.client.auth=require: clients need a "
+                        "certificate that %s vouches for", trusted)
+        else:
+            need = "none"  # no certificate, or any: nothing to ask for
+    context.verify_mode = _VERIFY_MODES[need]
+    if need != "none":
+        _load_trusted(context, trusted, "tls.server.trustCertPath")
+
+
+def _load_key(context: ssl.SSLContext, side: str, certificate: str, key: str | None, password: str | None) -> None:
+    """The certificate chain and its private key; without a key's path it stands in the certificate's file."""
+    for name, path in ((f"{side}.certPath", certificate), (f"{side}.keyPath", key)):
+        _check_readable(name, path)
+    try:
+        # the callback keeps OpenSSL from asking at the terminal
+        context.load_cert_chain(certificate, key or None, lambda: password or "")
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"certificate and key ({certificate}, {key or 'in the same file'}) can't be loaded: {error}; "
+                          f"PEM is needed, both of one pair, and {side}.keyPassword for an encrypted key",
+                          key=f"{side}.keyPath") from error
+
+
+def _load_trusted(context: ssl.SSLContext, path: str | None, name: str) -> None:
+    """What certificates are compared with: a PEM file, else the system's authorities."""
+    if not path:
+        context.load_default_certs()
+        return
+    _check_readable(name, path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise ConfigError(f"no PEM certificates: {error}", path, name) from error
+
+
+def _check_readable(name: str, path: str | None) -> None:
+    if not path:
+        return
+    try:
+        with open(path, "rb"):
+            return
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {os.strerror(error.errno or 0)}", path, name) from error

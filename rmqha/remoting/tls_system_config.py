@@ -1,0 +1,121 @@
+"""The settings of TLS: system properties, and the file that goes over them."""
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any
+
+from rmqha.common.config_file import ConfigError, nearest_key, read_config_file
+from rmqha.common.java_properties import JavaProperties
+from rmqha.common.system_property import get_property, parse_boolean
+from rmqha.remoting.common.tls_mode import TlsMode
+
+log = logging.getLogger("RocketmqRemoting")
+
+TLS_SERVER_MODE = "tls.server.mode"
+TLS_ENABLE = "tls.enable"
+TLS_CONFIG_FILE = "tls.config.file"
+DEFAULT_CONFIG_FILE = "/etc/rocketmq/tls.properties"
+CLIENT_AUTH = ("none", "optional", "require")
+
+
+def _client_auth(text: str) -> str:
+    """The word in small letters; nothing means none."""
+    word = text.strip().lower() or "none"
+    # Differs: Java takes none for a word that it does not know, and lets everybody in
+    if word not in CLIENT_AUTH:
+        raise ValueError
+    return word
+
+
+_WORDS = {TlsMode.parse: ", ".join(mode.value for mode in TlsMode), _client_auth: ", ".join(CLIENT_AUTH)}
+
+
+def _parsed(name: str, parse: Callable[[str], Any], text: str, file: str | None = None, line: int | None = None) -> Any:
+    try:
+        return parse(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is none of {_WORDS[parse]}", file, name, line) from None
+
+
+def _property(name: str, default: str | None, parse: Callable[[str], Any] = str, in_file: bool = True) -> Any:
+    def value() -> Any:
+        text = get_property(name, default)
+        return None if text is None else _parsed(name, parse, text)
+
+    return field(default_factory=value, metadata={"property": name, "parse": parse, "in_file": in_file})
+
+
+@dataclass(frozen=True)
+class TlsSystemConfig:
+    """Whether, with which keys and with which trust TLS is spoken. Each field begins as its system property says.
+
+    Paths are of PEM files; None or "" where there is none. Raises ConfigError for a word that no setting has.
+
+    Java: org.apache.rocketmq.remoting.netty.TlsSystemConfig (4.9.8)
+    """
+
+    tls_enable: bool = _property(TLS_ENABLE, "false", parse_boolean, in_file=False)  # of clients
+    tls_test_mode_enable: bool = _property("tls.test.mode.enable", "true", parse_boolean)
+
+    tls_server_need_client_auth: str = _property("tls.server.need.client.auth", "none", _client_auth)
+    tls_server_key_path: str | None = _property("tls.server.keyPath", None)
+    tls_server_key_password: str | None = _property("tls.server.keyPassword", None)
+    tls_server_cert_path: str | None = _property("tls.server.certPath", None)
+    tls_server_auth_client: bool = _property("tls.server.authClient", "false", parse_boolean)
+    tls_server_trust_cert_path: str | None = _property("tls.server.trustCertPath", None)
+
+    tls_client_key_path: str | None = _property("tls.client.keyPath", None)
+    tls_client_key_password: str | None = _property("tls.client.keyPassword", None)
+    tls_client_cert_path: str | None = _property("tls.client.certPath", None)
+    tls_client_auth_server: bool = _property("tls.client.authServer", "false", parse_boolean)
+    tls_client_trust_cert_path: str | None = _property("tls.client.trustCertPath", None)
+
+    tls_mode: TlsMode = _property(TLS_SERVER_MODE, TlsMode.PERMISSIVE.value, TlsMode.parse, in_file=False)
+    tls_config_file: str = _property(TLS_CONFIG_FILE, DEFAULT_CONFIG_FILE, in_file=False)
+
+    def with_config_file(self) -> "TlsSystemConfig":
+        """These settings with those of `tls_config_file` over them, if there is such a file.
+
+        Raises ConfigError for a file that can't be read, one that was asked for and is not there, a bad value.
+        """
+        file = self.tls_config_file
+        if not os.path.isfile(file):
+            # Differs: Java goes on without a file that was asked for, in its test mode where anybody is trusted
+            if file != DEFAULT_CONFIG_FILE:
+                raise ConfigError("there is no such file", file, TLS_CONFIG_FILE)
+            log.info("Tls config file doesn't exist, skip it")
+            return self
+        properties = read_config_file(file)
+        known = _properties_in_file()
+        _warn_unknown(file, properties, known)
+        return replace(self, **{item.name: _parsed(key, item.metadata["parse"], properties[key], file,
+                                                   properties.lines[key])
+                                for key, item in known.items() if key in properties})
+
+    def log_final(self) -> None:
+        """All settings of the file to the log, the passwords hidden."""
+        log.info("Log the final used tls related configuration")
+        for key, item in _properties_in_file().items():
+            value = getattr(self, item.name)
+            # Differs: Java logs the passwords
+            log.info("%s = %s", key, "******" if value and key.endswith("Password") else value)
+
+
+def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -> None:
+    for key, line in properties.lines.items():
+        if key in (TLS_SERVER_MODE, TLS_ENABLE):
+            log.warning("%s:%d: %s is a system property; it is not read from this file", file, line, key)
+        elif key not in known:
+            near = nearest_key(key, known)
+            log.warning("%s:%d: unknown key %s%s", file, line, key, f", did you mean {near}?" if near else "")
+
+
+def _properties_in_file() -> dict[str, Field]:
+    """Property -> field of all that the file may hold."""
+    return {item.metadata["property"]: item for item in fields(TlsSystemConfig) if item.metadata["in_file"]}
+
+
+def use_tls(default: bool = False) -> bool:
+    """What `tls.enable` says, `default` when nobody set it."""
+    return parse_boolean(get_property(TLS_ENABLE, str(default)))
