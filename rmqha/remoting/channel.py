@@ -188,10 +188,6 @@ class Channel:
         """Bytes read; 0 at the end of the stream. Only by the IO thread."""
         return self._socket.recv_into(buffer)
 
-    def _shutdown_socket(self) -> None:
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # the peer was faster
     def start_tls(self, context: "ssl.SSLContext", buffer: memoryview, size: int) -> int:
         """Be the server of a TLS connection whose first `size` bytes stand in `buffer`; then as `receive_into`."""
         from rmqha.remoting.tls_socket import TlsSocket  # heavy, and many clusters have none
@@ -205,6 +201,10 @@ class Channel:
             self._blocked = True
         self._io.update_interest(self)
 
+    def _shutdown_socket(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # the peer was faster
             log.debug("shutdown of %s: %s", self, error)
 
     def _send_queue(self) -> bool:

@@ -26,10 +26,10 @@ from rmqha.remoting.frame_decoder import FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import write_round
 
-log = logging.getLogger("RocketmqRemoting")
 if TYPE_CHECKING:
     import ssl
 
+log = logging.getLogger("RocketmqRemoting")
 
 READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
 PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete
@@ -47,10 +47,10 @@ class ChannelHandler(Protocol):
     def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
         """A new connection on a listening socket."""
 
-    def on_command(self, channel: Channel, command: RemotingCommand) -> None:
     def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
         """A connection's first byte: the context when TLS is to be spoken. May close the channel."""
 
+    def on_command(self, channel: Channel, command: RemotingCommand) -> None:
         """A command has arrived."""
 
     def on_closed(self, channel: Channel) -> None:
@@ -89,9 +89,9 @@ class IoThread(ServiceThread):
         self._buffer = memoryview(bytearray(READ_BUFFER_SIZE))  # IO thread: one read at a time
         self._listener: socket.socket | None = None  # IO thread
         self._accepting = True  # IO thread; False while descriptors are short
+        self._handshakes: dict[Channel, int] = {}  # IO thread: begun, and the monotonic time until which they may take
 
     def get_service_name(self) -> str:
-        self._handshakes: dict[Channel, int] = {}  # IO thread: begun, and the monotonic time until which they may take
         """The thread's name."""
         return self.name
 
@@ -248,10 +248,10 @@ class IoThread(ServiceThread):
     def _read(self, channel: Channel) -> None:
         try:
             size = channel.receive_into(self._buffer)
-        except (BlockingIOError, InterruptedError):
-            return
             if channel.read_bytes == 0 and size:
                 size = self._first_read(channel, size)
+        except (BlockingIOError, InterruptedError):
+            return
         except OSError as error:
             log.log(logging.WARNING if channel.is_shaking_hands else logging.INFO, "read from %s failed: %s",
                     parse_channel_remote_addr(channel), error)
@@ -272,8 +272,6 @@ class IoThread(ServiceThread):
         if channel.is_blocked:
             self._update_interest(channel)
 
-    def _decode(self, channel: Channel, data: memoryview) -> None:
-        for frame in channel.decoder.feed(data):
     def _first_read(self, channel: Channel, size: int) -> int:
         """A connection's first `size` bytes are in the buffer: how many stay when TLS is taken off. As a read."""
         context = self.handler.on_first_byte(channel, self._buffer[0])
@@ -283,6 +281,8 @@ class IoThread(ServiceThread):
         self._handshakes[channel] = self.now_ns + TLS_HANDSHAKE_TIMEOUT_NS
         return channel.start_tls(context, self._buffer, size)
 
+    def _decode(self, channel: Channel, data: memoryview) -> None:
+        for frame in channel.decoder.feed(data):
             channel.active_ns = self.now_ns
             self.handler.on_command(channel, RemotingCommand.decode(frame))
             if not channel.is_active:
@@ -298,6 +298,8 @@ class IoThread(ServiceThread):
         if not self._accepting and self._listener is not None:
             self._accepting = True
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        if self._handshakes:
+            self._check_handshakes()
         if self.max_idle_ns:
             for channel in list(self.channels):
                 self._check_idle(channel)
@@ -306,19 +308,6 @@ class IoThread(ServiceThread):
         except Exception:
             log.exception("%s: the tick failed", self.name)
 
-    def _check_idle(self, channel: Channel) -> None:
-        if channel.bytes_sent != channel.sent_seen:
-            channel.sent_seen = channel.bytes_sent
-        if self._handshakes:
-            self._check_handshakes()
-            channel.active_ns = self.now_ns
-        elif self.now_ns - channel.active_ns > self.max_idle_ns:
-            self.handler.on_idle(channel)
-            channel.close()
-
-    def _close_all(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
     def _check_handshakes(self) -> None:
         for channel, deadline in list(self._handshakes.items()):
             if not (channel.is_active and channel.is_shaking_hands):
@@ -328,6 +317,17 @@ class IoThread(ServiceThread):
                 self.handler.on_exception(channel, TimeoutError("TLS handshake"))
                 channel.close()
 
+    def _check_idle(self, channel: Channel) -> None:
+        if channel.bytes_sent != channel.sent_seen:
+            channel.sent_seen = channel.bytes_sent
+            channel.active_ns = self.now_ns
+        elif self.now_ns - channel.active_ns > self.max_idle_ns:
+            self.handler.on_idle(channel)
+            channel.close()
+
+    def _close_all(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         for channel in list(self.channels):
             channel.flush()
             channel.close()
