@@ -276,14 +276,15 @@ class CommitLog:
         return self._put(batch, PutMessageContext(f"{batch.topic}-{batch.queue_id}", records, True))
 
     def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
-        store = self.default_message_store
-        ack_nums = None
+        store, ack_nums = self.default_message_store, None
+        term = store.ha_service.term  # before the role is looked at
         if self.config.brokerRole is BrokerRole.SYNC_MASTER and msg.wait_store_msg_ok:
             ack_nums = store.ha_service.need_ack_nums()
             if ack_nums is None:
                 return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
-            if self.config.brokerRole is BrokerRole.SLAVE:  # it has become one since the message was checked
+            # the role has changed since the message was checked
+            if self.config.brokerRole is BrokerRole.SLAVE or store.ha_service.term != term:
                 return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             begin = self.begin_time_in_lock = current_time_millis()
             try:
@@ -302,7 +303,7 @@ class CommitLog:
                 store.on_appended()
             else:
                 store.on_appended(msg.topic, msg.queue_id)
-        return self._when_safe(put_result, msg, ack_nums)
+        return self._when_safe(put_result, msg, ack_nums, term)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,
                 ) -> tuple[PutMessageStatus, AppendMessageResult | None]:
@@ -350,11 +351,11 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt,
-                   ack_nums: int | None) -> Completable[PutMessageResult]:
+    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt, ack_nums: int | None,
+                   term: int) -> Completable[PutMessageResult]:
         result = put_result.append_message_result
         flush = self.submit_flush_request(result, msg)
-        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(result, ack_nums)
+        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(result, ack_nums, term)
         if flush is _PUT_OK and replica is _PUT_OK:
             return Completable.completed(put_result)
 
@@ -383,15 +384,16 @@ class CommitLog:
             service.wakeup()
         return _PUT_OK
 
-    def submit_replica_request(self, result: AppendMessageResult, ack_nums: int) -> Completable[PutMessageStatus]:
-        """Done once `ack_nums` replicas have the message (see HAService.need_ack_nums)."""
-        if ack_nums == 0:
-            return _PUT_OK
+    def submit_replica_request(self, result: AppendMessageResult, ack_nums: int,
+                               term: int) -> Completable[PutMessageStatus]:
+        """Done once `ack_nums` replicas have the message (see HAService.need_ack_nums), which was put in `term`."""
         service = self.default_message_store.ha_service
+        if ack_nums == 0 and service.term == term:
+            return _PUT_OK
         end = result.wrote_offset + result.wrote_bytes
         if not service.is_slave_ok(end):
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
-        request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums)
+        request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums, term)
         service.put_request(request)
         return request.future
 

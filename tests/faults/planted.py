@@ -50,8 +50,8 @@ def ack_before_replica() -> None:
     """The master answers before a slave has the message."""
     original = CommitLog.submit_replica_request
 
-    def submit_replica_request(self, result, msg):
-        original(self, result, msg)
+    def submit_replica_request(self, *arguments):
+        original(self, *arguments)
         return _completed()
     CommitLog.submit_replica_request = submit_replica_request
 

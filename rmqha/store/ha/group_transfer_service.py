@@ -66,13 +66,15 @@ class GroupTransferService(ServiceThread):
         return len(self._by_offset) > (ANY_SLAVE in self._by_offset)
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Complete `request` when its offset is acknowledged; at once when it is already."""
-        acked_offset, ack_nums = self.ha_service.acked_offset, request.ack_nums
-        if acked_offset(ack_nums) >= request.next_offset:
+        """Complete `request` when its offset is acknowledged; at once when it is already, or its term is over."""
+        acked_offset, ack_nums, ha_service = self.ha_service.acked_offset, request.ack_nums, self.ha_service
+        # The term is looked at last: an offset that was read before it is of the same term.
+        if acked_offset(ack_nums) >= request.next_offset and ha_service.term == request.term:
             request.wakeup_customer(PutMessageStatus.PUT_OK)
             return
         with self._lock:
-            closed = self._closed
+            # What is taken in here is given up by the change of roles that comes: it has raised the term before.
+            closed = self._closed or ha_service.term != request.term
             if not closed:
                 waiting, arrival = _Waiting(request), next(self._arrival)
                 heap = self._by_offset.get(ack_nums)

@@ -81,6 +81,8 @@ class HAService:
         self.connection_list: tuple[HAConnection, ...] = ()
         self.wait_notify_object = WaitNotifyObject()
         self.push2_slave_max_offset = AtomicLong(0)
+        # Rises at each change of roles, before anything is cut off; a put is acknowledged under the term it began in.
+        self.term = 0
         self.accept_socket_service = AcceptSocketService(self)
         self.group_transfer_service = GroupTransferService(self)
         self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)

@@ -14,6 +14,7 @@ class Acks:
     """What GroupTransferService knows of HAService."""
 
     def __init__(self) -> None:
+        self.term = 0
         self.push2_slave_max_offset = AtomicLong(0)
         self.several: dict[int, int] = {}  # by number of acknowledgements, when that is not 1
 

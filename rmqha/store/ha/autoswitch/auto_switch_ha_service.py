@@ -137,6 +137,7 @@ class AutoSwitchHAService(HAService):
             self._wait_dispatched()
             store.recover_topic_queue_table()
             self.config.brokerRole = BrokerRole.SYNC_MASTER
+            self.term += 1  # in this order: a put that sees the new term sees the new role
             log.info("Change ha to master success, newMasterEpoch:%d, startOffset:%d", master_epoch, start)
             return True
 
@@ -164,6 +165,7 @@ class AutoSwitchHAService(HAService):
         """From here on nobody appends: no puts, no slaves, no master."""
         with self.default_message_store.commit_log.put_message_lock:
             self.config.brokerRole = BrokerRole.SLAVE
+            self.term += 1
         self.sync_state_set.resign()
         self.destroy_connections()
         # what still waits may be cut off: the next mastership must not acknowledge it
