@@ -60,6 +60,14 @@ def time_millis_to_human_string3(timestamp: int) -> str:
     return _local(timestamp).strftime("%Y%m%d%H%M%S")
 
 
+def format_date(timestamp: int) -> str:
+    """yyyy-MM-dd HH:mm:ss in local time.
+
+    Java: org.apache.rocketmq.common.UtilAll#formatDate (4.9.8)
+    """
+    return _local(timestamp).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def parse_date(text: str) -> int | None:
     """The time of `yyyy-MM-dd#HH:mm:ss:SSS` in local time (ms); None for another text.
 

@@ -4,19 +4,10 @@ from collections.abc import Generator
 from rmqha.common import mix_all
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.output import Part
+from rmqha.tools.command.sub_command_exception import JavaException
 
 ERROR_MESSAGE = "Make sure the specified clusterName exists or the name server connected to is correct."
 ERROR_TEXT = f"[error] {ERROR_MESSAGE}"  # without an end of line, as the original's
-
-
-class ClusterNotFoundError(Exception):
-    """There is no such cluster, or no broker with such an address. The original throws a plain java.lang.Exception.
-
-    Java: java.lang.Exception
-    """
-
-    def __init__(self) -> None:
-        super().__init__(ERROR_MESSAGE)
 
 
 def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, None, list[dict[int, str]]]:
@@ -68,22 +59,22 @@ def fetch_master_and_slave_addr_by_cluster_name(
 
 
 def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
-    """Names of the brokers, sorted; ClusterNotFoundError when there are none.
+    """Names of the brokers, sorted; JavaException when there are none.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByClusterName (4.9.8)
     """
     names = admin.examine_broker_cluster_info().clusterAddrTable.get(cluster_name)
     if not names:
-        raise ClusterNotFoundError
+        raise JavaException(ERROR_MESSAGE)
     return sorted(names)
 
 
 def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
-    """The name of the broker with an address; ClusterNotFoundError when there is none.
+    """The name of the broker with an address; JavaException when there is none.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByAddr (4.9.8)
     """
     for name, broker in admin.examine_broker_cluster_info().brokerAddrTable.items():
         if addr in broker.brokerAddrs.values():
             return name
-    raise ClusterNotFoundError
+    raise JavaException(ERROR_MESSAGE)

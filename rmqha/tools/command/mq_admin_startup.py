@@ -6,17 +6,72 @@ from pathlib import Path
 
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
+from rmqha.tools.command.broker.broker_consume_stats_sub_commad import BrokerConsumeStatsSubCommad
+from rmqha.tools.command.broker.broker_status_sub_command import BrokerStatusSubCommand
+from rmqha.tools.command.broker.clean_expired_cq_sub_command import CleanExpiredCQSubCommand
+from rmqha.tools.command.broker.clean_unused_topic_command import CleanUnusedTopicCommand
+from rmqha.tools.command.broker.delete_expired_commit_log_sub_command import DeleteExpiredCommitLogSubCommand
+from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
+from rmqha.tools.command.broker.update_broker_config_sub_command import UpdateBrokerConfigSubCommand
+from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
+from rmqha.tools.command.export.export_configs_command import ExportConfigsCommand
+from rmqha.tools.command.export.export_metadata_command import ExportMetadataCommand
+from rmqha.tools.command.export.export_metrics_command import ExportMetricsCommand
+from rmqha.tools.command.namesrv.add_write_perm_sub_command import AddWritePermSubCommand
+from rmqha.tools.command.namesrv.delete_kv_config_command import DeleteKvConfigCommand
+from rmqha.tools.command.namesrv.get_namesrv_config_command import GetNamesrvConfigCommand
+from rmqha.tools.command.namesrv.update_kv_config_command import UpdateKvConfigCommand
+from rmqha.tools.command.namesrv.update_namesrv_config_command import UpdateNamesrvConfigCommand
+from rmqha.tools.command.namesrv.wipe_write_perm_sub_command import WipeWritePermSubCommand
+from rmqha.tools.command.offset.clone_group_offset_command import CloneGroupOffsetCommand
+from rmqha.tools.command.offset.reset_offset_by_time_command import ResetOffsetByTimeCommand
+from rmqha.tools.command.offset.skip_accumulation_sub_command import SkipAccumulationSubCommand
 from rmqha.tools.command.output import JsonRenderer, Renderer, TextRenderer
 from rmqha.tools.command.stack_trace import stack_trace
+from rmqha.tools.command.stats.stats_all_sub_command import StatsAllSubCommand
 from rmqha.tools.command.sub_command import SubCommand
 from rmqha.tools.command.sub_command_exception import SubCommandException
+from rmqha.tools.command.topic.delete_topic_sub_command import DeleteTopicSubCommand
+from rmqha.tools.command.topic.topic_cluster_sub_command import TopicClusterSubCommand
+from rmqha.tools.command.topic.topic_list_sub_command import TopicListSubCommand
 from rmqha.tools.command.topic.topic_route_sub_command import TopicRouteSubCommand
 from rmqha.tools.command.topic.topic_status_sub_command import TopicStatusSubCommand
+from rmqha.tools.command.topic.update_order_conf_command import UpdateOrderConfCommand
+from rmqha.tools.command.topic.update_topic_perm_sub_command import UpdateTopicPermSubCommand
+from rmqha.tools.command.topic.update_topic_sub_command import UpdateTopicSubCommand
 
+# In the order in which `mqadmin` lists them.
 SUB_COMMANDS: tuple[type[SubCommand], ...] = (
+    UpdateTopicSubCommand,
+    DeleteTopicSubCommand,
+    UpdateBrokerConfigSubCommand,
+    UpdateTopicPermSubCommand,
     TopicRouteSubCommand,
     TopicStatusSubCommand,
+    TopicClusterSubCommand,
+    BrokerStatusSubCommand,
+    BrokerConsumeStatsSubCommad,
+    CloneGroupOffsetCommand,
+    ClusterListSubCommand,
+    TopicListSubCommand,
+    UpdateKvConfigCommand,
+    DeleteKvConfigCommand,
+    WipeWritePermSubCommand,
+    AddWritePermSubCommand,
+    ResetOffsetByTimeCommand,
+    SkipAccumulationSubCommand,
+    UpdateOrderConfCommand,
+    CleanExpiredCQSubCommand,
+    DeleteExpiredCommitLogSubCommand,
+    CleanUnusedTopicCommand,
+    StatsAllSubCommand,
+    GetNamesrvConfigCommand,
+    UpdateNamesrvConfigCommand,
+    GetBrokerConfigCommand,
+    ExportMetadataCommand,
+    ExportConfigsCommand,
+    ExportMetricsCommand,
 )
 TEXT, JSON = "text", "json"
 _BROKEN_PIPE = 141  # as a shell tells of a process that SIGPIPE ended

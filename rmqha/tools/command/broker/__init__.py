@@ -1,0 +1,1 @@
+"""Brokers: settings, statistics, cleaning."""

@@ -1,0 +1,1 @@
+"""Exports into JSON files."""

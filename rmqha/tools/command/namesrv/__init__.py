@@ -1,0 +1,1 @@
+"""Name servers: their table, settings, write permissions."""

@@ -1,0 +1,1 @@
+"""Consumer offsets: going back, skipping, copying."""
