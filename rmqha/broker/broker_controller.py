@@ -57,6 +57,7 @@ from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfi
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.rpc_hook import RPCHook
@@ -120,6 +121,7 @@ class BrokerController:
         self.transactional_message_check_service = TransactionalMessageCheckService(self)
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service)
+        self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
         self._register_lock = threading.RLock()  # one registration at a time
@@ -254,6 +256,7 @@ class BrokerController:
         self.remoting_server.start()
         self.store_host = (self.broker_config.brokerIP1, self.remoting_server.local_listen_port)
         self.fast_remoting_server.start()
+        self.certificate_watch.start()
         self.broker_outer_api.start()
         self._is_outer_api_started = True
         self.pull_request_hold_service.start()
@@ -278,6 +281,7 @@ class BrokerController:
         if self.transactional_message_service is not None:
             self.transactional_message_service.close()
         self.transactional_message_check_service.shutdown()
+        self.certificate_watch.shutdown()
         self.remoting_server.shutdown()
         self.fast_remoting_server.shutdown()
         if self.message_store is not None:

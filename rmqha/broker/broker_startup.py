@@ -14,8 +14,10 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
+from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.message_store_config import MessageStoreConfig
 
@@ -65,7 +67,9 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
 
 def create_broker_controller(command_line: argparse.Namespace) -> BrokerController | None:
     """The controller of the command line's config; None after -p and -m. Raises ConfigError."""
-    configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), ClientConfig(), MessageStoreConfig())
+    client_tls = use_tls(default=TlsSystemConfig().tls_mode is TlsMode.ENFORCING)
+    configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), ClientConfig(useTLS=client_tls),
+               MessageStoreConfig())
     broker_config, server_config, client_config, store_config = configs
     file, properties = command_line.configFile, None
     warnings: list[str] = []
@@ -89,6 +93,9 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     for config in configs:
         mix_all.print_object_properties(log, config)
     controller = BrokerController(broker_config, server_config, client_config, store_config, file)
+    controller.remoting_server.load_ssl_context()
+    controller.fast_remoting_server.load_ssl_context()
+    controller.broker_outer_api.remoting_client.load_ssl_context()
     if properties is not None:
         controller.broker_outer_api.ws_addr = mix_all.get_ws_addr(
             properties.get(_DOMAIN, mix_all.DEFAULT_NAMESRV_ADDR_LOOKUP),

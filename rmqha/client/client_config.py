@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field, fields
 
 from rmqha.common import mix_all, util_all
+from rmqha.remoting.tls_system_config import use_tls
 
 DEFAULT_INSTANCE_NAME = "DEFAULT"
 
@@ -13,12 +14,13 @@ class ClientConfig:
     """Addresses and intervals (ms) of a client. Set them before `start`.
 
     `namesrv_addr`: "host:port", several separated by semicolons; the environment's NAMESRV_ADDR when not given.
+    `use_tls`: with the keys and the trust of the TLS settings; by default what tls.enable says.
     `vip_channel_enabled`: send and ask at the brokers' fast port (listenPort - 2).
 
     Java: org.apache.rocketmq.client.ClientConfig (4.9.8)
     """
 
-    # Differs: no namespace, no TLS, no address server: a client for tests, tools and plain use
+    # Differs: no namespace, no address server: a client for tests, tools and plain use
     namesrv_addr: str | None = field(default_factory=lambda: os.environ.get(mix_all.NAMESRV_ADDR_ENV))
     client_ip: str = field(default_factory=mix_all.get_local_address)
     instance_name: str = DEFAULT_INSTANCE_NAME
@@ -30,6 +32,7 @@ class ClientConfig:
     unit_mode: bool = False
     unit_name: str | None = None
     vip_channel_enabled: bool = False
+    use_tls: bool = field(default_factory=use_tls)
     mq_client_api_timeout: int = 3_000
 
     def build_mq_client_id(self) -> str:

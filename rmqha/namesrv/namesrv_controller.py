@@ -15,6 +15,7 @@ from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRe
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.broker_housekeeping_service import BrokerHousekeepingService
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 
@@ -44,6 +45,7 @@ class NamesrvController:
         self.configuration = Configuration(log, namesrv_config, server_config)
         self.configuration.set_store_path_from_config(namesrv_config, "configStorePath")
         self.remoting_server = RemotingServer(server_config, self.broker_housekeeping_service)
+        self._certificate_watch = CertificateWatch((self.remoting_server,))
         self._remoting_executor = NamedThreadPool("RemotingExecutorThread_", server_config.serverWorkerThreads,
                                                   _QUEUE_CAPACITY)
         self._scheduled_service = ScheduledService("NSScheduledThread1")
@@ -63,8 +65,9 @@ class NamesrvController:
         self.remoting_server.register_default_processor(self._processor, self._remoting_executor)
 
     def start(self) -> None:
-        """Listen. Raises OSError when the port is taken."""
+        """Listen. Raises OSError when the port is taken, ConfigError for TLS settings that it can't serve with."""
         self.remoting_server.start()
+        self._certificate_watch.start()
         if isinstance(self._processor, ClusterTestRequestProcessor):
             self._processor.start()
         self._scheduled_service.schedule_at_fixed_rate(
@@ -80,6 +83,7 @@ class NamesrvController:
 
     def shutdown(self) -> None:
         """Stop all threads and close all connections. Idempotent."""
+        self._certificate_watch.shutdown()
         self.remoting_server.shutdown()
         self._remoting_executor.shutdown()
         self._scheduled_service.shutdown()

@@ -59,14 +59,19 @@ class RemotingClient(RemotingAbstract):
         self.callback_executor = self._public_executor
         self.io = IoThread("NettyClientSelector_1", self, config.clientChannelMaxIdleTimeSeconds)
 
-    def start(self) -> None:
-        """Be ready to call. Raises ConfigError for TLS settings that it can't call with."""
-        if self.config.useTLS and self._ssl_context is None:
+    def load_ssl_context(self) -> None:
+        """Read the certificates of the TLS settings, if TLS is wanted. Raises ConfigError."""
+        if self.config.useTLS:
             from rmqha.remoting.tls_helper import build_ssl_context  # heavy, and many clusters have no TLS
 
             # Differs: Java goes on with plain connections when it finds no certificates
             self._ssl_context = build_ssl_context(True, self.tls)
             log.info("SSL enabled for client")
+
+    def start(self) -> None:
+        """Be ready to call. Raises ConfigError for TLS settings that it can't call with."""
+        if self._ssl_context is None:
+            self.load_ssl_context()
         self.io.start()
         if self.channel_event_listener is not None:
             self.event_executor.start()

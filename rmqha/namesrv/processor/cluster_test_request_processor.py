@@ -15,6 +15,7 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:
     from rmqha.namesrv.namesrv_controller import NamesrvController
@@ -36,7 +37,7 @@ class ClusterTestRequestProcessor(DefaultRequestProcessor):
     def __init__(self, namesrv_controller: "NamesrvController", product_env_name: str) -> None:
         super().__init__(namesrv_controller)
         self._product_env_name = product_env_name
-        self._client = RemotingClient(ClientConfig())
+        self._client = RemotingClient(ClientConfig(useTLS=use_tls()))
 
     def start(self) -> None:
         """Start the client to the product environment."""

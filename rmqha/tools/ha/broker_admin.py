@@ -71,9 +71,10 @@ class BrokerAdmin:
     def __init__(self, namesrv: str | None = None, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
         self.namesrv = namesrv
         self.timeout_ms = timeout_ms
+        config = ClientConfig(namesrv_addr=namesrv)
         self._api = MQClientAPIImpl(
-            RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=int(timeout_ms)),
-            ClientConfig(namesrv_addr=namesrv))
+            RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=int(timeout_ms),
+                                 useTLS=config.use_tls), config)
         for address in (namesrv or "").split(";"):
             if address.strip():
                 parsed_address(address.strip(), "the name server")

@@ -101,7 +101,8 @@ class MQClientInstance:
 
     def _make_api(self, rpc_hook: "RPCHook | None") -> MQClientAPIImpl:
         remoting_config = RemotingClientConfig(
-            clientCallbackExecutorThreads=self.client_config.client_callback_executor_threads)
+            clientCallbackExecutorThreads=self.client_config.client_callback_executor_threads,
+            useTLS=self.client_config.use_tls)
         api = MQClientAPIImpl(remoting_config, self.client_config, rpc_hook)
         self.client_remoting_processor = ClientRemotingProcessor(self)
         self.client_remoting_processor.register(api.remoting_client)
