@@ -1,9 +1,14 @@
 """What producers and consumers are told at their making."""
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
+from rmqha.client.access_channel import AccessChannel
 from rmqha.common import mix_all, util_all
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import namespace_util
+from rmqha.common.utils import name_server_address_utils
 from rmqha.remoting.tls_system_config import use_tls
 
 DEFAULT_INSTANCE_NAME = "DEFAULT"
@@ -14,17 +19,20 @@ class ClientConfig:
     """Addresses and intervals (ms) of a client. Set them before `start`.
 
     `namesrv_addr`: "host:port", several separated by semicolons; the environment's NAMESRV_ADDR when not given.
+    `namespace`: keeps its topics and groups apart from those of others with the same names.
     `use_tls`: with the keys and the trust of the TLS settings; by default what tls.enable says.
     `vip_channel_enabled`: send and ask at the brokers' fast port (listenPort - 2).
 
     Java: org.apache.rocketmq.client.ClientConfig (4.9.8)
     """
 
-    # Differs: no namespace, no address server: a client for tests, tools and plain use
+    # Differs: no address server, no enableStreamRequestType; brokers hear that the language is the one of the wire
     namesrv_addr: str | None = field(default_factory=lambda: os.environ.get(mix_all.NAMESRV_ADDR_ENV))
     client_ip: str = field(default_factory=mix_all.get_local_address)
     instance_name: str = DEFAULT_INSTANCE_NAME
     client_callback_executor_threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    namespace: str | None = None
+    access_channel: AccessChannel = AccessChannel.LOCAL
     poll_name_server_interval: int = 30_000
     heartbeat_broker_interval: int = 30_000
     persist_consumer_offset_interval: int = 5_000
@@ -45,6 +53,28 @@ class ClientConfig:
         if self.instance_name == DEFAULT_INSTANCE_NAME:
             self.instance_name = f"{util_all.get_pid()}#{time.monotonic_ns()}"
 
+    def with_namespace(self, resource: str) -> str:
+        """A topic or group as brokers know it."""
+        namespace = self.get_namespace()
+        return namespace_util.wrap_namespace(namespace, resource) if namespace else resource
+
+    def without_namespace(self, resource: str) -> str:
+        """A topic or group as the user knows it."""
+        namespace = self.get_namespace()
+        return namespace_util.without_namespace(resource, namespace) if namespace else resource
+
+    def queue_with_namespace(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as brokers know it."""
+        if not self.get_namespace():
+            return queue
+        return MessageQueue(self.with_namespace(queue.topic), queue.brokerName, queue.queueId)
+
+    def queues_without_namespace(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Queues as the user knows them, in the same order."""
+        if not self.get_namespace():
+            return list(queues)
+        return [MessageQueue(self.without_namespace(queue.topic), queue.brokerName, queue.queueId) for queue in queues]
+
     def reset_client_config(self, other: "ClientConfig") -> None:
         """Take over the client settings of `other`."""
         for item in fields(ClientConfig):
@@ -55,3 +85,20 @@ class ClientConfig:
         config = ClientConfig()
         config.reset_client_config(self)
         return config
+
+    def get_namesrv_addr(self) -> str | None:
+        """`namesrv_addr` without "http://"."""
+        addr = self.namesrv_addr
+        if addr and name_server_address_utils.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
+            return name_server_address_utils.get_name_srv_addr_from_namesrv_endpoint(addr)
+        return addr
+
+    def get_namespace(self) -> str | None:
+        """`namespace`, else that of an instance's endpoint in `namesrv_addr`, else None."""
+        if self.namespace:
+            return self.namespace
+        addr = self.namesrv_addr
+        if addr and name_server_address_utils.INSTANCE_PREFIX in addr \
+                and name_server_address_utils.validate_instance_endpoint(addr):
+            return name_server_address_utils.parse_instance_id_from_endpoint(addr)
+        return None

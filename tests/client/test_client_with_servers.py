@@ -455,9 +455,10 @@ def test_clients_leave_no_thread_behind(servers, make_topic):
         running.send(Message(topic, b"x"))
         with consuming(servers, servers.unique("g"), topic, Seen()):
             pass
+    pools_of_servers = ("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty", "RemotingExecutor")
     wait_until(lambda: not [thread for thread in set(threading.enumerate()) - before
-                            if not thread.name.startswith(("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty"))],
-               5_000, "the client's threads to end")
+                            if not thread.name.startswith(pools_of_servers)],
+               15_000, "the client's threads to end")
 
 
 def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_behind():

@@ -4,11 +4,15 @@ from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
-from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl
+from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl, Expression
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 
@@ -39,22 +43,28 @@ class DefaultMQPullConsumer(ClientConfig):
         namesrv_addr: str | None = None,
         rpc_hook: "RPCHook | None" = None,
         client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
     ) -> None:
         super().__init__()
         if namesrv_addr is not None:
             self.namesrv_addr = namesrv_addr
+        self.namespace = namespace
         self.consumer_group = consumer_group
         self.message_model = MessageModel.CLUSTERING
         self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull that blocks
         self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
         self.consumer_pull_timeout_millis = 10_000  # how long to wait for the answer to one that does not
         self.register_topics: set[str] = set()  # topics whose queues are shared among the group
+        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
+        self.max_reconsume_times = 16
         self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
         self.default_mq_pull_consumer_impl = DefaultMQPullConsumerImpl(
             self, rpc_hook, client_manager or MQClientManager())
 
     def start(self) -> None:
         """Connect. MQClientException for a bad group name or a second start."""
+        self.consumer_group = self.with_namespace(self.consumer_group)
+        self.register_topics = {self.with_namespace(topic) for topic in self.register_topics}
         self.default_mq_pull_consumer_impl.start()
 
     def shutdown(self) -> None:
@@ -63,41 +73,71 @@ class DefaultMQPullConsumer(ClientConfig):
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
         """All queues of a topic that can be pulled; MQClientException when there are none."""
-        return self.default_mq_pull_consumer_impl.fetch_subscribe_message_queues(topic)
+        queues = self.default_mq_pull_consumer_impl.fetch_subscribe_message_queues(self.with_namespace(topic))
+        return set(self.queues_without_namespace(queues))
 
     def fetch_message_queues_in_balance(self, topic: str) -> set[MessageQueue]:
         """The queues of a registered topic that are this consumer's share of the group's."""
-        return self.default_mq_pull_consumer_impl.fetch_message_queues_in_balance(topic)
+        queues = self.default_mq_pull_consumer_impl.fetch_message_queues_in_balance(self.with_namespace(topic))
+        return set(self.queues_without_namespace(queues))
 
     def pull(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, timeout_ms: float | None = None
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, timeout_ms: float | None = None
     ) -> PullResult:
         """Up to `max_nums` messages (a broker gives 32 at most by default) from `offset` on; answers at once."""
         timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
-        return self.default_mq_pull_consumer_impl.pull(mq, sub_expression, offset, max_nums, False, timeout_ms)
+        return self.default_mq_pull_consumer_impl.pull(
+            self.queue_with_namespace(mq), sub_expression, offset, max_nums, False, timeout_ms)
 
     def pull_block_if_not_found(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int
     ) -> PullResult:
         """The same, but when there is nothing the broker waits for a message, for 20 s at most."""
         return self.default_mq_pull_consumer_impl.pull(
-            mq, sub_expression, offset, max_nums, True, self.consumer_timeout_millis_when_suspend)
+            self.queue_with_namespace(mq), sub_expression, offset, max_nums, True,
+            self.consumer_timeout_millis_when_suspend)
 
     def pull_async(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, callback: PullCallback,
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback,
         timeout_ms: float | None = None,
     ) -> None:
         """Pull and be called back."""
         timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
-        self.default_mq_pull_consumer_impl.pull_async(mq, sub_expression, offset, max_nums, callback, timeout_ms)
+        self.default_mq_pull_consumer_impl.pull_async(
+            self.queue_with_namespace(mq), sub_expression, offset, max_nums, callback, timeout_ms)
+
+    def pull_block_if_not_found_async(
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback
+    ) -> None:
+        """Pull, let the broker wait for a message, and be called back."""
+        self.default_mq_pull_consumer_impl.pull_async(
+            self.queue_with_namespace(mq), sub_expression, offset, max_nums, callback,
+            self.consumer_timeout_millis_when_suspend, block=True)
+
+    def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None = None) -> None:
+        """Let the broker deliver a message to the group again."""
+        self.default_mq_pull_consumer_impl.send_message_back(msg, delay_level, broker_name or msg.broker_name)
+
+    def register_message_queue_listener(self, topic: str, listener: MessageQueueListener) -> None:
+        """Share a topic's queues among the group, and tell `listener` when this consumer's share changed."""
+        self.register_topics.add(self.with_namespace(topic))
+        self.message_queue_listener = listener
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Hang something behind each pull: its messages count as consumed. Before `start`."""
+        self.default_mq_pull_consumer_impl.hooks.consume_message_hook_list.append(hook)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Hang something behind each pull, to take messages out. Before `start`."""
+        self.default_mq_pull_consumer_impl.filter_message_hook_list.append(hook)
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
         """Remember the next offset to consume; it goes to the broker every 5 s for the queues in balance, and now."""
-        self.default_mq_pull_consumer_impl.update_consume_offset(mq, offset)
+        self.default_mq_pull_consumer_impl.update_consume_offset(self.queue_with_namespace(mq), offset)
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
         """The group's next offset, of the broker or of memory first; -1 when there is none, -2 without an answer."""
-        return self.default_mq_pull_consumer_impl.fetch_consume_offset(mq, from_store)
+        return self.default_mq_pull_consumer_impl.fetch_consume_offset(self.queue_with_namespace(mq), from_store)
 
     @property
     def admin(self) -> "MQAdminImpl":

@@ -11,8 +11,14 @@ from rmqha.client.consumer.listener.message_listener_concurrently import (
 )
 from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
 from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
+from rmqha.client.trace.hook.consume_message_trace_hook_impl import ConsumeMessageTraceHookImpl
+from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.common import util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_ext import MessageExt
@@ -37,12 +43,12 @@ class DefaultMQPushConsumer(ClientConfig):
             consumer.subscribe("orders", "paid || refunded")
             input("Enter ends it")
 
-    Settings are attributes, to be set before `start`; times are ms, but for `consume_timeout` (minutes).
+    Settings are attributes, to be set before `start`; times are ms, but for `consume_timeout` (minutes). With
+    `enable_msg_trace` what happens to messages can be looked up later.
 
     Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
     """
 
-    # Differs: no message trace
     def __init__(
         self,
         consumer_group: str,
@@ -50,10 +56,14 @@ class DefaultMQPushConsumer(ClientConfig):
         message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener | None = None,
         rpc_hook: "RPCHook | None" = None,
         client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
     ) -> None:
         super().__init__()
         if namesrv_addr is not None:
             self.namesrv_addr = namesrv_addr
+        self.namespace = namespace
         self.consumer_group = consumer_group
         self.message_model = MessageModel.CLUSTERING
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -80,17 +90,31 @@ class DefaultMQPushConsumer(ClientConfig):
             self, rpc_hook, client_manager or MQClientManager())
         if message_listener is not None:
             self.register_message_listener(message_listener)
+        self.trace_dispatcher: AsyncTraceDispatcher | None = None
+        if enable_msg_trace:
+            trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
+            self.trace_dispatcher = AsyncTraceDispatcher(
+                consumer_group, TraceDispatcherType.CONSUME, customized_trace_topic, trace_producer)
+            self.register_consume_message_hook(ConsumeMessageTraceHookImpl(self.trace_dispatcher))
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Hang something around each call of the listener. Before `start`."""
+        self.default_mq_push_consumer_impl.hooks.consume_message_hook_list.append(hook)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Hang something behind each pull, to take messages out. Before `start`."""
+        self.default_mq_push_consumer_impl.filter_message_hook_list.append(hook)
 
     def subscribe(self, topic: str, sub_expression: str | None = "*", expression_type: str | None = None) -> None:
         """Receive a topic: all, some tags ("a || b"), or with expression_type "SQL92" what a condition matches.
 
         Raises MQClientException for an expression that is none.
         """
-        self.default_mq_push_consumer_impl.subscribe(topic, sub_expression, expression_type)
+        self.default_mq_push_consumer_impl.subscribe(self.with_namespace(topic), sub_expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
         """Receive a topic no more, from the next rebalance on."""
-        self.default_mq_push_consumer_impl.unsubscribe(topic)
+        self.default_mq_push_consumer_impl.unsubscribe(self.with_namespace(topic))
 
     def register_message_listener(
         self, message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener
@@ -103,11 +127,16 @@ class DefaultMQPushConsumer(ClientConfig):
 
     def start(self) -> None:
         """Begin to receive. MQClientException for bad settings, a second start, or a group that is here already."""
+        self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_mq_push_consumer_impl.start()
+        if self.trace_dispatcher is not None:
+            start_trace_dispatcher(self.trace_dispatcher, self)
 
     def shutdown(self) -> None:
         """End: listeners finish, offsets are stored, the brokers are told. Idempotent."""
         self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
+        if self.trace_dispatcher is not None:
+            self.trace_dispatcher.shutdown()
 
     def suspend(self) -> None:
         """Pull no more for now; what was pulled is still consumed."""
@@ -123,7 +152,8 @@ class DefaultMQPushConsumer(ClientConfig):
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
         """All queues of a topic that can be pulled."""
-        return self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(topic)
+        queues = self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(self.with_namespace(topic))
+        return set(self.queues_without_namespace(queues))
 
     def __enter__(self) -> "DefaultMQPushConsumer":
         try:

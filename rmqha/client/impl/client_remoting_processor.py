@@ -83,6 +83,7 @@ class ClientRemotingProcessor:
         """A broker asks what became of a half message."""
         header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
         msg = message_decoder.decode(bytes(request.body or b""))
+        msg.topic = self._mq_client_factory.client_config.without_namespace(msg.topic)
         msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         group = msg.get_property(message_const.PROPERTY_PRODUCER_GROUP)
         producer = self._mq_client_factory.select_producer(group) if group is not None else None

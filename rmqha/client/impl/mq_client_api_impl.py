@@ -178,7 +178,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
         return SendResult(
             send_status=status,
             msg_id=uniq_id,
-            message_queue=MessageQueue(msg.topic, broker_name, header.queueId),
+            message_queue=MessageQueue(self.client_config.without_namespace(msg.topic), broker_name, header.queueId),
             queue_offset=header.queueOffset,
             transaction_id=header.transactionId,
             offset_msg_id=header.msgId,
@@ -234,6 +234,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
         addr: str,
         broker_name: str | None,
         msg: MessageExt,
+        origin_topic: str,
         consumer_group: str,
         delay_level: int,
         timeout_ms: float,
@@ -245,7 +246,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
             group=consumer_group,
             delayLevel=delay_level,
             originMsgId=msg.msg_id,
-            originTopic=msg.topic,
+            originTopic=origin_topic,
             maxReconsumeTimes=max_consume_retry_times,
             bname=broker_name,
         )

@@ -5,11 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQClientException
+from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
+from rmqha.client.hook.end_transaction_hook import EndTransactionHook
+from rmqha.client.hook.send_message_hook import SendMessageHook
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
 from rmqha.client.producer.request_callback import RequestCallback
 from rmqha.client.producer.send_callback import SendCallback
 from rmqha.client.producer.send_result import SendResult
+from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
+from rmqha.client.trace.hook.end_transaction_trace_hook_impl import EndTransactionTraceHookImpl
+from rmqha.client.trace.hook.send_message_trace_hook_impl import SendMessageTraceHookImpl
+from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message import message_client_id_setter
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import MessageBatch
@@ -40,42 +48,92 @@ class DefaultMQProducer(ClientConfig):
             result = producer.send(Message("orders", b"17 apples", tags="fruit", keys="order-17"))
             print(result.send_status, result.msg_id)
 
-    Settings are attributes, to be set before `start`; times are ms, sizes bytes. Sends raise MQClientException
-    (nothing could be sent), MQBrokerException (a broker refused), RemotingException (no answer: stored, maybe).
+    Settings are attributes, to be set before `start`; times are ms, sizes bytes. With `enable_msg_trace` what happens
+    to messages can be looked up later (topic RMQ_SYS_TRACE_TOPIC or `customized_trace_topic`). Sends raise
+    MQClientException (nothing could be sent), MQBrokerException (a broker refused), RemotingException (no answer:
+    stored, maybe).
 
     Java: org.apache.rocketmq.client.producer.DefaultMQProducer (4.9.8)
     """
 
-    # Differs: no message trace: nothing goes to RMQ_SYS_TRACE_TOPIC, whatever TRACE_ON says
     def __init__(
         self,
         producer_group: str,
         namesrv_addr: str | None = None,
         rpc_hook: "RPCHook | None" = None,
         client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
     ) -> None:
         super().__init__()
         if namesrv_addr is not None:
             self.namesrv_addr = namesrv_addr
+        self.namespace = namespace
         self.producer_group = producer_group
         self.retry_response_codes = set(RETRY_RESPONSE_CODES)
         self.create_topic_key = topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
         self.default_topic_queue_nums = 4
         self.send_msg_timeout = 3_000
         self.compress_msg_body_over_howmuch = 4 * 1024
+        self.compress_type = CompressionType.ZLIB
+        self.compress_level = 5  # of ZLIB 0 to 9, of ZSTD 1 to 22
         self.retry_times_when_send_failed = 2
         self.retry_times_when_send_async_failed = 2
         self.retry_another_broker_when_not_store_ok = False
         self.max_message_size = 4 * 1024 * 1024
-        self.default_mq_producer_impl = DefaultMQProducerImpl(self, rpc_hook, client_manager)
+        self.default_mq_producer_impl = self._make_impl(rpc_hook, client_manager)
+        self.trace_dispatcher: AsyncTraceDispatcher | None = None
+        if enable_msg_trace:
+            self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
+
+    def _make_impl(
+        self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
+    ) -> DefaultMQProducerImpl:
+        return DefaultMQProducerImpl(self, rpc_hook, client_manager)
+
+    def _enable_msg_trace(
+        self, trace_topic: str | None, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
+    ) -> None:
+        trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
+        self.trace_dispatcher = AsyncTraceDispatcher(
+            self.producer_group, TraceDispatcherType.PRODUCE, trace_topic, trace_producer)
+        self.register_send_message_hook(SendMessageTraceHookImpl(self.trace_dispatcher))
+        self.register_end_transaction_hook(EndTransactionTraceHookImpl(self.trace_dispatcher))
+
+    def register_send_message_hook(self, hook: SendMessageHook) -> None:
+        """Hang something around each try of a send. Before `start`."""
+        self.default_mq_producer_impl.hooks.send_message_hook_list.append(hook)
+
+    def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
+        """Hang something before each END_TRANSACTION. Before `start`."""
+        self.default_mq_producer_impl.hooks.end_transaction_hook_list.append(hook)
+
+    def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
+        """Hang something before each try that may forbid it. Before `start`."""
+        self.default_mq_producer_impl.hooks.check_forbidden_hook_list.append(hook)
+
+    @property
+    def send_latency_fault_enable(self) -> bool:
+        """Whether brokers that answer late are left out for a while."""
+        return self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable
+
+    @send_latency_fault_enable.setter
+    def send_latency_fault_enable(self, is_on: bool) -> None:
+        self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable = is_on
 
     def start(self) -> None:
         """Connect. MQClientException for a bad group name, a second start, or a group that is here already."""
+        self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()
+        if self.trace_dispatcher is not None:
+            start_trace_dispatcher(self.trace_dispatcher, self)
 
     def shutdown(self) -> None:
         """Disconnect. Idempotent."""
         self.default_mq_producer_impl.shutdown()
+        if self.trace_dispatcher is not None:
+            self.trace_dispatcher.shutdown()
 
     def send(
         self,
@@ -92,6 +150,7 @@ class DefaultMQProducer(ClientConfig):
         timeout_ms = self._timeout(timeout_ms)
         if selector is not None:
             queue = self.default_mq_producer_impl.select_queue(msg, selector, arg)
+        msg, queue = self._as_brokers_know_them(msg, queue)
         if queue is not None:
             return self.default_mq_producer_impl.send_to_queue(msg, queue, timeout_ms)
         return self.default_mq_producer_impl.send(msg, timeout_ms)
@@ -104,11 +163,12 @@ class DefaultMQProducer(ClientConfig):
         queue: MessageQueue | None = None,
     ) -> None:
         """Send and be called back, also with what went wrong."""
+        msg, queue = self._as_brokers_know_them(msg, queue)
         self.default_mq_producer_impl.send_async(msg, send_callback, self._timeout(timeout_ms), queue)
 
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
         """Send without an answer: quick, and nobody knows whether it arrived."""
-        self.default_mq_producer_impl.send_oneway(msg, queue)
+        self.default_mq_producer_impl.send_oneway(*self._as_brokers_know_them(msg, queue))
 
     def request(
         self,
@@ -124,12 +184,14 @@ class DefaultMQProducer(ClientConfig):
         """
         if selector is not None:
             queue = self.default_mq_producer_impl.select_queue(msg, selector, arg)
+        msg, queue = self._as_brokers_know_them(msg, queue)
         return self.default_mq_producer_impl.request(msg, timeout_ms, queue)
 
     def request_async(
         self, msg: Message, request_callback: RequestCallback, timeout_ms: float, queue: MessageQueue | None = None
     ) -> None:
         """Send `msg` and be called back with the reply, or with what went wrong."""
+        msg, queue = self._as_brokers_know_them(msg, queue)
         self.default_mq_producer_impl.request_async(msg, timeout_ms, queue, request_callback)
 
     def send_batch(
@@ -148,12 +210,19 @@ class DefaultMQProducer(ClientConfig):
         batch.body = batch.encode()
         return batch
 
+    def _as_brokers_know_them(
+        self, msg: Message, queue: MessageQueue | None
+    ) -> tuple[Message, MessageQueue | None]:
+        if not self.get_namespace():
+            return msg, queue
+        return self.default_mq_producer_impl.with_namespace(msg), queue and self.queue_with_namespace(queue)
+
     def _timeout(self, timeout_ms: float | None) -> float:
         return self.send_msg_timeout if timeout_ms is None else timeout_ms
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to."""
-        return self.admin.fetch_publish_message_queues(topic)
+        return self.queues_without_namespace(self.admin.fetch_publish_message_queues(self.with_namespace(topic)))
 
     @property
     def admin(self) -> "MQAdminImpl":

@@ -30,13 +30,21 @@ class TransactionMQProducer(DefaultMQProducer):
         transaction_listener: TransactionListener | None = None,
         rpc_hook: "RPCHook | None" = None,
         client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
     ) -> None:
-        super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager)
+        self.default_mq_producer_impl: TransactionMQProducerImpl
+        super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager, namespace, enable_msg_trace,
+                         customized_trace_topic)
         self.transaction_listener = transaction_listener
         self.check_thread_pool_max_size = 1
         self.check_request_hold_max = 2000
-        self.default_mq_producer_impl: TransactionMQProducerImpl = TransactionMQProducerImpl(self, rpc_hook,
-                                                                                             client_manager)
+
+    def _make_impl(
+        self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
+    ) -> TransactionMQProducerImpl:
+        return TransactionMQProducerImpl(self, rpc_hook, client_manager)
 
     def start(self) -> None:
         """Connect, ready to be asked."""

@@ -13,6 +13,7 @@ from rmqha.client.consumer.listener.consume_concurrently_context import ConsumeC
 from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.listener.message_listener_concurrently import MessageListenerConcurrently
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import util_all
 from rmqha.common.message import message_const
@@ -138,9 +139,6 @@ class ConsumeMessageConcurrentlyService:
             return
         context = ConsumeConcurrentlyContext(request.message_queue)
         self._consumer_impl.reset_retry_and_namespace(request.msgs, self._consumer_group)
-        now = str(util_all.current_time_millis())
-        for msg in request.msgs:
-            msg.properties[message_const.PROPERTY_CONSUME_START_TIMESTAMP] = now
         status = self._call_listener(request, context)
         if request.process_queue.dropped:
             log.warning("processQueue is dropped without process consume result. messageQueue=%s, msgs=%s",
@@ -151,19 +149,31 @@ class ConsumeMessageConcurrentlyService:
     def _call_listener(
         self, request: "ConsumeRequest", context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus:
-        begin_ns, status = time.monotonic_ns(), None
+        hooks, hook_context = self._consumer_impl.hooks, None
+        if hooks.consume_message_hook_list:
+            hook_context = hooks.before(self._consumer, self._consumer_group, request.msgs, request.message_queue)
+        now = str(util_all.current_time_millis())
+        for msg in request.msgs:
+            msg.properties[message_const.PROPERTY_CONSUME_START_TIMESTAMP] = now
+        begin_ns, status, is_exception = time.monotonic_ns(), None, False
         try:
             status = self._message_listener.consume_message(list(request.msgs), context)
             if status is None:
                 log.warning("consumeMessage return null, Group: %s Msgs: %s MQ: %s",
                             self._consumer_group, request.msgs, request.message_queue)
         except Exception:  # the user's code; the message comes again
+            is_exception = True
             log.warning("consumeMessage exception: Group: %s Msgs: %s MQ: %s",
                         self._consumer_group, request.msgs, request.message_queue, exc_info=True)
         stats = self._consumer_impl.consumer_stats_manager
         stats.inc_consume_rt(self._consumer_group, request.message_queue.topic,
                              (time.monotonic_ns() - begin_ns) // 1_000_000)
-        return status or ConsumeConcurrentlyStatus.RECONSUME_LATER
+        later = ConsumeConcurrentlyStatus.RECONSUME_LATER
+        if hook_context is not None:
+            kind = return_type(status, later, is_exception, begin_ns, self._consumer.consume_timeout)
+            hooks.after(hook_context, self._consumer, (status or later).name,
+                        status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS, kind)
+        return status or later
 
     def process_consume_result(
         self, status: ConsumeConcurrentlyStatus, context: ConsumeConcurrentlyContext, request: "ConsumeRequest"

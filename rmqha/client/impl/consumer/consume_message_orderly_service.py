@@ -13,6 +13,7 @@ from rmqha.client.consumer.listener.consume_orderly_context import ConsumeOrderl
 from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
 from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import mix_all
 from rmqha.common.message import message_const
@@ -175,7 +176,9 @@ class ConsumeMessageOrderlyService:
         """Call the listener and see to the result; whether to go on at once."""
         self._consumer_impl.reset_retry_and_namespace(msgs, self._consumer_group)
         context = ConsumeOrderlyContext(message_queue)
-        begin_ns, status = time.monotonic_ns(), None
+        hooks = self._consumer_impl.hooks
+        hook_context = hooks.before(self._consumer, self._consumer_group, msgs, message_queue)
+        begin_ns, status, is_exception = time.monotonic_ns(), None, False
         with process_queue.consume_lock:
             if process_queue.dropped:
                 log.warning("consumeMessage, the message queue not be able to consume, because it's dropped. %s",
@@ -184,11 +187,16 @@ class ConsumeMessageOrderlyService:
             try:
                 status = self._message_listener.consume_message(list(msgs), context)
             except Exception:  # the user's code; the messages come again
+                is_exception = True
                 log.warning("consumeMessage exception: Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
                             message_queue, exc_info=True)
         if status in (None, ConsumeOrderlyStatus.ROLLBACK, _SUSPEND):
             log.warning("consumeMessage Orderly return not OK, Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
                         message_queue)
+        if hook_context is not None:
+            kind = return_type(status, _SUSPEND, is_exception, begin_ns, self._consumer.consume_timeout)
+            hooks.after(hook_context, self._consumer, (status or _SUSPEND).name,
+                        status in (ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT), kind)
         self._consumer_impl.consumer_stats_manager.inc_consume_rt(
             self._consumer_group, message_queue.topic, (time.monotonic_ns() - begin_ns) // 1_000_000)
         return self.process_consume_result(msgs, status or _SUSPEND, context, process_queue)

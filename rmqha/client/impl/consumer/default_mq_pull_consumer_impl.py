@@ -5,19 +5,25 @@ from typing import TYPE_CHECKING
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
+from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common import mix_all, util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
-from rmqha.common.filter import filter_api
+from rmqha.common.filter import expression_type, filter_api
+from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
@@ -25,12 +31,17 @@ from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
+from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
     from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqClient")
+
+SEND_BACK_TIMEOUT_MS = 3_000
+
+Expression = str | MessageSelector | None
 
 
 class DefaultMQPullConsumerImpl:
@@ -49,6 +60,8 @@ class DefaultMQPullConsumerImpl:
         self._rpc_hook = rpc_hook
         self._client_manager = client_manager
         self.rebalance_impl = RebalancePullImpl(self)
+        self.hooks = ConsumerHooks()
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
@@ -85,6 +98,7 @@ class DefaultMQPullConsumerImpl:
         rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
         rebalance.mq_client_factory = self.mq_client_factory
         self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
+        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
         if consumer.message_model is MessageModel.BROADCASTING:
             self.offset_store = LocalFileOffsetStore(self.mq_client_factory, consumer.consumer_group)
         else:
@@ -141,33 +155,43 @@ class DefaultMQPullConsumerImpl:
             self.offset_store.persist(mq)
 
     def pull(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, block: bool, timeout_ms: float
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, block: bool, timeout_ms: float
     ) -> PullResult:
         """Pull and wait."""
         subscription = self._prepare(mq, sub_expression, offset, max_nums)
         result = self._pull_kernel(mq, subscription, offset, max_nums, block, timeout_ms, None)
-        return self.pull_api_wrapper.process_pull_result(mq, result, subscription)
+        return self._processed(mq, result, subscription)
+
+    def _processed(self, mq: MessageQueue, raw: PullResult, subscription: SubscriptionData) -> PullResult:
+        """The messages decoded, with the topic as the user knows it; hooks see them as consumed."""
+        result = self.pull_api_wrapper.process_pull_result(mq, raw, subscription)
+        consumer = self.default_mq_pull_consumer
+        for msg in result.msg_found_list:
+            msg.topic = consumer.without_namespace(msg.topic)
+        context = self.hooks.before(consumer, self.group_name(), result.msg_found_list, mq)
+        self.hooks.after(context, consumer, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
+        return result
 
     def pull_async(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int, callback: PullCallback,
-        timeout_ms: float,
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback,
+        timeout_ms: float, block: bool = False,
     ) -> None:
         """Pull and be called back."""
         subscription = self._prepare(mq, sub_expression, offset, max_nums)
 
         def on_success(result: PullResult) -> None:
             try:
-                done = self.pull_api_wrapper.process_pull_result(mq, result, subscription)
+                done = self._processed(mq, result, subscription)
             except Exception as error:  # a record that does not decode
                 callback.on_exception(error)
                 return
             callback.on_success(done)
 
         wrapped = PullCallback(on_success, callback.on_exception)
-        self._pull_kernel(mq, subscription, offset, max_nums, False, timeout_ms, wrapped)
+        self._pull_kernel(mq, subscription, offset, max_nums, block, timeout_ms, wrapped)
 
     def _prepare(
-        self, mq: MessageQueue, sub_expression: str | None, offset: int, max_nums: int
+        self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int
     ) -> SubscriptionData:
         self._is_running()
         if offset < 0:
@@ -177,6 +201,8 @@ class DefaultMQPullConsumerImpl:
         if mq.topic not in self.rebalance_impl.subscription_inner:
             self.rebalance_impl.subscription_inner[mq.topic] = filter_api.build_subscription_data(mq.topic, "*")
         try:
+            if isinstance(sub_expression, MessageSelector):
+                return filter_api.build(mq.topic, sub_expression.expression, sub_expression.type)
             return filter_api.build_subscription_data(mq.topic, sub_expression)
         except ValueError as error:
             raise MQClientException("parse subscription error") from error
@@ -186,9 +212,25 @@ class DefaultMQPullConsumerImpl:
         timeout_ms: float, callback: PullCallback | None,
     ) -> PullResult | None:
         sys_flag = pull_sys_flag.build_sys_flag(False, block, True, False)
+        sub_version = 0 if expression_type.is_tag_type(subscription.expressionType) else subscription.subVersion
         return self.pull_api_wrapper.pull_kernel_impl(
-            mq, subscription.subString, subscription.expressionType, 0, offset, max_nums, sys_flag, 0,
+            mq, subscription.subString, subscription.expressionType, sub_version, offset, max_nums, sys_flag, 0,
             self.default_mq_pull_consumer.broker_suspend_max_time_millis, timeout_ms, callback)
+
+    def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
+        """Let the broker deliver `msg` to the group again; when it can't, send it to the retry topic anew."""
+        factory, consumer = self._is_running(), self.default_mq_pull_consumer
+        times = consumer.max_reconsume_times
+        topic = consumer.with_namespace(msg.topic)
+        addr = factory.find_broker_address_in_publish(broker_name) if broker_name else "%s:%d" % msg.store_host
+        try:
+            if addr is None:
+                raise MQClientException(f"The broker[{broker_name}] not exist")
+            factory.mq_client_api_impl.consumer_send_message_back(
+                addr, broker_name, msg, topic, self.group_name(), delay_level, SEND_BACK_TIMEOUT_MS, times)
+        except (MQClientException, MQBrokerException, RemotingException):
+            log.exception("sendMessageBack Exception, %s", self.group_name())
+            factory.default_mq_producer.send(retry_message(msg, topic, self.group_name(), times))
 
     # ---- MQConsumerInner
 

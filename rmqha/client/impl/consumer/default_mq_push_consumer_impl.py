@@ -26,13 +26,16 @@ from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetS
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
+from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.consumer.pull_request import PullRequest
 from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
+from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
@@ -40,10 +43,9 @@ from rmqha.common import mix_all, util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.filter import filter_api
 from rmqha.common.message import message_const
-from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import response_code
+from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
@@ -87,6 +89,8 @@ class DefaultMQPushConsumerImpl:
         self._rpc_hook = rpc_hook
         self._client_manager = client_manager
         self.rebalance_impl = RebalancePushImpl(self)
+        self.hooks = ConsumerHooks()
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
@@ -293,7 +297,9 @@ class DefaultMQPushConsumerImpl:
             self._consumer_send_message_back(msg, delay_level, broker_name)
         except (MQClientException, MQBrokerException, RemotingException):
             log.exception("sendMessageBack Exception, %s", self.group_name())
-            self.mq_client_factory.default_mq_producer.send(self._retry_message(msg))
+            topic = self.default_mq_push_consumer.with_namespace(msg.topic)
+            self.mq_client_factory.default_mq_producer.send(
+                retry_message(msg, topic, self.group_name(), self._get_max_reconsume_times()))
 
     def _consumer_send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
         if broker_name is not None:
@@ -303,20 +309,8 @@ class DefaultMQPushConsumerImpl:
         if addr is None:
             raise MQClientException(f"The broker[{broker_name}] not exist")
         self.mq_client_factory.mq_client_api_impl.consumer_send_message_back(
-            addr, broker_name, msg, self.group_name(), delay_level, SEND_BACK_TIMEOUT_MS,
-            self._get_max_reconsume_times())
-
-    def _retry_message(self, msg: MessageExt) -> Message:
-        new_msg = Message(mix_all.get_retry_topic(self.group_name()), msg.body, flag=msg.flag)
-        properties = dict(msg.properties)
-        properties.setdefault(message_const.PROPERTY_ORIGIN_MESSAGE_ID, msg.msg_id)
-        properties[message_const.PROPERTY_RETRY_TOPIC] = msg.topic
-        properties[message_const.PROPERTY_RECONSUME_TIME] = str(msg.reconsume_times + 1)
-        properties[message_const.PROPERTY_MAX_RECONSUME_TIMES] = str(self._get_max_reconsume_times())
-        properties.pop(message_const.PROPERTY_TRANSACTION_PREPARED, None)
-        new_msg.properties = properties
-        new_msg.delay_time_level = 3 + msg.reconsume_times
-        return new_msg
+            addr, broker_name, msg, self.default_mq_push_consumer.with_namespace(msg.topic), self.group_name(),
+            delay_level, SEND_BACK_TIMEOUT_MS, self._get_max_reconsume_times())
 
     def _get_max_reconsume_times(self) -> int:
         times = self.default_mq_push_consumer.max_reconsume_times
@@ -366,6 +360,7 @@ class DefaultMQPushConsumerImpl:
         rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
         rebalance.mq_client_factory = self.mq_client_factory
         self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
+        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
         self.offset_store = self._make_offset_store()
         self.offset_store.load()
         self.consume_orderly = isinstance(consumer.message_listener, MessageListenerOrderly)
@@ -491,11 +486,14 @@ class DefaultMQPushConsumerImpl:
         return properties
 
     def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:
-        """Show the listener the topic that a retried message came from first."""
+        """Show the listener the topic that a retried message came from first, without the namespace."""
         group_topic = mix_all.get_retry_topic(consumer_group)
+        namespace = self.default_mq_push_consumer.get_namespace()
         for msg in msgs:
             if msg.topic == group_topic:
                 msg.topic = msg.properties.get(message_const.PROPERTY_RETRY_TOPIC, group_topic)
+            if namespace:
+                msg.topic = namespace_util.without_namespace(msg.topic, namespace)
 
 
 class _PushPullCallback(PullCallback):

@@ -6,6 +6,7 @@ from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.client.exception import MQClientException
+from rmqha.client.hook.filter_message_hook import FilterMessageContext, FilterMessageHook
 from rmqha.client.impl.consumer.pull_result_ext import PullResultExt
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.common import mix_all, mq_version
@@ -38,6 +39,7 @@ class PullAPIWrapper:
         self._pull_from_which_node_table: dict[MessageQueue, int] = {}  # queue -> broker id; single assignments
         self.connect_broker_by_user = False  # always ask default_broker_id
         self.default_broker_id = mix_all.MASTER_ID
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # set before the first pull
 
     def process_pull_result(
         self, mq: MessageQueue, pull_result: PullResult, subscription_data: SubscriptionData
@@ -51,10 +53,21 @@ class PullAPIWrapper:
             wanted = subscription_data.tagsSet
             if wanted and not subscription_data.classFilterMode:
                 found = [msg for msg in found if msg.tags in wanted]
+            self._execute_hook(mq, found)
             self._complete(mq, pull_result, found)
             pull_result.msg_found_list = found
         pull_result.message_binary = None
         return pull_result
+
+    def _execute_hook(self, mq: MessageQueue, msgs: list[MessageExt]) -> None:
+        if not self.filter_message_hook_list:
+            return
+        context = FilterMessageContext(self._consumer_group, msgs, mq, self.unit_mode)
+        for hook in self.filter_message_hook_list:
+            try:
+                hook.filter_message(context)
+            except Exception:  # the user's code
+                log.exception("execute hook error. hookName=%s", hook.hook_name())
 
     @staticmethod
     def _complete(mq: MessageQueue, pull_result: PullResult, msgs: list[MessageExt]) -> None:

@@ -1,4 +1,5 @@
 """Rebalance of a pull consumer."""
+import logging
 from typing import TYPE_CHECKING
 
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
@@ -10,6 +11,8 @@ from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl
 
+log = logging.getLogger("RocketmqClient")
+
 
 class RebalancePullImpl(RebalanceImpl):
     """Shares the queues of the registered topics out; pulling is the user's.
@@ -17,7 +20,6 @@ class RebalancePullImpl(RebalanceImpl):
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePullImpl (4.9.8)
     """
 
-    # Differs: nobody is told that the share changed; fetch_message_queues_in_balance shows it
     def __init__(self, default_mq_pull_consumer_impl: "DefaultMQPullConsumerImpl") -> None:
         super().__init__()
         self._consumer_impl = default_mq_pull_consumer_impl
@@ -25,7 +27,14 @@ class RebalancePullImpl(RebalanceImpl):
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Nothing to do."""
+        """Tell who wants to know."""
+        listener = self._consumer_impl.default_mq_pull_consumer.message_queue_listener
+        if listener is None:
+            return
+        try:
+            listener.message_queue_changed(topic, mq_all, mq_divided)
+        except Exception:  # the user's code
+            log.exception("messageQueueChanged exception")
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
         self._consumer_impl.offset_store.persist(mq)

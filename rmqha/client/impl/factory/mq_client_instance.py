@@ -106,9 +106,10 @@ class MQClientInstance:
         api = MQClientAPIImpl(remoting_config, self.client_config, rpc_hook)
         self.client_remoting_processor = ClientRemotingProcessor(self)
         self.client_remoting_processor.register(api.remoting_client)
-        if self.client_config.namesrv_addr:
-            api.update_name_server_address_list(self.client_config.namesrv_addr)
-            log.info("user specified name server address: %s", self.client_config.namesrv_addr)
+        namesrv_addr = self.client_config.get_namesrv_addr()
+        if namesrv_addr:
+            api.update_name_server_address_list(namesrv_addr)
+            log.info("user specified name server address: %s", namesrv_addr)
         return api
 
     def _make_inner_producer(self) -> "DefaultMQProducer":

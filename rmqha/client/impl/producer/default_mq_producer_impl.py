@@ -2,11 +2,11 @@
 
 All in the caller's thread; the answers to asynchronous sends come in the remoting client's pool.
 """
+import copy
 import logging
 import threading
 import time
 import uuid
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,16 @@ from rmqha.client.exception import MQBrokerException, MQClientException, Request
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.producer_hooks import ProducerHooks
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
 from rmqha.client.producer.request_callback import RequestCallback
 from rmqha.client.producer.request_response_future import RequestResponseFuture
 from rmqha.client.producer.send_callback import SendCallback
 from rmqha.client.producer.send_result import SendResult
 from rmqha.client.producer.send_status import SendStatus
 from rmqha.common import mix_all, util_all
-from rmqha.common.compression.compression_type import CompressionType
+from rmqha.common.compression import compressor_factory
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import MessageBatch
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqClient")
 
-COMPRESS_LEVEL = 5
-
 MessageQueueSelector = Callable[[list[MessageQueue], Message, Any], MessageQueue | None]
 """All writable queues, the message and the caller's argument -> the queue to use."""
 
@@ -58,7 +58,6 @@ class DefaultMQProducerImpl:
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl (4.9.8)
     """
 
-    # Differs: no hooks, no latency fault tolerance (off by default in Java)
     def __init__(
         self,
         default_mq_producer: "DefaultMQProducer",
@@ -68,6 +67,8 @@ class DefaultMQProducerImpl:
         self.default_mq_producer = default_mq_producer
         self._rpc_hook = rpc_hook
         self._client_manager = client_manager
+        self.hooks = ProducerHooks(self, default_mq_producer)
+        self.mq_fault_strategy = MQFaultStrategy()
         self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}  # by topic; infos are replaced, not changed
         self._state_lock = threading.Lock()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
@@ -173,7 +174,7 @@ class DefaultMQProducerImpl:
         self._make_sure_state_ok()
         validators.check_message(msg, self.default_mq_producer.max_message_size)
         if queue is None:
-            queue = self._publish_info_of(msg.topic).select_one_message_queue()
+            queue = self.mq_fault_strategy.select_one_message_queue(self._publish_info_of(msg.topic))
         self._check_queue(msg, queue)
         self.send_kernel_impl(msg, queue, CommunicationMode.ONEWAY, None, self.default_mq_producer.send_msg_timeout)
 
@@ -188,7 +189,7 @@ class DefaultMQProducerImpl:
             info = None
             if queue is None:
                 info = self._publish_info_of(msg.topic)
-                queue = info.select_one_message_queue()
+                queue = self.mq_fault_strategy.select_one_message_queue(info)
             self._check_queue(msg, queue)
             self.send_kernel_impl(msg, queue, CommunicationMode.ASYNC, send_callback, timeout_ms, info)
         except (MQClientException, MQBrokerException, RemotingException) as error:
@@ -257,18 +258,30 @@ class DefaultMQProducerImpl:
         self.send_async(msg, SendCallback(on_exception=not_sent), left_ms, queue)
         return future
 
-    def select_queue(self, msg: Message, selector: MessageQueueSelector, arg: Any) -> MessageQueue:
-        """Let the user's selector choose among the topic's writable queues."""
+    def select_queue(self, user_msg: Message, selector: MessageQueueSelector, arg: Any) -> MessageQueue:
+        """Let the user's selector choose among the topic's writable queues; message and queues without namespace."""
+        msg = self.with_namespace(user_msg)
         self._make_sure_state_ok()
         validators.check_message(msg, self.default_mq_producer.max_message_size)
-        queues = list(self._publish_info_of(msg.topic).message_queue_list)
+        config = self.default_mq_producer
+        queues = config.queues_without_namespace(self._publish_info_of(msg.topic).message_queue_list)
         try:
-            queue = selector(queues, msg, arg)
+            queue = selector(queues, user_msg, arg)
         except Exception as error:  # the user's code
             raise MQClientException("select message queue threw exception.") from error
         if queue is None:
             raise MQClientException("select message queue return null.")
         return queue
+
+    def with_namespace(self, msg: Message) -> Message:
+        """The message as brokers know it: itself, or a copy with another topic and the same properties."""
+        namespace = self.default_mq_producer.get_namespace()
+        if not namespace:
+            return msg
+        wrapped = copy.copy(msg)
+        wrapped.topic = self.default_mq_producer.with_namespace(msg.topic)
+        wrapped.instance_id = namespace
+        return wrapped
 
     @staticmethod
     def _check_queue(msg: Message, queue: MessageQueue) -> None:
@@ -310,23 +323,34 @@ class DefaultMQProducerImpl:
         """One try at one queue; a result for SYNC only."""
         addr = self._address_of(mq)
         body, sys_flag = self._body_and_sys_flag(msg)
+        self.hooks.check_forbidden(msg, mq, addr, mode)
+        context = self.hooks.before_send(msg, mq, addr, mode)
         header = self._header(msg, mq, sys_flag)
         api = self.mq_client_factory.mq_client_api_impl
-        if mode is CommunicationMode.SYNC:
-            return api.send_message(addr, mq.brokerName, msg, header, body, timeout_ms)
-        if mode is CommunicationMode.ONEWAY:
-            api.send_message_oneway(addr, header, body, timeout_ms)
-            return None
-        api.send_message_async(
-            addr, mq.brokerName, msg, header, body, timeout_ms, send_callback,
-            self.default_mq_producer.retry_times_when_send_async_failed,
-            lambda failed: self._another(publish_info, failed, mq))
-        return None
+        result = None
+        try:
+            if mode is CommunicationMode.SYNC:
+                result = api.send_message(addr, mq.brokerName, msg, header, body, timeout_ms)
+            elif mode is CommunicationMode.ONEWAY:
+                api.send_message_oneway(addr, header, body, timeout_ms)
+            else:
+                api.send_message_async(
+                    addr, mq.brokerName, msg, header, body, timeout_ms, self.hooks.around(context, send_callback),
+                    self.default_mq_producer.retry_times_when_send_async_failed,
+                    lambda failed: self._another(publish_info, failed, mq))
+        except (RemotingException, MQBrokerException) as error:
+            self.hooks.after_send(context, None, error)
+            raise
+        if mode is not CommunicationMode.ASYNC:
+            self.hooks.after_send(context, result)
+        return result
 
     def _another(
         self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue
     ) -> tuple[str, MessageQueue] | None:
-        queue = publish_info.select_one_message_queue(failed_broker) if publish_info is not None else mq
+        queue = mq
+        if publish_info is not None:
+            queue = self.mq_fault_strategy.select_one_message_queue(publish_info, failed_broker)
         addr = self.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
         return (self._vip(addr), queue) if addr is not None else None
 
@@ -346,9 +370,11 @@ class DefaultMQProducerImpl:
         body, sys_flag = msg.body, 0
         if not isinstance(msg, MessageBatch):
             message_client_id_setter.set_uniq_id(msg)
-            if len(body) >= self.default_mq_producer.compress_msg_body_over_howmuch:
-                body = zlib.compress(body, COMPRESS_LEVEL)
-                sys_flag = message_sys_flag.COMPRESSED_FLAG | CompressionType.ZLIB.compression_flag
+            producer = self.default_mq_producer
+            if len(body) >= producer.compress_msg_body_over_howmuch:
+                body = compressor_factory.get_compressor(producer.compress_type).compress(
+                    bytes(body), producer.compress_level)
+                sys_flag = message_sys_flag.COMPRESSED_FLAG | producer.compress_type.compression_flag
         if msg.properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
             sys_flag |= message_sys_flag.TRANSACTION_PREPARED_TYPE
         return body, sys_flag
@@ -403,7 +429,7 @@ class _Tries:
         producer = self._impl.default_mq_producer
         for _ in range(1 + producer.retry_times_when_send_failed):
             last = self._brokers_sent[-1] if self._brokers_sent else None
-            queue = self._publish_info.select_one_message_queue(last)
+            queue = self._impl.mq_fault_strategy.select_one_message_queue(self._publish_info, last)
             left_ms = (self._deadline_ns - time.monotonic_ns()) / 1e6
             if left_ms < 0:
                 if self._result is not None:
@@ -418,22 +444,26 @@ class _Tries:
 
     def _try(self, queue: MessageQueue, left_ms: float) -> bool:
         """True when there is a result to give back."""
-        producer = self._impl.default_mq_producer
+        producer, fault_strategy = self._impl.default_mq_producer, self._impl.mq_fault_strategy
+        begin_ns = time.monotonic_ns()
         try:
             self._result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, None, left_ms)
+            fault_strategy.update_fault_item(queue.brokerName, (time.monotonic_ns() - begin_ns) // 1_000_000, False)
             return self._result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok
         except MQBrokerException as error:
-            self._note(queue, error)
+            self._note(queue, error, begin_ns)
             if error.response_code in producer.retry_response_codes:
                 return False
             if self._result is not None:
                 return True
             raise
         except (RemotingException, MQClientException) as error:
-            self._note(queue, error)
+            self._note(queue, error, begin_ns)
             return False
 
-    def _note(self, queue: MessageQueue, error: Exception) -> None:
+    def _note(self, queue: MessageQueue, error: Exception, begin_ns: int) -> None:
+        cost_ms = (time.monotonic_ns() - begin_ns) // 1_000_000
+        self._impl.mq_fault_strategy.update_fault_item(queue.brokerName, cost_ms, isolation=True)
         log.warning("sendKernelImpl exception, resend at once, Broker: %s: %s", queue, error)
         self._error = error
 

@@ -95,10 +95,12 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             fromTransactionCheck=True, msgId=unique_key or msg.msg_id, transactionId=header.transactionId)
         if state is not LocalTransactionState.COMMIT_MESSAGE:
             log.warning("when broker check, client says %s of this transaction, %s", state, end)
+        self.hooks.end_transaction(msg, end.msgId, addr, state or LocalTransactionState.UNKNOW, True)
         self._end_transaction_oneway(addr, end, remark, _CHECK_TIMEOUT_MS)
 
-    def send_message_in_transaction(self, msg: Message, arg: Any) -> TransactionSendResult:
+    def send_message_in_transaction(self, user_msg: Message, arg: Any) -> TransactionSendResult:
         """See the facade."""
+        msg = self.with_namespace(user_msg)
         msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
         validators.check_message(msg, self.default_mq_producer.max_message_size)
         msg.put_property(message_const.PROPERTY_TRANSACTION_PREPARED, "true")
@@ -109,8 +111,9 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             raise MQClientException("send message Exception") from error
         state, remark = LocalTransactionState.ROLLBACK_MESSAGE, None
         if result.send_status is SendStatus.SEND_OK:
-            state, remark = self._execute(msg, arg)
-        self._end_transaction(result, state, remark)
+            state, remark = self._execute(user_msg, arg)
+            msg.transaction_id = user_msg.transaction_id
+        self._end_transaction(msg, result, state, remark)
         return TransactionSendResult(
             send_status=result.send_status, msg_id=result.msg_id, message_queue=result.message_queue,
             queue_offset=result.queue_offset, transaction_id=result.transaction_id,
@@ -128,7 +131,9 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             log.info("executeLocalTransactionBranch return %s, %s", state, msg)
         return state or LocalTransactionState.UNKNOW, None
 
-    def _end_transaction(self, result: SendResult, state: LocalTransactionState, remark: str | None) -> None:
+    def _end_transaction(
+        self, msg: Message, result: SendResult, state: LocalTransactionState, remark: str | None
+    ) -> None:
         broker_name = result.message_queue.brokerName
         header = EndTransactionRequestHeader(
             bname=broker_name, producerGroup=self.default_mq_producer.producer_group,
@@ -139,6 +144,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         if addr is None:
             log.warning("local transaction execute %s, but broker %s is not known any more", state, broker_name)
             return
+        self.hooks.end_transaction(msg, result.msg_id, addr, state, False)
         self._end_transaction_oneway(addr, header, remark, self.default_mq_producer.send_msg_timeout)
 
     def _end_transaction_oneway(

@@ -1,0 +1,15 @@
+"""The interface of those who want to know which queues are theirs."""
+from rmqha.common.message.message_queue import MessageQueue
+
+
+class MessageQueueListener:
+    """Told, on the rebalance thread, when a consumer's share of a topic changed.
+
+    Java: org.apache.rocketmq.client.consumer.MessageQueueListener (4.9.8)
+    """
+
+    def message_queue_changed(
+        self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
+    ) -> None:
+        """`mq_all`: the topic's queues; `mq_divided`: those of this consumer now. Names as brokers know them."""
+        raise NotImplementedError

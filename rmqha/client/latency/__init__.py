@@ -1,0 +1,1 @@
+"""Leaving out brokers that answer slowly."""

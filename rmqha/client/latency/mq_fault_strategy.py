@@ -1,0 +1,51 @@
+"""Choosing queues on brokers that answer quickly."""
+from bisect import bisect_right
+
+from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.latency.latency_fault_tolerance_impl import LatencyFaultToleranceImpl
+from rmqha.common.message.message_queue import MessageQueue
+
+ISOLATION_LATENCY_MS = 30_000
+
+
+class MQFaultStrategy:
+    """Off: queues in turns, not the broker that just failed. On: a broker that was late is left out for a while.
+
+    From `latency_max[i]` ms on a broker is left out for `not_available_duration[i]` ms; one that failed counts as 30 s.
+
+    Java: org.apache.rocketmq.client.latency.MQFaultStrategy (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self.latency_fault_tolerance = LatencyFaultToleranceImpl()
+        self.send_latency_fault_enable = False
+        self.latency_max = [50, 100, 550, 1000, 2000, 3000, 15000]
+        self.not_available_duration = [0, 0, 30000, 60000, 120000, 180000, 600000]
+
+    def select_one_message_queue(self, info: TopicPublishInfo, last_broker_name: str | None = None) -> MessageQueue:
+        """The queue for the next try."""
+        if not self.send_latency_fault_enable:
+            return info.select_one_message_queue(last_broker_name)
+        tolerance, queues = self.latency_fault_tolerance, info.message_queue_list
+        index = info.send_which_queue.increment_and_get()
+        for step in range(len(queues)):
+            queue = queues[(index + step) % len(queues)]
+            if tolerance.is_available(queue.brokerName):
+                return queue
+        broker_name = tolerance.pick_one_at_least()
+        write_queue_nums = info.get_queue_id_by_broker(broker_name)
+        if write_queue_nums <= 0:
+            tolerance.remove(broker_name)
+            return info.select_one_message_queue()
+        topic = info.select_one_message_queue().topic
+        return MessageQueue(topic, broker_name, info.send_which_queue.increment_and_get() % write_queue_nums)
+
+    def update_fault_item(self, broker_name: str, current_latency: int, isolation: bool) -> None:
+        """A try at a broker took so many ms, or failed (`isolation`)."""
+        if self.send_latency_fault_enable:
+            duration = self._compute_not_available_duration(ISOLATION_LATENCY_MS if isolation else current_latency)
+            self.latency_fault_tolerance.update_fault_item(broker_name, current_latency, duration)
+
+    def _compute_not_available_duration(self, current_latency: int) -> int:
+        index = bisect_right(self.latency_max, current_latency) - 1
+        return self.not_available_duration[index] if index >= 0 else 0

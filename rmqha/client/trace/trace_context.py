@@ -1,0 +1,41 @@
+"""One event of a trace."""
+import enum
+from dataclasses import dataclass, field
+
+from rmqha.client.access_channel import AccessChannel
+from rmqha.client.trace.trace_bean import TraceBean
+from rmqha.common import util_all
+from rmqha.common.message import message_client_id_setter
+
+
+class TraceType(enum.Enum):
+    """A send, the begin and the end of a listener's call, the end of a transaction.
+
+    Java: org.apache.rocketmq.client.trace.TraceType (4.9.8)
+    """
+
+    Pub = 0
+    SubBefore = 1
+    SubAfter = 2
+    EndTransaction = 3
+
+
+@dataclass
+class TraceContext:
+    """An event and its messages. Times are ms; `request_id` is shared by SubBefore and its SubAfter.
+
+    `context_code` is a ConsumeReturnType's number.
+
+    Java: org.apache.rocketmq.client.trace.TraceContext (4.9.8)
+    """
+
+    trace_type: TraceType
+    time_stamp: int = field(default_factory=util_all.current_time_millis)
+    region_id: str | None = ""
+    group_name: str | None = ""
+    cost_time: int = 0
+    is_success: bool = True
+    request_id: str = field(default_factory=message_client_id_setter.create_uniq_id)
+    context_code: int = 0
+    access_channel: AccessChannel | None = None
+    trace_beans: list[TraceBean] = field(default_factory=list)

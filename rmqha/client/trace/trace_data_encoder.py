@@ -1,0 +1,170 @@
+"""Traces as text: fields separated by \\x01, each event (for consumption each message of it) ended by \\x02.
+
+Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType offsetMsgId success
+                [clientHost]
+SubBefore       time region group requestId msgId retryTimes keys
+SubAfter        requestId msgId costTime success keys [contextCode [time group]]
+EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
+
+What Java has as null stands there as the word null, and is read back as that word.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rmqha.client.access_channel import AccessChannel
+from rmqha.client.producer.local_transaction_state import LocalTransactionState
+from rmqha.client.trace.trace_bean import TraceBean
+from rmqha.client.trace.trace_constants import CONTENT_SPLITOR, FIELD_SPLITOR
+from rmqha.client.trace.trace_context import TraceContext, TraceType
+from rmqha.common.message import message_const
+from rmqha.common.message.message_type import MessageType
+
+
+@dataclass
+class TraceTransferBean:
+    """An event's text, and the keys under which the trace message is found: message ids and keys.
+
+    Java: org.apache.rocketmq.client.trace.TraceTransferBean (4.9.8)
+    """
+
+    trans_data: str
+    trans_key: set[str] = field(default_factory=set)
+
+
+def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]:
+    """The events of a trace message's body; ValueError for text that is no trace.
+
+    Java: org.apache.rocketmq.client.trace.TraceDataEncoder#decoderFromTraceDataString (4.9.8)
+    """
+    contexts = []
+    for text in _split(trace_data or "", FIELD_SPLITOR):
+        line = _split(text, CONTENT_SPLITOR)
+        decode = _DECODERS.get(line[0]) if line else None
+        if decode is None:  # an event of a later version
+            continue
+        try:
+            contexts.append(decode(line))
+        except (IndexError, KeyError, ValueError) as error:
+            raise ValueError(f"no trace of kind {line[0]}: {text!r:.200}") from error
+    return contexts
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """As Java's String.split: empty parts at the end are left out."""
+    parts = text.split(separator)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def _decode_pub(line: list[str]) -> TraceContext:
+    bean = TraceBean(topic=line[4], msg_id=line[5], tags=line[6], keys=line[7], store_host=line[8],
+                     body_length=int(line[9]), msg_type=MessageType(int(line[11])))
+    context = TraceContext(TraceType.Pub, int(line[1]), line[2], line[3], cost_time=int(line[10]), trace_beans=[bean])
+    if len(line) == 13:
+        context.is_success = _is_true(line[12])
+    elif len(line) >= 14:
+        bean.offset_msg_id = line[12]
+        context.is_success = _is_true(line[13])
+    if len(line) >= 15:
+        bean.client_host = line[14]
+    return context
+
+
+def _decode_sub_before(line: list[str]) -> TraceContext:
+    bean = TraceBean(msg_id=line[5], retry_times=int(line[6]), keys=line[7])
+    return TraceContext(TraceType.SubBefore, int(line[1]), line[2], line[3], request_id=line[4], trace_beans=[bean])
+
+
+def _decode_sub_after(line: list[str]) -> TraceContext:
+    bean = TraceBean(msg_id=line[2], keys=line[5])
+    context = TraceContext(TraceType.SubAfter, request_id=line[1], cost_time=int(line[3]), is_success=_is_true(line[4]),
+                           trace_beans=[bean])
+    if len(line) >= 7:
+        context.context_code = int(line[6])
+    if len(line) >= 9:
+        context.time_stamp, context.group_name = int(line[7]), line[8]
+    return context
+
+
+def _decode_end_transaction(line: list[str]) -> TraceContext:
+    bean = TraceBean(topic=line[4], msg_id=line[5], tags=line[6], keys=line[7], store_host=line[8],
+                     msg_type=MessageType(int(line[9])), transaction_id=line[10],
+                     transaction_state=LocalTransactionState[line[11]], from_transaction_check=_is_true(line[12]))
+    return TraceContext(TraceType.EndTransaction, int(line[1]), line[2], line[3], trace_beans=[bean])
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_DECODERS: dict[str, Callable[[list[str]], TraceContext]] = {
+    TraceType.Pub.name: _decode_pub,
+    TraceType.SubBefore.name: _decode_sub_before,
+    TraceType.SubAfter.name: _decode_sub_after,
+    TraceType.EndTransaction.name: _decode_end_transaction,
+}
+
+
+def encoder_from_context_bean(context: TraceContext) -> TraceTransferBean:
+    """An event's text and keys.
+
+    Java: org.apache.rocketmq.client.trace.TraceDataEncoder#encoderFromContextBean (4.9.8)
+    """
+    transfer = TraceTransferBean(_ENCODERS[context.trace_type](context))
+    for bean in context.trace_beans:
+        transfer.trans_key.add(bean.msg_id)
+        if bean.keys:
+            transfer.trans_key.update(_split(bean.keys, message_const.KEY_SEPARATOR))
+    return transfer
+
+
+def _encode_pub(context: TraceContext) -> str:
+    bean = context.trace_beans[0]
+    return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
+                 bean.tags, bean.keys, bean.store_host, bean.body_length, context.cost_time, bean.msg_type.value,
+                 bean.offset_msg_id, context.is_success) + FIELD_SPLITOR
+
+
+def _encode_sub_before(context: TraceContext) -> str:
+    return "".join(
+        _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, context.request_id,
+              bean.msg_id, bean.retry_times, bean.keys) + FIELD_SPLITOR
+        for bean in context.trace_beans)
+
+
+def _encode_sub_after(context: TraceContext) -> str:
+    end = CONTENT_SPLITOR  # of a cloud: as Java has it, though nothing then separates two messages
+    if context.access_channel is not AccessChannel.CLOUD:
+        end = CONTENT_SPLITOR + _line(context.time_stamp, context.group_name) + FIELD_SPLITOR
+    return "".join(
+        _line(context.trace_type, context.request_id, bean.msg_id, context.cost_time, context.is_success, bean.keys,
+              context.context_code) + end
+        for bean in context.trace_beans)
+
+
+def _encode_end_transaction(context: TraceContext) -> str:
+    bean = context.trace_beans[0]
+    return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
+                 bean.tags, bean.keys, bean.store_host, bean.msg_type.value, bean.transaction_id,
+                 bean.transaction_state.name, bean.from_transaction_check) + FIELD_SPLITOR
+
+
+def _line(*values: object) -> str:
+    return CONTENT_SPLITOR.join(_text(value) for value in values)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, TraceType) else str(value)
+
+
+_ENCODERS: dict[TraceType, Callable[[TraceContext], str]] = {
+    TraceType.Pub: _encode_pub,
+    TraceType.SubBefore: _encode_sub_before,
+    TraceType.SubAfter: _encode_sub_after,
+    TraceType.EndTransaction: _encode_end_transaction,
+}
