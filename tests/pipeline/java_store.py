@@ -1,0 +1,224 @@
+"""A store that the real broker writes, with messages of every kind, and beside it what Java's consumer got of them.
+
+    python -m tests.pipeline.java_store FOLDER --messages 2000000 --seconds 150
+
+goes on with what is in FOLDER for about that long, and says when the store is complete; give FOLDER to the tests as
+RMQHA_PIPELINE_STORE. In FOLDER: broker/store, got/*.parquet, written.json (how far it has come).
+"""
+import argparse
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.interop import test_java_stores as mixed
+from tests.support.java_driver import JavaDriver
+from tests.support.nodes import BrokerNode, NamesrvNode
+
+TOPIC = mixed.TOPIC
+SENDERS = 4
+LARGE = 100_000  # from so many messages on the files have the sizes that people use
+_TRANSACTIONS_IN = 4  # every so many rounds: the broker asks about open transactions one after the other
+_FILLER = "".join(chr(33 + (at * at * 31 + at // 7 * 17) % 90) for at in range(5000))
+# What the consumer adds to the properties.
+_CONSUMERS_OWN = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME")
+GOT = pa.schema([("index", pa.int64()), ("queueId", pa.int32()), ("queueOffset", pa.int64()), ("flag", pa.int32()),
+                 ("sysFlag", pa.int32()), ("bodyCrc", pa.int32()), ("storeSize", pa.int32()),
+                 ("physicalOffset", pa.int64()), ("bornMs", pa.int64()), ("storeMs", pa.int64()),
+                 ("tags", pa.string()), ("keys", pa.string()), ("uniqKey", pa.string()),
+                 ("properties", pa.map_(pa.string(), pa.string())), ("body", pa.binary())])
+
+
+@dataclass
+class Written:
+    """How far a store has come. `sending`: a round was begun and not ended, so nobody knows what is in the store."""
+
+    messages: int
+    sent: int = 0
+    visible: int = 0
+    rounds: int = 0
+    sending: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all messages are there."""
+        return self.sent >= self.messages
+
+    @property
+    def index_shape(self) -> dict[str, int]:
+        """Slots and entries of the broker's index files."""
+        return {"slots": 500_000, "entries": 2_000_000} if self.messages >= LARGE \
+            else {"slots": mixed.SLOTS, "entries": mixed.ENTRIES}
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        if self.messages < LARGE:
+            return mixed.SIZES
+        return {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 300_000 * 20,
+                "maxHashSlotNum": self.index_shape["slots"], "maxIndexNum": self.index_shape["entries"]}
+
+    @property
+    def broker_keys(self) -> dict[str, object]:
+        """The broker's configuration: a machine with much else to do must not make it refuse messages."""
+        return {**self._sizes, **mixed.TRANSACTIONS, "waitTimeMillsInSendQueue": 60_000,
+                "osPageCacheBusyTimeOutMills": 60_000}
+
+    def save(self, folder: Path) -> None:
+        """Write written.json."""
+        (folder / "written.json").write_text(json.dumps(asdict(self)))
+
+
+def written(folder: Path) -> Written:
+    """How far the store in `folder` has come."""
+    return Written(**json.loads((folder / "written.json").read_text()))
+
+
+def described(first: int, count: int, transactions: bool, large: bool) -> list[dict]:
+    """What is sent in one round; with bodies of many sizes in a large store."""
+    found = mixed.descriptions(first, transactions, (1,), count)
+    for one in mixed.flat(found) if large else ():
+        index = one["index"]
+        length = 60_000 if index % 1000 == 77 else index * 7919 % 1400
+        one["body"] += (_FILLER[index % 1000:] * (length // 4000 + 1))[:length]
+    return found
+
+
+def write(folder: Path, messages: int, driver: JavaDriver, nodes: list, *, at_once: int = 300,
+          seconds: float | None = None) -> Written:
+    """Go on with the store in `folder`, until it has `messages` or `seconds` have gone by; servers go to `nodes`."""
+    state = written(folder) if (folder / "written.json").exists() else Written(messages)
+    assert not state.sending and state.messages == messages, f"{folder} can't be gone on with: {state}"
+    (folder / "got").mkdir(parents=True, exist_ok=True)
+    namesrv = NamesrvNode("java", folder / "namesrv")
+    broker = BrokerNode("java", folder / "broker", namesrv.address, **state.broker_keys)
+    nodes += [namesrv, broker]
+    namesrv.start()
+    broker.start()
+    if not state.sent:
+        driver.create_topic(namesrv.address, broker.address, TOPIC, mixed.QUEUES)
+    reader = Reader(driver, namesrv.address, folder / "got", state)
+    end = None if seconds is None else time.monotonic() + seconds
+    while not state.is_complete and (end is None or time.monotonic() < end):
+        _round(driver, namesrv.address, reader, state, at_once, folder)
+    reader.drain()
+    broker.stop(120)
+    namesrv.kill()
+    state.visible = reader.count
+    state.sending = False
+    state.save(folder)
+    return state
+
+
+def _round(driver: JavaDriver, namesrv: str, reader: "Reader", state: Written, at_once: int, folder: Path) -> None:
+    large = state.messages >= LARGE
+    transactions = not large or state.rounds % _TRANSACTIONS_IN == 0
+    this = described(state.sent, min(at_once, state.messages - state.sent), transactions, large)
+    state.sending = True
+    state.save(folder)
+    jobs = [driver.submit("sendMixed", namesrv=namesrv, topic=TOPIC, group=f"mixed-producer-{number}",
+                          messages=this[number::SENDERS], deadlineMs=300_000) for number in range(SENDERS)]
+    late = reader.waits_for
+    reader.expect(mixed.visible(this))
+    reader.read(late)  # about what is left of the rounds before
+    for job in jobs:
+        refused = [result for result in job.result(400)["results"] if result[0] != "SEND_OK"]
+        assert refused == []
+    state.sent = max(one["index"] for one in mixed.flat(this)) + 1
+    state.rounds += 1
+
+
+class Reader:
+    """Java's consumer: what it gets is compared with what was sent, and kept."""
+
+    def __init__(self, driver: JavaDriver, namesrv: str, folder: Path, state: Written) -> None:
+        self._driver, self._namesrv, self._folder = driver, namesrv, folder
+        self._outstanding: dict[int, dict] = {}
+        self.count = state.visible
+        kept = pq.read_table(folder, columns=["queueId", "queueOffset"]).to_pydict() if self.count else {}
+        # of what was read: a consumer may get a message twice
+        self._places = set(zip(*kept.values()))
+
+    def expect(self, visible: dict[int, dict]) -> None:
+        """These have been sent."""
+        self._outstanding |= visible
+
+    @property
+    def waits_for(self) -> int:
+        """How many messages were sent that it did not get."""
+        return len(self._outstanding)
+
+    def read(self, count: int) -> None:
+        """Read `count` messages, and what else there is."""
+        if not count:
+            return
+        found = self._driver.submit(
+            "readMixed", namesrv=self._namesrv, topic=TOPIC, group="reader", expression="*", deadlineMs=30_000,
+            lingerMs=300, until=count).result(400)["messages"]
+        new = {(one["queueId"], one["queueOffset"]): one for one in found}
+        new = {place: one for place, one in new.items() if place not in self._places}
+        self._places |= new.keys()
+        got = {int(one["properties"]["index"]): one for one in new.values()}
+        assert len(got) == len(new), "a message is there twice"
+        if got:
+            mixed.check_read(list(got.values()), {index: self._outstanding.pop(index) for index in got}, "java")
+            self._keep(got)
+
+    def _keep(self, got: dict[int, dict]) -> None:
+        table = pa.Table.from_pylist([_row(index, one) for index, one in got.items()], GOT)
+        pq.write_table(table, self._folder / f"{self.count:012d}.parquet", compression="zstd")
+        self.count += len(got)
+
+    def drain(self) -> None:
+        """Read until nothing is waited for; AssertionError when no more comes."""
+        tries = 5
+        while self._outstanding:
+            before = len(self._outstanding)
+            self.read(before)
+            tries -= len(self._outstanding) == before
+            assert tries, f"the consumer never got {sorted(self._outstanding)[:20]} of {before}"
+
+
+def _row(index: int, one: dict) -> dict:
+    properties = {name: value for name, value in one["properties"].items() if name not in _CONSUMERS_OWN}
+    return {"index": index, "queueId": one["queueId"], "queueOffset": one["queueOffset"], "flag": one["flag"],
+            "sysFlag": one["sysFlag"], "bodyCrc": one["bodyCrc"], "storeSize": one["storeSize"],
+            "physicalOffset": one["physicalOffset"], "bornMs": one["bornMs"], "storeMs": one["storeMs"],
+            "tags": properties.get("TAGS"), "keys": properties.get("KEYS"), "uniqKey": properties.get("UNIQ_KEY"),
+            "properties": sorted(properties.items()), "body": one["body"].encode()}
+
+
+@contextmanager
+def _killing() -> Iterator[list]:
+    nodes: list = []
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def main(args: Iterable[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--at-once", type=int, default=20_000)
+    given = parser.parse_args(args)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with _killing() as nodes:
+        driver = JavaDriver(given.folder / "driver").start()
+        driver.close = driver.shutdown
+        with closing(driver):
+            state = write(given.folder, given.messages, driver, nodes, at_once=given.at_once, seconds=given.seconds)
+    print(f"{state.sent:,} of {state.messages:,} messages, {state.visible:,} visible to consumers"
+          + ("; complete" if state.is_complete else "; run it again"))
+
+
+if __name__ == "__main__":
+    main()
