@@ -1,6 +1,6 @@
 """Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker.
 
-The client stands on remoting, tools on the client.
+The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools.
 """
 import ast
 
@@ -14,9 +14,10 @@ ALLOWED = {
     "store": {"common", "remoting", "store"},
     "namesrv": {"common", "remoting", "namesrv"},
     "filter": {"common", "filter"},
-    "broker": {"common", "remoting", "store", "filter", "broker"},
+    "acl": {"common", "remoting", "acl"},
+    "broker": {"common", "remoting", "store", "filter", "acl", "broker"},
     "client": {"common", "remoting", "client"},
-    "tools": {"common", "remoting", "client", "tools", "store"},
+    "tools": {"common", "remoting", "acl", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "client", "store", "pipeline"},
 }
 # The store below tools and pipeline means its pure layouts only.
@@ -30,6 +31,7 @@ GUARDED = {
     "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
     "pyspark": ("rmqha/pipeline/",),
+    "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/",),
 }
 # Only these create threads; `threading` itself is free for locks and conditions.

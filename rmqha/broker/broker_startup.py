@@ -8,6 +8,7 @@ import time
 
 import click
 
+from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, server_util
 from rmqha.common.broker_config import BrokerConfig
@@ -157,13 +158,15 @@ def _check_namesrv_addr(broker_config: BrokerConfig, file: str | None) -> None:
 
 
 def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
-    # Differs: a broker that is told to use ACL, DLedger or a store plug-in does not start; to go on without them would
-    # be worse
-    unsupported = ((broker_config, "aclEnable", "ACL is"), (store_config, "enableDLegerCommitLog", "DLedger is"),
+    # Differs: a broker that is told to use DLedger or a store plug-in does not start; to go on without them would be
+    # worse
+    unsupported = ((store_config, "enableDLegerCommitLog", "DLedger is"),
                    (broker_config, "messageStorePlugIn", "store plug-ins are"))
     for config, key, what in unsupported:
         if getattr(config, key):
             raise ConfigError(f"{what} not supported", file, key)
+    if broker_config.aclEnable and not acl_yaml.is_available():
+        raise ConfigError(f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}", file, "aclEnable")
 
 
 def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:

@@ -49,7 +49,6 @@ def test_slave_keeps_its_id(tmp_path):
     ("listenPort=many\n", "broker.conf:3: listenPort: expected a whole number"),
     ("namesrvAddr=nonsense\n", "namesrvAddr: The Name Server Address[nonsense] illegal"),
     ("enableDLegerCommitLog=true\n", "enableDLegerCommitLog: DLedger is not supported"),
-    ("aclEnable=true\n", "aclEnable: ACL is not supported"),
     ("messageStorePlugIn=org.evil.Store\n", "messageStorePlugIn: store plug-ins are not supported"),
 ])
 def test_config_that_cannot_be_is_named(tmp_path, text, message):

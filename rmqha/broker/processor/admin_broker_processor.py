@@ -1,6 +1,7 @@
 """Everything that is not about messages; runs on AdminBrokerThread_<n>."""
 from typing import TYPE_CHECKING
 
+from rmqha.broker.processor.admin_acl_handlers import AdminAclHandlers
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
 from rmqha.broker.processor.admin_ha_handlers import AdminHaHandlers
@@ -21,12 +22,12 @@ class AdminBrokerProcessor:
     Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor (4.9.8)
     """
 
-    # Differs: the four requests about ACL are not supported.
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._handlers = {
             **AdminTopicHandlers(broker_controller).handlers(),
             **AdminGroupHandlers(broker_controller).handlers(),
             **AdminBrokerHandlers(broker_controller).handlers(),
+            **AdminAclHandlers(broker_controller).handlers(),
             **AdminTransactionHandlers(broker_controller).handlers(),
             **AdminHaHandlers(broker_controller).handlers(),
             **AdminRoleHandlers(broker_controller).handlers(),

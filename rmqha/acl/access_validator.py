@@ -1,0 +1,40 @@
+"""What the broker asks before it serves a request."""
+from typing import Protocol
+
+from rmqha.acl.access_resource import AccessResource
+from rmqha.common.acl_config import AclConfig
+from rmqha.common.data_version import DataVersion
+from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+
+class AccessValidator(Protocol):
+    """Finds out what a request needs, and whether it may have that; and changes the accounts.
+
+    Java: org.apache.rocketmq.acl.AccessValidator (4.9.8)
+    """
+
+    def parse(self, request: RemotingCommand, remote_addr: str) -> AccessResource:
+        """Who asks, from where (`ip:port`), and for which permissions. Raises AclException."""
+
+    def validate(self, access_resource: AccessResource) -> None:
+        """Raise AclException unless it is permitted."""
+
+    def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
+        """Make or change an account; False when nothing was written. Raises AclException."""
+
+    def delete_access_config(self, accesskey: str) -> bool:
+        """Delete an account; False when there is none. Raises AclException."""
+
+    def get_acl_config_version(self) -> str:
+        """The version of the default file, as JSON."""
+
+    def update_global_white_addrs_config(self, global_white_addrs_list: list[str],
+                                         acl_file_full_path: str | None = None) -> bool:
+        """Replace the addresses of a file (None: the default file) that need no account. Raises AclException."""
+
+    def get_all_acl_config(self) -> AclConfig:
+        """All accounts and addresses, secrets included."""
+
+    def get_all_acl_config_version(self) -> dict[str, DataVersion]:
+        """The version of each file, by its path."""

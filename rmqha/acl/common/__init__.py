@@ -1,0 +1,1 @@
+"""What both sides of access control share: credentials, signatures, permissions, files."""

@@ -1,0 +1,375 @@
+"""The accounts and addresses of all files: checks requests against them, changes them, and follows the files.
+
+    AdminBrokerThread_  --update, delete--> file --load--+
+    AclFileWatchService --a file has changed--> load ----+--> [_tables], replaced as a whole
+    any thread          --validate--> reads [_tables] once
+"""
+import hmac
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqha.acl.common import acl_constants, acl_yaml, permission
+from rmqha.acl.common.acl_exception import AclException
+from rmqha.acl.common.acl_signer import cal_signature
+from rmqha.acl.plain.acl_file import AclFile, list_of, version_of
+from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService, acl_files
+from rmqha.acl.plain.plain_access_resource import PlainAccessResource, is_retry_topic, print_str
+from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
+from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
+from rmqha.common import mix_all
+from rmqha.common.acl_config import AclConfig
+from rmqha.common.data_version import DataVersion
+from rmqha.common.java_compat import hash_map_order
+from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.system_property import get_property
+from rmqha.common.topic.topic_validator import RMQ_SYS_TRACE_TOPIC
+from rmqha.remoting.protocol import remoting_serializable
+
+log = logging.getLogger("RocketmqCommon")
+
+PLAIN_ACL_FILE_PROPERTY = "rocketmq.acl.plain.file"
+DEFAULT_PLAIN_ACL_FILE = "conf/plain_acl.yml"
+_YAML_SUFFIXES = (".yml", ".yaml")
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the files say. Never changed, only replaced."""
+
+    access_key_table: dict[str, str] = field(default_factory=dict)  # key -> file
+    resources: dict[str, dict[str, PlainAccessResource]] = field(default_factory=dict)  # file -> key -> account
+    global_white: dict[str, list[RemoteAddressStrategy]] = field(default_factory=dict)  # file -> addresses
+    data_versions: dict[str, DataVersion] = field(default_factory=dict)  # by file
+
+
+class PlainPermissionManager:
+    """Accounts from `<home>/conf/plain_acl.yml` and the files below `<home>/conf/acl`.
+
+    The system property rocketmq.acl.plain.file names another file than the first. `load()`, then `start()` to follow
+    the files, `shutdown()`.
+
+    Java: org.apache.rocketmq.acl.plain.PlainPermissionManager (4.9.8)
+    """
+
+    def __init__(self, file_home: str) -> None:
+        self.file_home = file_home
+        self.default_acl_dir = mix_all.deal_file_path(os.path.join(file_home, "conf", "acl"))
+        acl_plain_file = get_property(PLAIN_ACL_FILE_PROPERTY, DEFAULT_PLAIN_ACL_FILE)
+        self.default_acl_file = mix_all.deal_file_path(file_home + os.sep + acl_plain_file)
+        self._remote_address_strategy_factory = RemoteAddressStrategyFactory()
+        self._lock = threading.RLock()  # one writer of _tables and of the files at a time
+        self._tables = _Tables()  # replaced under _lock; read without
+        self._data_version = DataVersion()  # the default file's; guarded by _lock
+        self._watch_service = AclFileWatchService(self.default_acl_dir, self.default_acl_file, self)
+
+    def start(self) -> None:
+        """Follow the files."""
+        self._watch_service.start()
+
+    def shutdown(self) -> None:
+        """Follow them no more. Idempotent."""
+        self._watch_service.shutdown()
+
+    @property
+    def is_watch_start(self) -> bool:
+        """Whether changes of the files are seen."""
+        return self._watch_service.is_alive()
+
+    def load(self) -> None:
+        """Read all files. AclException when one is wrong; what was loaded before stays in force then."""
+        with self._lock:
+            self._assure_acl_config_files_exist()
+            self._watch_service.remember()
+            tables = _Tables()
+            for path in acl_files(self.default_acl_dir, self.default_acl_file):
+                self._add(tables, mix_all.deal_file_path(path))
+            self._use(tables)
+
+    def _assure_acl_config_files_exist(self) -> None:
+        try:
+            with open(self.default_acl_file, "ab"):
+                log.debug("%s exists", self.default_acl_file)
+        except OSError as error:
+            if not os.path.exists(self.default_acl_file):
+                raise AclException(f"the file of accounts is missing and cannot be made: {error}") from error
+
+    def _add(self, tables: _Tables, path: str) -> None:
+        content = AclFile.read(path)
+        if content is None:
+            log.warning("No data in file %s", path)
+            return
+        self._log_content(content)
+        white = self._strategies(content.global_white_addrs, path)
+        if white:
+            tables.global_white[path] = white
+        resources: dict[str, PlainAccessResource] = {}
+        for config in content.accounts:
+            resource = self.build_plain_access_resource(config, path)
+            if resource.access_key in tables.access_key_table:
+                log.warning("The accesssKey %s is repeated in multiple ACL files", resource.access_key)
+            else:
+                resources[resource.access_key] = resource
+                tables.access_key_table[resource.access_key] = path
+        if resources:
+            tables.resources[path] = resources
+        tables.data_versions[path] = content.data_version
+
+    def load_file(self, acl_file_path: str) -> None:
+        """Read one file again. AclException when it is wrong; what was loaded before stays in force then."""
+        path = mix_all.deal_file_path(acl_file_path)
+        with self._lock:
+            content = AclFile.read(path)
+            if content is None:
+                log.warning("No data in %s, skip it", path)
+                return
+            self._log_content(content)
+            old = self._tables
+            white = self._strategies(content.global_white_addrs, path)
+            access_key_table, resources = dict(old.access_key_table), {}
+            for config in content.accounts:
+                resource = self.build_plain_access_resource(config, path)
+                if access_key_table.setdefault(resource.access_key, path) == path:
+                    resources[resource.access_key] = resource
+            # Differs: a file's new addresses replace its old ones always; with the original those that came by the
+            # first change of a file that had none stay in force for ever
+            self._use(_Tables(access_key_table, {**old.resources, path: resources}, {**old.global_white, path: white},
+                              {**old.data_versions, path: content.data_version}))
+
+    def _use(self, tables: _Tables) -> None:
+        if self.default_acl_file in tables.data_versions:
+            self._data_version.assign_new_one(tables.data_versions[self.default_acl_file])
+        self._tables = tables
+
+    @staticmethod
+    def _log_content(content: AclFile) -> None:
+        # Differs: the original writes the whole file with its secrets into the log
+        log.info("Broker plain acl conf data is : %s, globalWhiteRemoteAddresses %s, accounts %s", content.path,
+                 content.global_white_addrs, [config.accessKey for config in content.accounts])
+
+    def _strategies(self, addresses: list[str | None], path: str) -> list[RemoteAddressStrategy]:
+        try:
+            return [self._remote_address_strategy_factory.get_remote_address_strategy(text) for text in addresses]
+        except AclException as error:
+            raise AclException(f"{path}: globalWhiteRemoteAddresses: {error}") from None
+
+    def get_acl_config_data_version(self) -> str:
+        """The default file's version, as JSON."""
+        return remoting_serializable.to_json(self._data_version)
+
+    def get_data_version_map(self) -> dict[str, DataVersion]:
+        """The version of each file, by its path."""
+        return dict(self._tables.data_versions)
+
+    def update_access_config(self, plain_access_config: PlainAccessConfig | None) -> bool:
+        """Change an account in its file, or add one to the default file. AclException when something is wrong."""
+        if plain_access_config is None:
+            raise AclException("Parameter value plainAccessConfig is null, Please check your parameter")
+        check_plain_access_config(plain_access_config)
+        permission.check_resource_perms(plain_access_config.topicPerms)
+        permission.check_resource_perms(plain_access_config.groupPerms)
+        self.build_plain_access_resource(plain_access_config)
+        access_key = plain_access_config.accessKey
+        with self._lock:
+            path = self._tables.access_key_table.get(access_key, self.default_acl_file)
+            data = acl_yaml.get_yaml_data_object(path) or {}
+            accounts = list_of(data, acl_constants.CONFIG_ACCOUNTS)
+            old = next((account for account in accounts if _key_of(account) == access_key), None)
+            if old is not None:  # it moves to the end, as in Java
+                accounts.remove(old)
+            accounts.append(create_acl_access_config_map(old, plain_access_config))
+            data[acl_constants.CONFIG_ACCOUNTS] = accounts
+            return self._write(path, data)
+
+    def delete_access_config(self, accesskey: str) -> bool:
+        """Delete an account from its file; False when there is none. AclException when the file can't be used."""
+        if not accesskey:
+            log.error("Parameter value accesskey is null or empty String,Please check your parameter")
+            return False
+        with self._lock:
+            path = self._tables.access_key_table.get(accesskey)
+            if path is None:
+                return False
+            data = acl_yaml.get_yaml_data_object(path)
+            if not data:
+                log.warning("No data found in %s when deleting access config of %s", path, accesskey)
+                return True
+            accounts = list_of(data, acl_constants.CONFIG_ACCOUNTS)
+            found = next((account for account in accounts if _key_of(account) == accesskey), None)
+            if found is None:
+                return False
+            accounts.remove(found)
+            self._tables = _without_key(self._tables, accesskey)
+            return self._write(path, data)
+
+    def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
+                                         file_name: str | None = None) -> bool:
+        """Replace a file's addresses that need no account; False when it is no file of accounts."""
+        path = mix_all.deal_file_path(file_name or self.default_acl_file)
+        if global_white_addrs_list is None:
+            log.error("Parameter value globalWhiteAddrsList is null,Please check your parameter")
+            return False
+        if not self._may_be_written(path):
+            return False
+        # Differs: checked before they are written; the original writes a wrong address and can't load the file again
+        self._strategies(list(global_white_addrs_list), path)
+        with self._lock:
+            data = acl_yaml.get_yaml_data_object(path) or {}
+            data[acl_constants.CONFIG_GLOBAL_WHITE_ADDRS] = list(global_white_addrs_list)
+            return self._write(path, data)
+
+    def _may_be_written(self, path: str) -> bool:
+        if not os.path.isfile(path):
+            log.error("Parameter value %s is not exist or is a directory, please check your parameter", path)
+            return False
+        # Differs: `..` and links don't lead out of the home folder, and other files than .yml and .yaml are refused;
+        # the original compares the beginning of the text, and lets any file pass
+        home = os.path.realpath(self.file_home)
+        if os.path.commonpath([home, os.path.realpath(path)]) != home:
+            log.error("Parameter value %s is not in the directory rocketmq.home.dir %s", path, self.file_home)
+            return False
+        if not path.endswith(_YAML_SUFFIXES):
+            log.error("Parameter value %s is not a ACL configuration file", path)
+            return False
+        return True
+
+    def _write(self, path: str, data: dict[str, Any]) -> bool:
+        """Write a file with its next version, and let it be in force."""
+        version = version_of(list_of(data, acl_constants.CONFIG_DATA_VERSION))
+        version.next_version()
+        data[acl_constants.CONFIG_DATA_VERSION] = [{acl_constants.CONFIG_COUNTER: version.counter,
+                                                    acl_constants.CONFIG_TIME_STAMP: version.timestamp}]
+        acl_yaml.write_data_object(path, data)
+        # Differs: in force at once; with the original some changes wait until its watch service has seen the file
+        self.load_file(path)
+        return True
+
+    def get_all_acl_config(self) -> AclConfig:
+        """All accounts and addresses in the files, secrets included."""
+        found = AclConfig()
+        seen: set[str | None] = set()
+        for path in acl_files(self.default_acl_dir, self.default_acl_file):
+            content = AclFile.read(path)
+            if content is None:
+                continue
+            found.globalWhiteAddrs += [text for text in content.global_white_addrs if text is not None]
+            for config in content.accounts:
+                if config.accessKey not in seen:
+                    seen.add(config.accessKey)
+                    found.plainAccessConfigs.append(config)
+        return found
+
+    def on_file_changed(self, acl_file_name: str) -> None:
+        """The watch service has seen a file change."""
+        self.load_file(acl_file_name)
+
+    def on_file_num_changed(self, _path: str) -> None:
+        """The watch service has seen files come or go."""
+        self.load()
+
+    @staticmethod
+    def check_perm(need_checked_access: PlainAccessResource, owned_access: PlainAccessResource) -> None:
+        """AclException unless the account owns what the request needs."""
+        code = need_checked_access.request_code
+        if permission.need_admin_perm(code) and not owned_access.admin:
+            raise AclException(f"Need admin permission for request code={code}, but "
+                               f"accessKey={owned_access.access_key} is not")
+        needed, owned = need_checked_access.resource_perm_map, owned_access.resource_perm_map
+        if needed is None or owned is None and owned_access.admin:
+            return
+        for resource in hash_map_order(needed):  # the first that is denied is named
+            is_group = is_retry_topic(resource)
+            default = owned_access.default_group_perm if is_group else owned_access.default_topic_perm
+            if not permission.check_permission(needed[resource], (owned or {}).get(resource, default)):
+                raise AclException(f"No default permission for {print_str(resource, is_group)}")
+
+    def build_plain_access_resource(self, plain_access_config: PlainAccessConfig,
+                                    path: str | None = None) -> PlainAccessResource:
+        """An account of its texts; AclException when one is wrong, with the file and the key."""
+        try:
+            return self._build(plain_access_config)
+        except AclException as error:
+            if path is None:
+                raise
+            raise AclException(f"{path}: account {plain_access_config.accessKey}: {error}") from None
+
+    def _build(self, config: PlainAccessConfig) -> PlainAccessResource:
+        check_plain_access_config(config)
+        resource = PlainAccessResource(config.accessKey, config.secretKey, config.whiteRemoteAddress, config.admin)
+        resource.default_group_perm = permission.parse_perm_from_string(config.defaultGroupPerm)
+        resource.default_topic_perm = permission.parse_perm_from_string(config.defaultTopicPerm)
+        permission.parse_resource_perms(resource, False, config.groupPerms)
+        permission.parse_resource_perms(resource, True, config.topicPerms)
+        resource.remote_address_strategy = self._remote_address_strategy_factory.get_remote_address_strategy(
+            config.whiteRemoteAddress)
+        return resource
+
+    def validate(self, plain_access_resource: PlainAccessResource) -> None:
+        """AclException unless a request may be served."""
+        tables = self._tables
+        for strategies in tables.global_white.values():
+            for strategy in strategies:
+                if strategy.match(plain_access_resource):
+                    return
+        owned = _account(tables, plain_access_resource.access_key)
+        if owned.remote_address_strategy.match(plain_access_resource):
+            return
+        signature = cal_signature(plain_access_resource.content, owned.secret_key)
+        given = plain_access_resource.signature or ""
+        if not hmac.compare_digest(signature.encode(), given.encode("utf-8", "replace")):
+            raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
+        if (plain_access_resource.resource_perm_map or {}).get(RMQ_SYS_TRACE_TOPIC) == permission.PUB:
+            return  # the topic of message traces is open to all
+        self.check_perm(plain_access_resource, owned)
+
+
+def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
+    """AclException unless key and secret are there and long enough."""
+    access_key, secret_key = plain_access_config.accessKey, plain_access_config.secretKey
+    if (access_key is None or secret_key is None or len(access_key) <= acl_constants.ACCESS_KEY_MIN_LENGTH
+            or len(secret_key) <= acl_constants.SECRET_KEY_MIN_LENGTH):
+        shown = ["null" if text is None else text for text in (access_key, secret_key)]
+        raise AclException(f"The accessKey={shown[0]} and secretKey={shown[1]} cannot be null and length should longer "
+                           "than 6")
+
+
+def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,
+                                 config: PlainAccessConfig) -> dict[str, Any]:
+    """An account as it is written: the old one with all that `config` gives."""
+    account = {} if existed_account_map is None else existed_account_map
+    for name in (acl_constants.CONFIG_ACCESS_KEY, acl_constants.CONFIG_SECRET_KEY):
+        account[name] = getattr(config, name)
+    if config.whiteRemoteAddress is not None:
+        account[acl_constants.CONFIG_WHITE_ADDR] = config.whiteRemoteAddress
+    account[acl_constants.CONFIG_ADMIN_ROLE] = config.admin
+    for name in (acl_constants.CONFIG_DEFAULT_TOPIC_PERM, acl_constants.CONFIG_DEFAULT_GROUP_PERM):
+        if getattr(config, name):
+            account[name] = getattr(config, name)
+    for name in (acl_constants.CONFIG_TOPIC_PERMS, acl_constants.CONFIG_GROUP_PERMS):
+        if getattr(config, name) is not None:
+            account[name] = list(getattr(config, name))
+    return account
+
+
+def _account(tables: _Tables, access_key: str | None) -> PlainAccessResource:
+    if access_key is None:
+        raise AclException("No accessKey is configured")
+    path = tables.access_key_table.get(access_key)
+    if path is None:
+        raise AclException(f"No acl config for {access_key}")
+    owned = tables.resources.get(path, {}).get(access_key)
+    if owned is None:
+        raise AclException(f"No PlainAccessResource for accessKey={access_key}")
+    return owned
+
+
+def _key_of(account: Any) -> str | None:
+    key = account.get(acl_constants.CONFIG_ACCESS_KEY) if isinstance(account, dict) else None
+    return None if isinstance(key, (list, dict)) else acl_yaml.text_of(key)
+
+
+def _without_key(tables: _Tables, access_key: str) -> _Tables:
+    keys = {key: path for key, path in tables.access_key_table.items() if key != access_key}
+    return _Tables(keys, tables.resources, tables.global_white, tables.data_versions)

@@ -1,0 +1,215 @@
+"""Patterns of addresses: one, a list, `{}` lists, ranges with `*` and `-`, everything; IPv4 and IPv6.
+
+Nested classes of Java's factory stand here.
+"""
+import functools
+import ipaddress
+
+from rmqha.acl.common import acl_utils
+from rmqha.acl.common.acl_exception import AclException
+from rmqha.acl.plain.plain_access_resource import PlainAccessResource
+from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
+
+_EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+
+
+def is_valid_inet4_address(text: str | None) -> bool:
+    """Whether it is an IPv4 address.
+
+    Java: org.apache.commons.validator.routines.InetAddressValidator#isValidInet4Address
+    """
+    return _parses(text, ipaddress.IPv4Address)
+
+
+def is_valid_inet6_address(text: str | None) -> bool:
+    """Whether it is an IPv6 address.
+
+    Java: org.apache.commons.validator.routines.InetAddressValidator#isValidInet6Address
+    """
+    return _parses(text, ipaddress.IPv6Address)
+
+
+def _parses(text: str | None, kind: type) -> bool:
+    if not text:
+        return False
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _expanded(address: str | None) -> str:
+    """A client's address as it is compared: IPv6 in full; "" when it is none."""
+    if is_valid_inet4_address(address):
+        return address
+    # Differs: the zone of a link-local address (`%eth0`) is left out, with it nothing would match
+    address = (address or "").partition("%")[0]
+    return acl_utils.expand_ip(address, 8) if is_valid_inet6_address(address) and "." not in address else ""
+
+
+class NullRemoteAddressStrategy:
+    """Every address.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$NullRemoteAddressStrategy (4.9.8)
+    """
+
+    def match(self, _plain_access_resource: PlainAccessResource) -> bool:
+        """Always."""
+        return True
+
+
+class BlankRemoteAddressStrategy:
+    """No address.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$BlankRemoteAddressStrategy (4.9.8)
+    """
+
+    def match(self, _plain_access_resource: PlainAccessResource) -> bool:
+        """Never."""
+        return False
+
+
+class MultipleRemoteAddressStrategy:
+    """A list of addresses. AclException when one of them is none.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$MultipleRemoteAddressStrategy (4.9.8)
+    """
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._multiple_set = set()
+        for netaddress in addresses:
+            if is_valid_inet4_address(netaddress):
+                self._multiple_set.add(netaddress)
+            elif is_valid_inet6_address(netaddress):
+                self._multiple_set.add(acl_utils.expand_ip(netaddress, 8))
+            else:
+                raise AclException(f"Netaddress examine Exception netaddress is {netaddress}")
+
+    def match(self, plain_access_resource: PlainAccessResource) -> bool:
+        """Whether the address is in the list."""
+        return _expanded(plain_access_resource.white_remote_address) in self._multiple_set
+
+
+class OneRemoteAddressStrategy:
+    """One address. AclException when it is none.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$OneRemoteAddressStrategy (4.9.8)
+    """
+
+    def __init__(self, netaddress: str) -> None:
+        if not is_valid_inet4_address(netaddress) and not is_valid_inet6_address(netaddress):
+            raise AclException(f"Netaddress examine Exception netaddress is {netaddress}")
+        self._netaddress = acl_utils.expand_ip(netaddress, 8)
+
+    def match(self, plain_access_resource: PlainAccessResource) -> bool:
+        """Whether it is the address."""
+        return self._netaddress == _expanded(plain_access_resource.white_remote_address)
+
+
+class RangeRemoteAddressStrategy:
+    """Addresses with `*` or `from-to` in one part: `192.168.0-7.*`, `10.1.2.3-9`, `5::7:6:1-200:*`.
+
+    What follows the first such part is not looked at. AclException when the pattern is wrong.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$RangeRemoteAddressStrategy (4.9.8)
+    """
+
+    def __init__(self, remote_addr: str) -> None:
+        self._head = ""
+        self._start = 0
+        self._end = 0
+        self._index = 0  # of the part that is a range
+        if acl_utils.is_colon(remote_addr):
+            self._take_ipv6(remote_addr)
+        else:
+            self._take_ipv4(remote_addr)
+
+    def _take_ipv6(self, remote_addr: str) -> None:
+        acl_utils.ipv6_address_check(remote_addr)
+        parts = acl_utils.split(remote_addr, ":")
+        for index in range(1, len(parts)):
+            if self._analysis(parts, index, 16, acl_utils.MAX_IPV6_PART):
+                acl_utils.verify(remote_addr, index - 1)
+                self._head = acl_utils.v6ip_process(remote_addr)
+                self._index = len(acl_utils.split(self._head, ":"))
+                return
+        raise _no_range(remote_addr)
+
+    def _take_ipv4(self, remote_addr: str) -> None:
+        parts = acl_utils.split(remote_addr, ".")
+        for index in range(1, min(4, len(parts))):
+            if self._analysis(parts, index, 10, acl_utils.MAX_IPV4_PART):
+                acl_utils.verify(remote_addr, index - 1)
+                self._head = "".join(part.strip() + "." for part in parts[:index])
+                self._index = index
+                return
+        raise _no_range(remote_addr)
+
+    def _analysis(self, parts: list[str], index: int, base: int, maximum: int) -> bool:
+        """Take the range out of a part; whether there is one."""
+        value = parts[index].strip()
+        if value == "*":
+            self._start, self._end = 0, maximum
+        elif acl_utils.is_minus(value):
+            bounds = acl_utils.split(value, "-")
+            if value.startswith("-") or len(bounds) < 2:
+                raise AclException(f"RangeRemoteAddressStrategy netaddress examine scope Exception value {value} ")
+            self._start, self._end = (acl_utils.parse_int(bound, base) for bound in bounds[:2])
+            if not 0 <= self._start <= self._end <= maximum:
+                raise AclException("RangeRemoteAddressStrategy netaddress examine scope Exception start is "
+                                   f"{self._start} , end is {self._end}")
+        return self._end > 0
+
+    def match(self, plain_access_resource: PlainAccessResource) -> bool:
+        """Whether the address is in the range."""
+        address = _expanded(plain_access_resource.white_remote_address)
+        if not address.startswith(self._head):
+            return False
+        is_ipv6 = acl_utils.is_colon(address)
+        parts = address.split(":" if is_ipv6 else ".")
+        if is_ipv6 != acl_utils.is_colon(self._head) or self._index >= len(parts):
+            return False
+        return self._start <= int(parts[self._index], 16 if is_ipv6 else 10) <= self._end
+
+
+def _no_range(remote_addr: str) -> AclException:
+    # Differs: a range that holds nothing, as 0-0, is refused here; the original takes it, and each request then fails
+    return AclException(f"Netaddress examine scope Exception netaddress is {remote_addr}")
+
+
+NULL_NET_ADDRESS_STRATEGY = NullRemoteAddressStrategy()
+BLANK_NET_ADDRESS_STRATEGY = BlankRemoteAddressStrategy()
+
+
+class RemoteAddressStrategyFactory:
+    """Makes strategies of texts.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory (4.9.8)
+    """
+
+    def get_remote_address_strategy(self, remote_addr: str | None) -> RemoteAddressStrategy:
+        """The addresses that a text means; a blank one means none. AclException when it is no pattern."""
+        if remote_addr is None or not remote_addr.strip():
+            return BLANK_NET_ADDRESS_STRATEGY
+        if remote_addr in _EVERYTHING:
+            return NULL_NET_ADDRESS_STRATEGY
+        if remote_addr.endswith("}"):
+            return self._braces(remote_addr)
+        if acl_utils.is_comma(remote_addr):
+            return MultipleRemoteAddressStrategy(acl_utils.split(remote_addr, ","))
+        if acl_utils.is_asterisk(remote_addr) or acl_utils.is_minus(remote_addr):
+            return RangeRemoteAddressStrategy(remote_addr)
+        return OneRemoteAddressStrategy(remote_addr)
+
+    @staticmethod
+    def _braces(remote_addr: str) -> RemoteAddressStrategy:
+        is_ipv6 = acl_utils.is_colon(remote_addr)
+        parts = acl_utils.split(remote_addr, ":" if is_ipv6 else ".")
+        if not is_ipv6 and len(parts) < 4:
+            raise AclException("MultipleRemoteAddressStrategy has got a/some wrong format IP(s) ")
+        last = parts[-1]
+        if not last.startswith("{"):
+            raise AclException("MultipleRemoteAddressStrategy netaddress examine scope Exception netaddress")
+        return MultipleRemoteAddressStrategy(acl_utils.get_addresses(remote_addr, last))
