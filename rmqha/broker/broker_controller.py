@@ -11,9 +11,9 @@ import copy
 import logging
 import threading
 from collections.abc import Callable
+
 from rmqha.acl.access_rpc_hook import AccessRPCHook
 from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
-
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.client.client_housekeeping_service import ClientHousekeepingService
 from rmqha.broker.client.consumer_manager import ConsumerManager
@@ -119,8 +119,8 @@ class BrokerController:
         self.message_store: DefaultMessageStore | None = None  # from initialize on
         self.broker_stats: BrokerStats | None = None  # from initialize on
         self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
-        self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
+        self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
         self.transactional_message_check_service = TransactionalMessageCheckService(self)
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service)
@@ -169,15 +169,14 @@ class BrokerController:
         self._initialize_name_servers()
         self._initialize_role()
         self._initial_transaction()
-        return True
         self._initial_acl()
+        return True
 
     def _initial_transaction(self) -> None:
         # Differs: the services are fixed; the original looks for other ones in META-INF/service
         self.transactional_message_service = TransactionalMessageServiceImpl(
             TransactionalMessageBridge(self, self.message_store))
 
-    def _initialize_name_servers(self) -> None:
     def _initial_acl(self) -> None:
         if not self.broker_config.aclEnable:
             log.info("The broker dose not enable acl")
@@ -187,6 +186,7 @@ class BrokerController:
         self.access_validator.load()
         self.register_server_rpc_hook(AccessRPCHook(self.access_validator))
 
+    def _initialize_name_servers(self) -> None:
         namesrv_addr = self.broker_config.namesrvAddr
         if namesrv_addr is not None:
             self.broker_outer_api.update_name_server_address_list(namesrv_addr)
@@ -266,10 +266,10 @@ class BrokerController:
     def start(self) -> None:
         """Open the store and the ports, and register. OSError when a port is taken."""
         self.message_store.start()
-        self.remoting_server.start()
-        self.store_host = (self.broker_config.brokerIP1, self.remoting_server.local_listen_port)
         if self.access_validator is not None:
             self.access_validator.start()
+        self.remoting_server.start()
+        self.store_host = (self.broker_config.brokerIP1, self.remoting_server.local_listen_port)
         self.fast_remoting_server.start()
         self.certificate_watch.start()
         self.broker_outer_api.start()
@@ -299,10 +299,10 @@ class BrokerController:
         self.certificate_watch.shutdown()
         self.remoting_server.shutdown()
         self.fast_remoting_server.shutdown()
-        if self.message_store is not None:
-            self.message_store.shutdown()
         if self.access_validator is not None:
             self.access_validator.shutdown()
+        if self.message_store is not None:
+            self.message_store.shutdown()
         self._scheduler.shutdown()
         if self._is_outer_api_started:
             self._unregister_broker_all()
