@@ -6,18 +6,42 @@ from pathlib import Path
 
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
+from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
+from rmqha.tools.command.acl.delete_access_config_sub_command import DeleteAccessConfigSubCommand
+from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand
+from rmqha.tools.command.acl.update_global_white_addr_sub_command import UpdateGlobalWhiteAddrSubCommand
 from rmqha.tools.command.broker.broker_consume_stats_sub_commad import BrokerConsumeStatsSubCommad
 from rmqha.tools.command.broker.broker_status_sub_command import BrokerStatusSubCommand
 from rmqha.tools.command.broker.clean_expired_cq_sub_command import CleanExpiredCQSubCommand
 from rmqha.tools.command.broker.clean_unused_topic_command import CleanUnusedTopicCommand
 from rmqha.tools.command.broker.delete_expired_commit_log_sub_command import DeleteExpiredCommitLogSubCommand
 from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
+from rmqha.tools.command.broker.send_msg_status_command import SendMsgStatusCommand
 from rmqha.tools.command.broker.update_broker_config_sub_command import UpdateBrokerConfigSubCommand
+from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSendMsgRTCommand
 from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
+from rmqha.tools.command.connection.consumer_connection_sub_command import ConsumerConnectionSubCommand
+from rmqha.tools.command.connection.producer_connection_sub_command import ProducerConnectionSubCommand
+from rmqha.tools.command.consumer.consumer_progress_sub_command import ConsumerProgressSubCommand
+from rmqha.tools.command.consumer.consumer_status_sub_command import ConsumerStatusSubCommand
+from rmqha.tools.command.consumer.delete_subscription_group_command import DeleteSubscriptionGroupCommand
+from rmqha.tools.command.consumer.get_consumer_config_sub_command import GetConsumerConfigSubCommand
+from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
+from rmqha.tools.command.consumer.update_sub_group_sub_command import UpdateSubGroupSubCommand
 from rmqha.tools.command.export.export_configs_command import ExportConfigsCommand
 from rmqha.tools.command.export.export_metadata_command import ExportMetadataCommand
 from rmqha.tools.command.export.export_metrics_command import ExportMetricsCommand
+from rmqha.tools.command.message.check_msg_send_rt_command import CheckMsgSendRTCommand
+from rmqha.tools.command.message.consume_message_command import ConsumeMessageCommand
+from rmqha.tools.command.message.print_message_by_queue_command import PrintMessageByQueueCommand
+from rmqha.tools.command.message.print_message_sub_command import PrintMessageSubCommand
+from rmqha.tools.command.message.query_msg_by_id_sub_command import QueryMsgByIdSubCommand
+from rmqha.tools.command.message.query_msg_by_key_sub_command import QueryMsgByKeySubCommand
+from rmqha.tools.command.message.query_msg_by_offset_sub_command import QueryMsgByOffsetSubCommand
+from rmqha.tools.command.message.query_msg_by_unique_key_sub_command import QueryMsgByUniqueKeySubCommand
+from rmqha.tools.command.message.query_msg_trace_by_id_sub_command import QueryMsgTraceByIdSubCommand
+from rmqha.tools.command.message.send_message_command import SendMessageCommand
 from rmqha.tools.command.namesrv.add_write_perm_sub_command import AddWritePermSubCommand
 from rmqha.tools.command.namesrv.delete_kv_config_command import DeleteKvConfigCommand
 from rmqha.tools.command.namesrv.get_namesrv_config_command import GetNamesrvConfigCommand
@@ -28,10 +52,13 @@ from rmqha.tools.command.offset.clone_group_offset_command import CloneGroupOffs
 from rmqha.tools.command.offset.reset_offset_by_time_command import ResetOffsetByTimeCommand
 from rmqha.tools.command.offset.skip_accumulation_sub_command import SkipAccumulationSubCommand
 from rmqha.tools.command.output import JsonRenderer, Renderer, TextRenderer
+from rmqha.tools.command.producer.producer_sub_command import ProducerSubCommand
+from rmqha.tools.command.queue.query_consume_queue_command import QueryConsumeQueueCommand
 from rmqha.tools.command.stack_trace import stack_trace
 from rmqha.tools.command.stats.stats_all_sub_command import StatsAllSubCommand
 from rmqha.tools.command.sub_command import SubCommand
 from rmqha.tools.command.sub_command_exception import SubCommandException
+from rmqha.tools.command.topic.allocate_mq_sub_command import AllocateMQSubCommand
 from rmqha.tools.command.topic.delete_topic_sub_command import DeleteTopicSubCommand
 from rmqha.tools.command.topic.topic_cluster_sub_command import TopicClusterSubCommand
 from rmqha.tools.command.topic.topic_list_sub_command import TopicListSubCommand
@@ -45,14 +72,29 @@ from rmqha.tools.command.topic.update_topic_sub_command import UpdateTopicSubCom
 SUB_COMMANDS: tuple[type[SubCommand], ...] = (
     UpdateTopicSubCommand,
     DeleteTopicSubCommand,
+    UpdateSubGroupSubCommand,
+    DeleteSubscriptionGroupCommand,
     UpdateBrokerConfigSubCommand,
     UpdateTopicPermSubCommand,
     TopicRouteSubCommand,
     TopicStatusSubCommand,
     TopicClusterSubCommand,
     BrokerStatusSubCommand,
+    QueryMsgByIdSubCommand,
+    QueryMsgByKeySubCommand,
+    QueryMsgByUniqueKeySubCommand,
+    QueryMsgByOffsetSubCommand,
+    QueryMsgTraceByIdSubCommand,
+    PrintMessageSubCommand,
+    PrintMessageByQueueCommand,
+    SendMsgStatusCommand,
     BrokerConsumeStatsSubCommad,
+    ProducerConnectionSubCommand,
+    ConsumerConnectionSubCommand,
+    ConsumerProgressSubCommand,
+    ConsumerStatusSubCommand,
     CloneGroupOffsetCommand,
+    ProducerSubCommand,
     ClusterListSubCommand,
     TopicListSubCommand,
     UpdateKvConfigCommand,
@@ -65,10 +107,22 @@ SUB_COMMANDS: tuple[type[SubCommand], ...] = (
     CleanExpiredCQSubCommand,
     DeleteExpiredCommitLogSubCommand,
     CleanUnusedTopicCommand,
+    StartMonitoringSubCommand,
     StatsAllSubCommand,
+    AllocateMQSubCommand,
+    CheckMsgSendRTCommand,
+    CLusterSendMsgRTCommand,
     GetNamesrvConfigCommand,
     UpdateNamesrvConfigCommand,
     GetBrokerConfigCommand,
+    GetConsumerConfigSubCommand,
+    QueryConsumeQueueCommand,
+    SendMessageCommand,
+    ConsumeMessageCommand,
+    UpdateAccessConfigSubCommand,
+    DeleteAccessConfigSubCommand,
+    ClusterAclConfigVersionListSubCommand,
+    UpdateGlobalWhiteAddrSubCommand,
     ExportMetadataCommand,
     ExportConfigsCommand,
     ExportMetricsCommand,

@@ -10,6 +10,7 @@ def pull_consumer(admin: DefaultMQAdminExt, group: str = mix_all.TOOLS_CONSUMER_
     return DefaultMQPullConsumer(group, admin.namesrv_addr, admin.rpc_hook)
 
 
-def new_producer(admin: DefaultMQAdminExt, group: str | None = None) -> DefaultMQProducer:
+def new_producer(admin: DefaultMQAdminExt, group: str | None = None, trace: bool = False) -> DefaultMQProducer:
     """A producer, not started; without a group's name its group is the time."""
-    return DefaultMQProducer(group or str(util_all.current_time_millis()), admin.namesrv_addr, admin.rpc_hook)
+    return DefaultMQProducer(group or str(util_all.current_time_millis()), admin.namesrv_addr, admin.rpc_hook,
+                             enable_msg_trace=trace)

@@ -14,7 +14,9 @@ from rmqha.tools.command.stack_trace import stack_trace
 BODY_FOLDER = Path("/tmp/rocketmq/msgbodys")
 
 
-def print_msg(admin: DefaultMQAdminExt, msg: MessageExt, with_offset_id: bool = True, number: int = 0) -> Iterator[Part]:
+def print_msg(
+    admin: DefaultMQAdminExt, msg: MessageExt, with_offset_id: bool = True, number: int = 0
+) -> Iterator[Part]:
     """The report. `number`: which of several messages with one id; their bodies get files of their own.
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByIdSubCommand#printMsg (4.9.8)

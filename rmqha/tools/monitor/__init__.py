@@ -1,0 +1,1 @@
+"""Watching consumers: how far behind they are, and whether they are stuck."""

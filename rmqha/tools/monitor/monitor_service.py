@@ -1,0 +1,141 @@
+"""Looks at all groups, round by round.
+
+    MonitorService thread: each minute ask brokers and clients -> MonitorListener
+    push consumer's thread: OFFSET_MOVED_EVENT -> MonitorListener
+"""
+import logging
+from collections import defaultdict
+
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.common import mix_all, util_all
+from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.mq_version import Version
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.topic import topic_validator
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info
+from rmqha.tools.monitor.delete_msgs_event import DeleteMsgsEvent
+from rmqha.tools.monitor.monitor_config import MonitorConfig
+from rmqha.tools.monitor.monitor_listener import MonitorListener
+from rmqha.tools.monitor.undone_msgs import UndoneMsgs
+
+log = logging.getLogger("RocketmqClient")
+
+FIRST_ROUND_AFTER_MS = 20_000
+_V3_1_8_SNAPSHOT = int(Version["V3_1_8_SNAPSHOT"])  # older clients do not tell what they do
+
+
+class MonitorService:
+    """Tells a listener how far each group is behind, what its clients do, and which messages it lost.
+
+    Java: org.apache.rocketmq.tools.monitor.MonitorService (4.9.8)
+    """
+
+    def __init__(
+        self, monitor_config: MonitorConfig, monitor_listener: MonitorListener, rpc_hook: RPCHook | None = None
+    ) -> None:
+        self._config = monitor_config
+        self._listener = monitor_listener
+        addr = monitor_config.namesrvAddr
+        self._admin = DefaultMQAdminExt(addr, rpc_hook)
+        self._pull_consumer = DefaultMQPullConsumer(mix_all.TOOLS_CONSUMER_GROUP, addr, rpc_hook)
+        self._push_consumer = DefaultMQPushConsumer(mix_all.MONITOR_CONSUMER_GROUP, addr, self._take_event, rpc_hook)
+        self._push_consumer.consume_thread_min = self._push_consumer.consume_thread_max = 1
+        self._push_consumer.subscribe(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, "*")
+        self._scheduled_service = ScheduledService("MonitorService")
+
+    def start(self) -> None:
+        """Connect; the first round begins after 20 s. MQClientException when a client can't start."""
+        self._pull_consumer.start()
+        self._push_consumer.start()
+        self._scheduled_service.schedule_at_fixed_rate(
+            self.do_monitor_work, FIRST_ROUND_AFTER_MS, self._config.roundInterval)
+
+    def shutdown(self) -> None:
+        """End. Idempotent."""
+        self._scheduled_service.shutdown()
+        self._pull_consumer.shutdown()
+        self._push_consumer.shutdown()
+        self._admin.shutdown()
+
+    def _take_event(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        for msg in messages:
+            try:
+                event = remoting_serializable.from_json(OffsetMovedEvent, msg.body)
+            except FastjsonError as error:
+                log.warning("no event in message %s of %s: %s", msg.msg_id, msg.topic, error)
+            else:
+                self._listener.report_delete_msgs_event(DeleteMsgsEvent(event, msg.store_timestamp))
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    def do_monitor_work(self) -> None:
+        """One round."""
+        begin_time = util_all.current_time_millis()
+        self._listener.begin_round()
+        prefix = mix_all.RETRY_GROUP_TOPIC_PREFIX
+        for topic in sorted(self._admin.fetch_all_topic_list().topicList):
+            if topic.startswith(prefix):
+                self._look_at(topic.removeprefix(prefix))
+        self._listener.end_round()
+        log.info("Execute one round monitor work, spent timemills: %d",
+                 util_all.compute_elapsed_time_milliseconds(begin_time))
+
+    def _look_at(self, consumer_group: str) -> None:
+        """A group; one that is not online is passed over."""
+        try:
+            self._report_undone_msgs(consumer_group)
+            self.report_consumer_running_info(consumer_group)
+        except ASK_ERRORS as error:
+            log.debug("group %s: %s", consumer_group, error)
+
+    def _report_undone_msgs(self, consumer_group: str) -> None:
+        stats = self._admin.examine_consume_stats(consumer_group)
+        self._admin.examine_consumer_connection_info(consumer_group)
+        by_topic: dict[str, dict[MessageQueue, OffsetWrapper]] = defaultdict(dict)
+        for queue, place in stats.offsetTable.items():
+            by_topic[queue.topic][queue] = place
+        for topic in sorted(by_topic):
+            self._listener.report_undone_msgs(self._undone_msgs(consumer_group, topic, by_topic[topic]))
+
+    def _undone_msgs(
+        self, consumer_group: str, topic: str, places: dict[MessageQueue, OffsetWrapper]
+    ) -> UndoneMsgs:
+        diffs = [max(0, place.brokerOffset - place.consumerOffset) for place in places.values()]
+        delays = [self._delay(queue, place) for queue, place in places.items() if place.lastTimestamp > 0]
+        return UndoneMsgs(consumer_group, topic, sum(diffs), max(diffs, default=0), max(delays, default=0))
+
+    def _delay(self, queue: MessageQueue, place: OffsetWrapper) -> int:
+        """Between the last message consumed and the last one stored, in ms; 0 when it can't be told."""
+        try:
+            last = self._pull_consumer.admin.max_offset(queue) - 1
+            result = self._pull_consumer.pull(queue, "*", last, 1) if last >= 0 else None
+        except ASK_ERRORS as error:
+            log.debug("last message of %s: %s", queue, error)
+            return 0
+        if result is None or result.pull_status is not PullStatus.FOUND:
+            return 0
+        return max(0, result.msg_found_list[0].store_timestamp - place.lastTimestamp)
+
+    def report_consumer_running_info(self, consumer_group: str) -> None:
+        """Ask a group's clients what they do."""
+        infos: dict[str, ConsumerRunningInfo] = {}
+        for connection in self._admin.examine_consumer_connection_info(consumer_group).connectionSet:
+            if connection.version < _V3_1_8_SNAPSHOT:
+                continue
+            try:
+                infos[connection.clientId] = get_consumer_running_info(
+                    self._admin, consumer_group, connection.clientId, False)
+            except ASK_ERRORS as error:
+                log.debug("client %s of group %s: %s", connection.clientId, consumer_group, error)
+        if infos:
+            self._listener.report_consumer_running_info(infos)
