@@ -10,7 +10,6 @@
 import copy
 import logging
 import threading
-from collections.abc import Callable
 
 from rmqha.acl.access_rpc_hook import AccessRPCHook
 from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
@@ -79,6 +78,7 @@ _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _DAY_MS = 24 * 60 * _MINUTE_MS
 _MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
+_FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
 
 
 class BrokerController:
@@ -391,15 +391,16 @@ class BrokerController:
         self._slave_sync_generation += 1
         self.slave_synchronize.master_addr = None
         if role is BrokerRole.SLAVE:
-            task = self._slave_sync_task(self._slave_sync_generation)
-            self._scheduler.schedule_at_fixed_rate(task, 3 * _SECOND_MS, 10 * _SECOND_MS)
+            self._schedule_slave_sync(self._slave_sync_generation, _FIRST_SLAVE_SYNC_MS)
 
-    def _slave_sync_task(self, generation: int) -> Callable[[], None]:
+    def _schedule_slave_sync(self, generation: int, delay_ms: int) -> None:
+        """Each round plans the next one: rounds of an older generation end by themselves."""
         def sync() -> None:
             if generation == self._slave_sync_generation:
                 self.slave_synchronize.sync_all()
 
-        return sync
+        self._scheduler.schedule(sync, delay_ms)
+                self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
 
     def _persist_consumer_offsets(self) -> None:
         self.consumer_offset_manager.persist()

@@ -78,12 +78,31 @@ def test_slave_synchronises_only_while_it_is_one(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
     calls = []
     controller.slave_synchronize.sync_all = lambda: calls.append(1)
-    controller._slave_sync_generation = 1
-    task = controller._slave_sync_task(1)
-    task()
+    scheduled = []
+    controller._scheduler.schedule = lambda task, delay_ms: scheduled.append((task, delay_ms))
+    controller.handle_slave_synchronize(BrokerRole.SLAVE)
+    (first, delay_ms), = scheduled
+    first()
+    assert delay_ms == 3000 and calls == [1]
+    (_, (second, delay_ms)) = scheduled
     controller.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
-    task()
-    assert calls == [1]
+    second()
+    assert delay_ms == 10_000 and calls == [1] and len(scheduled) == 2
+    controller.shutdown()
+
+
+def test_slave_synchronises_by_one_task_however_often_its_role_changes(tmp_path):
+    controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
+    calls, scheduled = [], []
+    controller.slave_synchronize.sync_all = lambda: calls.append(1)
+    controller._scheduler.schedule = lambda task, _delay_ms: scheduled.append(task)
+    for role in (BrokerRole.SLAVE, BrokerRole.SYNC_MASTER) * 5 + (BrokerRole.SLAVE, BrokerRole.SLAVE):
+        controller.handle_slave_synchronize(role)
+    for rounds in range(1, 4):
+        waiting, scheduled[:] = scheduled[:], []
+        for task in waiting:
+            task()
+        assert len(calls) == rounds and len(scheduled) == 1
     controller.shutdown()
 
 
