@@ -13,12 +13,13 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline import ranges
 from rmqha.pipeline.archive_layout import (COLUMNS, STAGING, Manifest, Piece, Residue, range_name, read_manifests,
                                            sync_folder, write_manifest)
 from rmqha.pipeline.commit_log_source import FORMAT
-from rmqha.pipeline.log_files import LogFiles, Segment, find_logs
-from rmqha.pipeline.log_scan import ByteRange, Hole, log_end, open_file, pread, scan_range
+from rmqha.pipeline.log_files import LogFiles, find_logs
+from rmqha.pipeline.log_scan import ByteRange, Hole, log_end, open_file, scan_range
 from rmqha.pipeline.options import PipelineError
 
 _BLOCK = 4 << 20

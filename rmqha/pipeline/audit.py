@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from pyspark.sql import SparkSession
 
-from rmqha.pipeline.log_files import LogFiles, Segment, find_logs
-from rmqha.pipeline.log_scan import Block, ByteRange, Hole, log_end, open_file, pread, scan_range
+from rmqha.common.segment_files import Segment, pread
+from rmqha.pipeline.log_files import LogFiles, find_logs
+from rmqha.pipeline.log_scan import Block, ByteRange, Hole, log_end, open_file, scan_range
 from rmqha.pipeline.options import PipelineError
 
 _BLOCK = 4 << 20

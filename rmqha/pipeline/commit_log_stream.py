@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from rmqha.common.segment_files import pread
 from rmqha.pipeline import ranges
 from rmqha.pipeline.commit_log_source import RangeReader, log
 from rmqha.pipeline.log_files import LogFiles, find_logs, wanted_paths
-from rmqha.pipeline.log_scan import ROW, VanishedError, log_end, open_file, pread
+from rmqha.pipeline.log_scan import ROW, VanishedError, log_end, open_file
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.ranges import LogPartition
 from rmqha.store.bulk import bulk

@@ -5,23 +5,10 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rmqha.common.segment_files import NAME_LENGTH, Segment, is_segment_name, list_segments
 from rmqha.pipeline.options import Options, PipelineError
 
-NAME_LENGTH = 20  # digits of a file name: the offset of the first byte
 COMMIT_LOG = "commitlog"
-
-
-class Segment(NamedTuple):
-    """One file; `size` is what it had when it was listed."""
-
-    start: int
-    path: str
-    size: int
-
-    @property
-    def end(self) -> int:
-        """Offset behind its last byte."""
-        return self.start + self.size
 
 
 class LogFiles(NamedTuple):
@@ -42,27 +29,12 @@ class LogFiles(NamedTuple):
         return self.segments[-1].end if self.segments else 0
 
 
-def is_segment_name(name: str) -> bool:
-    """Whether `name` is an offset of 20 digits that fits 63 bits."""
-    return len(name) == NAME_LENGTH and name.isascii() and name.isdigit() and int(name) < 1 << 63
-
-
 def list_log(path: str, name: str) -> LogFiles:
     """The files of a commit log folder. PipelineError when it is gone."""
-    segments = []
     try:
-        entries = list(os.scandir(path))
+        return LogFiles(name, path, list_segments(path)[0])
     except OSError as error:
         raise PipelineError(f"{path}: {error.strerror}") from error
-    for entry in entries:
-        if not is_segment_name(entry.name):
-            continue
-        try:
-            if entry.is_file():
-                segments.append(Segment(int(entry.name), entry.path, entry.stat().st_size))
-        except FileNotFoundError:  # a running broker removed it meanwhile
-            continue
-    return LogFiles(name, path, sorted(segments))
 
 
 def wanted_paths(options: Options) -> list[str]:

@@ -17,7 +17,8 @@ import numpy as np
 from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE,
                                                  MESSAGE_MAGIC_CODE_POSITION, MIN_RECORD_LENGTH, MessageDecodeError,
                                                  RecordParts, body_crc32, decode_header, decode_parts, decode_text)
-from rmqha.pipeline.log_files import LogFiles, Segment
+from rmqha.common.segment_files import Segment, pread
+from rmqha.pipeline.log_files import LogFiles
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Stop
@@ -76,18 +77,6 @@ def open_file(path: str, offset: int) -> int:
         raise VanishedError(
             f"{path} has vanished while the log was read (wanted from offset {offset} on): the broker deleted it, or "
             "somebody moved it. With failOnDataLoss=false its messages are left out.") from None
-
-
-def pread(fd: int, size: int, position: int) -> bytes:
-    """Like os.pread, but only shorter than `size` where the file ends."""
-    data = os.pread(fd, max(size, 0), position)
-    if len(data) == size or not data:
-        return data
-    parts, got = [data], len(data)
-    while got < size and (data := os.pread(fd, size - got, position + got)):
-        parts.append(data)
-        got += len(data)
-    return b"".join(parts)
 
 
 def scan_range(span: ByteRange, check_crc: bool) -> Iterator[Block | Hole]:

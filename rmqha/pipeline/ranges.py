@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE, MessageDecodeError, decode_header
-from rmqha.pipeline.log_files import LogFiles, Segment
-from rmqha.pipeline.log_scan import ByteRange, VanishedError, find_record, open_file, pread, whole_file
+from rmqha.common.segment_files import Segment, pread
+from rmqha.pipeline.log_files import LogFiles
+from rmqha.pipeline.log_scan import ByteRange, VanishedError, find_record, open_file, whole_file
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.row_filter import RowFilter
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_decoder import decode
+from rmqha.common.segment_files import Segment
 from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
 from rmqha.pipeline.columns import BlockColumns
-from rmqha.pipeline.log_files import LogFiles, Segment
+from rmqha.pipeline.log_files import LogFiles
 from rmqha.pipeline.log_scan import (ROW, Block, ByteRange, Hole, file_end, find_record, log_end,
                                      scan_range, whole_file)
 from rmqha.pipeline.options import Options

@@ -3,11 +3,12 @@ import fcntl
 import os
 from types import TracebackType
 
+from rmqha.common.segment_files import NAME_LENGTH, pread
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.segments import NAME_LENGTH, Folder, list_folder, pread
+from rmqha.tools.store.segments import Folder, list_folder
 
 
 class ReceivedLog:

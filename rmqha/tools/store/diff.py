@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import click
 
 from rmqha.common.message.message_layout import decode_header
+from rmqha.common.segment_files import Segment
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store.dump import message_object
 from rmqha.tools.store.errors import StoreToolError
@@ -13,7 +14,6 @@ from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.output import cell, output_option, progress, put, to_json
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_position
 from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
-from rmqha.tools.store.segments import Segment
 from rmqha.tools.store.store_reader import StoreReader
 
 _BLOCK = 4 << 20

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
+from rmqha.common.segment_files import Segment, pread, read_at
 from rmqha.store.bulk.bulk_layout import RECORD
 from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
-from rmqha.tools.store.segments import Folder, Segment, pread, read_at
+from rmqha.tools.store.segments import Folder
 from rmqha.tools.store.span_taker import SpanTaker
 
 BLOCK = 4 << 20

@@ -1,23 +1,9 @@
-"""Folders of files named by the offset of their first byte: commit logs, consume queues and their extensions."""
-import os
+"""Address spaces of files named by the offset of their first byte: commit logs, consume queues, their extensions."""
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-NAME_LENGTH = 20  # digits
-
-
-class Segment(NamedTuple):
-    """One file; `size` is what it had when the folder was listed."""
-
-    start: int
-    path: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return os.path.basename(self.path)
+from rmqha.common.segment_files import Segment, list_segments
 
 
 class Folder(NamedTuple):
@@ -45,50 +31,9 @@ def list_folder(paths: Iterable[str]) -> Folder:
     segments, foreign = [], []
     for path in paths:
         try:
-            entries = list(os.scandir(path))
+            found, others = list_segments(path)
         except FileNotFoundError:
             continue
-        for entry in entries:
-            try:
-                is_file, size = entry.is_file(), entry.stat().st_size
-            except FileNotFoundError:  # a running broker removed it meanwhile, or a link that leads nowhere
-                is_file, size = False, 0
-                if not os.path.lexists(entry.path):
-                    continue
-            if is_file and is_segment_name(entry.name):
-                segments.append(Segment(int(entry.name), entry.path, size))
-            else:
-                foreign.append(entry.path)
+        segments += found
+        foreign += others
     return Folder(sorted(segments), sorted(foreign))
-
-
-def is_segment_name(name: str) -> bool:
-    """Whether `name` is an offset of 20 digits that fits 63 bits."""
-    return len(name) == NAME_LENGTH and name.isascii() and name.isdigit() and int(name) < 1 << 63
-
-
-def read_at(path: str, position: int, size: int) -> bytes:
-    """Up to `size` bytes of a file from `position` on; b"" when there is no such file any more."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        return pread(fd, size, position)
-    finally:
-        os.close(fd)
-
-
-def pread(fd: int, size: int, position: int) -> bytes:
-    """Like os.pread, but only shorter than `size` where the file ends."""
-    data = os.pread(fd, size, position)
-    if len(data) == size or not data:
-        return data
-    parts = [data]
-    position += len(data)
-    size -= len(data)
-    while size > 0 and (data := os.pread(fd, size, position)):
-        parts.append(data)
-        position += len(data)
-        size -= len(data)
-    return b"".join(parts)

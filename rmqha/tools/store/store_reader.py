@@ -3,13 +3,14 @@ import os
 import struct
 from typing import NamedTuple
 
+from rmqha.common.segment_files import Segment, is_segment_name, read_at
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader, Shape, list_index
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.queue_reader import QueueKey, QueueReader, list_queues
-from rmqha.tools.store.segments import Folder, Segment, is_segment_name, list_folder, read_at
+from rmqha.tools.store.segments import Folder, list_folder
 
 _BLOCKS_OF_ALL_QUEUES = 64 << 20  # bytes
 _CHECKPOINT = struct.Struct(">qqq")

@@ -3,6 +3,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 
+from rmqha.common.segment_files import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
 from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, SLOT,
@@ -10,7 +11,6 @@ from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.index_reader import IndexEntry, IndexReader, Shape
 from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.segments import read_at
 from rmqha.tools.store.store_reader import StoreReader
 
 _COUNT_AT, _SLOT_COUNT_AT, _END_AT = 36, 32, 24

@@ -2,12 +2,12 @@
 import struct
 import time
 
+from rmqha.common.segment_files import read_at
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store.dispatch import Unit as DispatchUnit
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, Unit, ext_position, unpack
 from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.segments import read_at
 from rmqha.tools.store.span_taker import RunOfUnits
 from rmqha.tools.store.store_reader import StoreReader
 
