@@ -77,8 +77,8 @@ LOG_WATER_MARK = logging.getLogger("RocketmqWaterMark")
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _DAY_MS = 24 * 60 * _MINUTE_MS
-_MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
+_MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 
 
 class BrokerController:
@@ -398,9 +398,9 @@ class BrokerController:
         def sync() -> None:
             if generation == self._slave_sync_generation:
                 self.slave_synchronize.sync_all()
+                self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
 
         self._scheduler.schedule(sync, delay_ms)
-                self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
 
     def _persist_consumer_offsets(self) -> None:
         self.consumer_offset_manager.persist()
