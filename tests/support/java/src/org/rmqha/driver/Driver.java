@@ -10,6 +10,7 @@ import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -78,14 +79,22 @@ public final class Driver {
             case "bloom":
                 return Sql.bloom(command);
             case "admin":
-                return admin(command.getJSONArray("args").toArray(new String[0]));
+                return admin(command.getJSONArray("args").toArray(new String[0]), Acl.hook(command));
+            case "aclSend":
+                return Acl.send(command);
+            case "aclConsume":
+                return Acl.consume(command);
+            case "aclAddresses":
+                return Acl.addresses(command);
+            case "aclYaml":
+                return Acl.yaml(command);
             default:
                 throw new IllegalArgumentException("unknown command " + command.getString("cmd"));
         }
     }
 
-    /** Runs mqadmin inside this JVM and gives what it printed. */
-    private static JSONObject admin(String[] args) {
+    /** Runs mqadmin inside this JVM, with the hook if there is one, and gives what it printed. */
+    private static JSONObject admin(String[] args, RPCHook hook) {
         synchronized (ADMIN_LOCK) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             PrintStream printed = new PrintStream(bytes, true);
@@ -93,7 +102,7 @@ public final class Driver {
             System.setOut(printed);
             System.setErr(printed);
             try {
-                MQAdminStartup.main0(args, null);
+                MQAdminStartup.main0(args, hook);
             } finally {
                 System.setOut(err);
                 System.setErr(err);

@@ -1,0 +1,139 @@
+package org.rmqha.driver;
+
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.io.File;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.AclUtils;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.acl.plain.PlainAccessResource;
+import org.apache.rocketmq.acl.plain.RemoteAddressStrategy;
+import org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.RPCHook;
+
+/** Clients that sign their requests, and what the original makes of address patterns and of account files. */
+final class Acl {
+    private Acl() {
+    }
+
+    /** The hook of "accessKey" and "secretKey"; null without. */
+    static RPCHook hook(JSONObject command) {
+        String key = command.getString("accessKey");
+        return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, command.getString("secretKey")));
+    }
+
+    /** Sends one message to each of "topics"; for each the status, or the error's text. */
+    static JSONObject send(JSONObject command) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("acl-producer", hook(command));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setInstanceName("acl-" + command.getIntValue("id"));
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.start();
+        JSONArray results = new JSONArray();
+        try {
+            for (Object topic : command.getJSONArray("topics")) {
+                results.add(sendOne(producer, (String) topic));
+            }
+        } finally {
+            producer.shutdown();
+        }
+        return new JSONObject().fluentPut("results", results);
+    }
+
+    private static String sendOne(DefaultMQProducer producer, String topic) {
+        try {
+            return producer.send(new Message(topic, "from java".getBytes(StandardCharsets.UTF_8))).getSendStatus().name();
+        } catch (Exception e) {
+            return e.getMessage();
+        }
+    }
+
+    /** Consumes "topic" as "group" until one message came or "deadlineMs" is over; whether one came. */
+    static JSONObject consume(JSONObject command) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), hook(command),
+            new AllocateMessageQueueAveragely());
+        consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setInstanceName("acl-" + command.getIntValue("id"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(command.getString("topic"), "*");
+        CountDownLatch came = new CountDownLatch(1);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            came.countDown();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        try {
+            return new JSONObject().fluentPut("came", came.await(command.getLongValue("deadlineMs"),
+                TimeUnit.MILLISECONDS));
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** For each of "patterns" a text: "error", or for each of "addresses" 1, 0, or x where matching fails. */
+    static JSONObject addresses(JSONObject command) {
+        List<String> addresses = command.getJSONArray("addresses").toJavaList(String.class);
+        JSONArray results = new JSONArray();
+        for (String pattern : command.getJSONArray("patterns").toJavaList(String.class)) {
+            StringBuilder result = new StringBuilder();
+            try {
+                RemoteAddressStrategy strategy = new RemoteAddressStrategyFactory().getRemoteAddressStrategy(pattern);
+                for (String address : addresses) {
+                    result.append(match(strategy, address));
+                }
+            } catch (Exception e) {
+                result.append("error");
+            }
+            results.add(result.toString());
+        }
+        return new JSONObject().fluentPut("results", results);
+    }
+
+    private static char match(RemoteAddressStrategy strategy, String address) {
+        PlainAccessResource resource = new PlainAccessResource();
+        resource.setWhiteRemoteAddress(address);
+        try {
+            return strategy.match(resource) ? '1' : '0';
+        } catch (Exception e) {
+            return 'x';
+        }
+    }
+
+    /** Reads each of "files" as the accounts' files are read: its JSON, "null", or "error"; and writes it to "written". */
+    static JSONObject yaml(JSONObject command) {
+        JSONArray results = new JSONArray();
+        JSONArray files = command.getJSONArray("files");
+        for (int i = 0; i < files.size(); i++) {
+            results.add(read(files.getString(i), command.getJSONArray("written").getString(i)));
+        }
+        return new JSONObject().fluentPut("results", results);
+    }
+
+    private static String read(String file, String written) {
+        try {
+            JSONObject data = AclUtils.getYamlDataObject(new File(file).getPath(), JSONObject.class);
+            Map<?, ?> plain = AclUtils.getYamlDataObject(file, LinkedHashMap.class);
+            if (plain != null) {
+                @SuppressWarnings("unchecked")
+                Map<String, Object> map = (Map<String, Object>) plain;
+                AclUtils.writeDataObject(written, map);
+            }
+            return data == null ? "null" : data.toJSONString();
+        } catch (Exception e) {
+            return "error";
+        }
+    }
+}
