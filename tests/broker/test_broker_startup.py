@@ -50,6 +50,8 @@ def test_slave_keeps_its_id(tmp_path):
     ("namesrvAddr=nonsense\n", "namesrvAddr: The Name Server Address[nonsense] illegal"),
     ("enableDLegerCommitLog=true\n", "enableDLegerCommitLog: DLedger is not supported"),
     ("messageStorePlugIn=org.evil.Store\n", "messageStorePlugIn: store plug-ins are not supported"),
+    ("enableAutoSwitchHA=true\ntransientStorePoolEnable=true\n",
+     "transientStorePoolEnable: with enableAutoSwitchHA there are no write buffers"),
 ])
 def test_config_that_cannot_be_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as failure:

@@ -208,8 +208,11 @@ class HAService:
             if other is connection:
                 return
             if other.slave_identity == connection.slave_identity:
-                log.warning("slave %s has come again, from %s; its connection from %s is closed",
-                            other.slave_identity, connection.client_addr, other.client_addr)
+                if self._error_limit.allow(("twice", other.slave_identity)):
+                    log.warning("slave %s has come again, from %s; its connection from %s is closed. If that goes on, "
+                                "two brokers run with the same brokerClusterName, brokerName and brokerId: give one of "
+                                "them another brokerId", other.slave_identity, connection.client_addr,
+                                other.client_addr)
                 other.close()
 
     def start(self) -> None:

@@ -122,6 +122,7 @@ class ScheduleMessageService(ConfigManager):
             if self.enable_async_deliver:
                 self._start_handling()
             service = self._deliver_executor_service = ScheduledService("ScheduleMessageTimerThread_1")
+            service.join_time_ms = _PUT_TIMEOUT_MS + _RESEND_STEP_MS  # what is put at a shutdown is counted
             # Differs: one thread for all levels, where Java has one per level
             for level in self.delay_level_table:
                 task = DeliverDelayedMessageTimerTask(self, service, level, self.offset_table.get(level, 0))

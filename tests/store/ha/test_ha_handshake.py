@@ -211,3 +211,21 @@ def test_bytes_after_the_greeting_in_any_cut_are_reports():
                 peer.send(stream[cut:])
                 peer.read(34 + 30)
                 assert peer.read_data_frame()[0] == 5000
+
+
+def test_two_brokers_with_one_identity_are_told_what_to_do(caplog):
+    master = greeting_store(20)
+
+    def introduced() -> Peer:
+        peer = Peer.connect(master)
+        peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("c/name/1", 0, 0, 0)) + struct.pack(">q", 20_000))
+        return peer
+    with running(master), introduced() as first:
+        for _ in range(3):
+            second = introduced()
+            assert first.is_closed()
+            first = second
+        first.close()
+    told = [record.getMessage() for record in caplog.records if "has come again" in record.getMessage()]
+    assert len(told) == 1 and told[0].startswith("slave c/name/1 has come again")
+    assert "the same brokerClusterName, brokerName and brokerId: give one of them another brokerId" in told[0]

@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import threading
 from collections import deque
 
 import pytest
@@ -9,6 +10,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.broker_role import BrokerRole
@@ -432,6 +434,52 @@ def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, 
     async_store.shutdown()
     saved = (tmp_path / "store/config/delayOffset.json").read_text()
     assert saved.replace("\n", "").replace("\t", "") == '{"offsetTable":{1:2}}'
+
+
+class Impatient(ScheduledService):
+    """Waits for no task at its shutdown, unless it is told to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.join_time_ms = 1
+
+
+def test_shutdown_waits_for_a_put_as_long_as_the_put_may_take_and_counts_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "ScheduledService", Impatient)
+    store = make_store(tmp_path / "store")
+    slow = store.schedule_message_service.write_message_store = Slow(store)
+    assert store.load()
+    store.start()
+    put(store, message(1, b"slow"))
+    wait_long(lambda: slow.held, what="it is put")
+    shutdown = threading.Thread(target=store.shutdown)
+    shutdown.start()
+    wait_long(lambda: not store.schedule_message_service.is_started, what="the shutdown has begun")
+    assert progress(store) == 0
+    slow.release(1)
+    shutdown.join(30)
+    assert not shutdown.is_alive()
+    assert json.loads((tmp_path / "store/config/delayOffset.json").read_text().replace("1:", '"1":')) == {
+        "offsetTable": {"1": 1}}
+
+
+def test_message_whose_put_was_not_answered_before_the_end_is_delivered_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule_message_service, "_PUT_TIMEOUT_MS", 50)
+    store = make_store(tmp_path / "store")
+    slow = store.schedule_message_service.write_message_store = Slow(store)
+    assert store.load()
+    store.start()
+    put(store, message(1, b"slow"))
+    wait_long(lambda: slow.held, what="it is put")
+    store.shutdown()
+    store = make_store(tmp_path / "store")
+    assert store.load()
+    store.start()
+    try:
+        wait_long(lambda: progress(store) == 1, what="it is delivered")
+        assert {msg.body for msg in delivered(store)} == {b"slow"}
+    finally:
+        store.shutdown()
 
 
 class Emptied(deque):
