@@ -20,6 +20,7 @@ from rmqha.client.trace import trace_constants
 from rmqha.client.trace.trace_context import TraceContext
 from rmqha.client.trace.trace_data_encoder import TraceTransferBean, encoder_from_context_bean
 from rmqha.client.trace.trace_dispatcher import TraceDispatcher, TraceDispatcherType
+from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.topic import topic_validator
@@ -197,8 +198,8 @@ class TraceDataSegment:
     def take(self) -> tuple[str, list[str]]:
         """The text and the keys of all, which then are no longer here."""
         beans, self.beans, self.size = self.beans, [], 0
-        keys = set().union(*(bean.trans_key for bean in beans))
-        return "".join(bean.trans_data for bean in beans), sorted(key for key in keys if key)
+        keys = set().union(*(bean.trans_key for bean in beans)) - {None}
+        return "".join(bean.trans_data for bean in beans), hash_map_order(sorted(keys))
 
 
 def start_trace_dispatcher(dispatcher: AsyncTraceDispatcher, config: "ClientConfig") -> None:

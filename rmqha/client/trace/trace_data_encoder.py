@@ -8,6 +8,7 @@ EndTransaction  time region group topic msgId tags keys storeHost msgType transa
 
 What Java has as null stands there as the word null, and is read back as that word.
 """
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +18,10 @@ from rmqha.client.trace.trace_bean import TraceBean
 from rmqha.client.trace.trace_constants import CONTENT_SPLITOR, FIELD_SPLITOR
 from rmqha.client.trace.trace_context import TraceContext, TraceType
 from rmqha.common.message import message_const
+from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_type import MessageType
+
+_LONG = re.compile(r"[+-]?[0-9]{1,19}\Z").match
 
 
 @dataclass
@@ -38,14 +42,15 @@ def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]
     """
     contexts = []
     for text in _split(trace_data or "", FIELD_SPLITOR):
-        line = _split(text, CONTENT_SPLITOR)
-        decode = _DECODERS.get(line[0]) if line else None
-        if decode is None:  # an event of a later version
+        if not text:
             continue
+        line = _split(text, CONTENT_SPLITOR)
         try:
-            contexts.append(decode(line))
+            decode = _DECODERS.get(line[0])
+            if decode is not None:  # else an event of a later version
+                contexts.append(decode(line))
         except (IndexError, KeyError, ValueError) as error:
-            raise ValueError(f"no trace of kind {line[0]}: {text!r:.200}") from error
+            raise ValueError(f"no trace: {text!r:.200}") from error
     return contexts
 
 
@@ -59,8 +64,9 @@ def _split(text: str, separator: str) -> list[str]:
 
 def _decode_pub(line: list[str]) -> TraceContext:
     bean = TraceBean(topic=line[4], msg_id=line[5], tags=line[6], keys=line[7], store_host=line[8],
-                     body_length=int(line[9]), msg_type=MessageType(int(line[11])))
-    context = TraceContext(TraceType.Pub, int(line[1]), line[2], line[3], cost_time=int(line[10]), trace_beans=[bean])
+                     body_length=parse_int(line[9]), msg_type=MessageType(parse_int(line[11])))
+    context = TraceContext(TraceType.Pub, _parse_long(line[1]), line[2], line[3], cost_time=parse_int(line[10]),
+                           trace_beans=[bean])
     if len(line) == 13:
         context.is_success = _is_true(line[12])
     elif len(line) >= 14:
@@ -72,26 +78,32 @@ def _decode_pub(line: list[str]) -> TraceContext:
 
 
 def _decode_sub_before(line: list[str]) -> TraceContext:
-    bean = TraceBean(msg_id=line[5], retry_times=int(line[6]), keys=line[7])
-    return TraceContext(TraceType.SubBefore, int(line[1]), line[2], line[3], request_id=line[4], trace_beans=[bean])
+    bean = TraceBean(msg_id=line[5], retry_times=parse_int(line[6]), keys=line[7])
+    return TraceContext(TraceType.SubBefore, _parse_long(line[1]), line[2], line[3], request_id=line[4], trace_beans=[bean])
 
 
 def _decode_sub_after(line: list[str]) -> TraceContext:
     bean = TraceBean(msg_id=line[2], keys=line[5])
-    context = TraceContext(TraceType.SubAfter, request_id=line[1], cost_time=int(line[3]), is_success=_is_true(line[4]),
-                           trace_beans=[bean])
+    context = TraceContext(TraceType.SubAfter, request_id=line[1], cost_time=parse_int(line[3]),
+                           is_success=_is_true(line[4]), trace_beans=[bean])
     if len(line) >= 7:
-        context.context_code = int(line[6])
+        context.context_code = parse_int(line[6])
     if len(line) >= 9:
-        context.time_stamp, context.group_name = int(line[7]), line[8]
+        context.time_stamp, context.group_name = _parse_long(line[7]), line[8]
     return context
 
 
 def _decode_end_transaction(line: list[str]) -> TraceContext:
     bean = TraceBean(topic=line[4], msg_id=line[5], tags=line[6], keys=line[7], store_host=line[8],
-                     msg_type=MessageType(int(line[9])), transaction_id=line[10],
+                     msg_type=MessageType(parse_int(line[9])), transaction_id=line[10],
                      transaction_state=LocalTransactionState[line[11]], from_transaction_check=_is_true(line[12]))
-    return TraceContext(TraceType.EndTransaction, int(line[1]), line[2], line[3], trace_beans=[bean])
+    return TraceContext(TraceType.EndTransaction, _parse_long(line[1]), line[2], line[3], trace_beans=[bean])
+
+
+def _parse_long(text: str) -> int:
+    if _LONG(text) is None or not -(1 << 63) <= (value := int(text)) < 1 << 63:
+        raise ValueError(f'For input string: "{text}"')
+    return value
 
 
 def _is_true(text: str) -> bool:

@@ -11,7 +11,6 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.remoting.RPCHook;
-import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * One JVM that serves many commands: a JSON object a line on stdin ("id" and "cmd"), answers on stdout in any order.
@@ -78,6 +77,20 @@ public final class Driver {
                 return Ask.run(command);
             case "bloom":
                 return Sql.bloom(command);
+            case "traceEncode":
+                return Traces.encode(command);
+            case "traceDecode":
+                return Traces.decode(command);
+            case "traceViews":
+                return Traces.views(command);
+            case "send":
+                return Clients.send(command);
+            case "receive":
+                return Clients.receive(command);
+            case "allocate":
+                return Clients.allocate(command);
+            case "namespaces":
+                return Clients.namespaces(command);
             case "admin":
                 return admin(command.getJSONArray("args").toArray(new String[0]), Acl.hook(command));
             case "aclSend":
@@ -102,7 +115,7 @@ public final class Driver {
             System.setOut(printed);
             System.setErr(printed);
             try {
-                MQAdminStartup.main0(args, hook);
+                FreshAdmin.run(args, hook);
             } finally {
                 System.setOut(err);
                 System.setErr(err);

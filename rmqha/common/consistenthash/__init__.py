@@ -1,0 +1,1 @@
+"""Nodes and keys on a ring of hash values."""
