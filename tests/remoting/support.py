@@ -12,6 +12,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 ECHO = 100
 TICK_MS = 50  # a server's or client's look for idle channels and old calls
@@ -47,9 +48,10 @@ def request(code: int = ECHO, body: bytes | None = None) -> RemotingCommand:
 
 
 @contextlib.contextmanager
-def running_server(listener: object = None, **config: int) -> Iterator[RemotingServer]:
+def running_server(listener: object = None, tls: TlsSystemConfig | None = None,
+                   **config: int) -> Iterator[RemotingServer]:
     """A started server on any port, that echoes code 100."""
-    server = RemotingServer(ServerConfig(**{"listenPort": 0, **config}), listener)
+    server = RemotingServer(ServerConfig(**{"listenPort": 0, **config}), listener, tls)
     server.register_processor(ECHO, Processor(echo))
     server.io.tick_ms = TICK_MS
     server.start()
@@ -60,9 +62,10 @@ def running_server(listener: object = None, **config: int) -> Iterator[RemotingS
 
 
 @contextlib.contextmanager
-def running_client(listener: object = None, **config: int) -> Iterator[RemotingClient]:
+def running_client(listener: object = None, tls: TlsSystemConfig | None = None,
+                   **config: int) -> Iterator[RemotingClient]:
     """A started client."""
-    client = RemotingClient(ClientConfig(**config), listener)
+    client = RemotingClient(ClientConfig(**config), listener, tls)
     client.io.tick_ms = TICK_MS
     client.start()
     try:

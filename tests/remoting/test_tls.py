@@ -1,0 +1,342 @@
+"""TLS on a remoting port: what each mode serves and closes, that every byte arrives, and what harms nobody."""
+import logging
+import os
+import socket
+import ssl
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqha.remoting import io_thread
+from rmqha.remoting.common.tls_mode import TlsMode
+from rmqha.remoting.exception import RemotingConnectException, RemotingException, RemotingSendRequestException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.tls_system_config import TlsSystemConfig
+from tests.remoting.support import Processor, Raw, address, json_frame, request, running_client, running_server
+from tests.support.wait import wait_until
+
+WAIT_MS = 20_000
+CALL_MS = 20_000
+REGION, CLOSE = 101, 102
+
+
+def mode(which: TlsMode) -> TlsSystemConfig:
+    return TlsSystemConfig(tls_mode=which)
+
+
+def trusting() -> ssl.SSLContext:
+    """A client's context that takes any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def secured(raw: Raw, context: ssl.SSLContext | None = None) -> Raw:
+    raw.socket = (context or trusting()).wrap_socket(raw.socket)
+    return raw
+
+
+class Wire:
+    """A TLS client by hand: what goes out is held back, and may be spoilt, before it is sent."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = trusting().wrap_bio(self.incoming, self.outgoing)
+
+    def hello(self) -> None:
+        """The first step of the handshake; it is not sent yet."""
+        with pytest.raises(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+
+    def shake_hands(self, piece: int = 1 << 20) -> None:
+        """Until it is done; its last bytes are not sent yet."""
+        while True:
+            try:
+                return self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self.flush(piece)
+                assert self.receive()
+
+    def flush(self, piece: int = 1 << 20) -> None:
+        """Send all, `piece` bytes at a time."""
+        data = self.outgoing.read()
+        for at in range(0, len(data), piece):
+            self.raw.send(data[at:at + piece])
+
+    def receive(self) -> bool:
+        """Take what the server sends; False at the end."""
+        try:
+            data = self.raw.socket.recv(1 << 16)
+        except ConnectionResetError:
+            return False
+        self.incoming.write(data)
+        return bool(data)
+
+    def read(self) -> bytes:
+        """The next plain bytes; nothing at the end, in whatever way it comes."""
+        while True:
+            try:
+                return self.tls.read(1 << 16)
+            except ssl.SSLWantReadError:
+                if not self.receive():
+                    return b""
+            except ssl.SSLError:
+                return b""
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A permissive server in test mode, a client with TLS, one without."""
+    with running_server() as server, running_client(useTLS=True) as client, running_client() as plain:
+        yield server, client, plain
+        assert_unharmed((server, client, plain))
+
+
+def assert_unharmed(served) -> None:
+    server, client, plain = served
+    for each in (client, plain):
+        assert each.invoke_sync(address(server), request(body=b"good"), CALL_MS).body == b"good"
+
+
+# ---- the modes
+
+def test_permissive_serves_both_kinds_on_one_port(served):
+    assert_unharmed(served)
+    with Raw(served[0]) as raw:
+        secured(raw).send(json_frame(b"x", opaque=3))
+        assert raw.socket.version() == "TLSv1.3" and raw.read().opaque == 3
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_are_spoken(served, version):
+    context = trusting()
+    context.minimum_version = context.maximum_version = version
+    with Raw(served[0]) as raw:
+        secured(raw, context).send(json_frame(opaque=4))
+        assert raw.read().opaque == 4
+
+
+def test_enforcing_closes_plain_connections_with_one_line(caplog):
+    with running_server(tls=mode(TlsMode.ENFORCING)) as server, running_client(useTLS=True) as client:
+        assert client.invoke_sync(address(server), request(body=b"in"), CALL_MS).body == b"in"
+        with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
+            raw.send(json_frame())
+            assert raw.is_closed()
+        assert client.invoke_sync(address(server), request(body=b"in"), CALL_MS).body == b"in"
+    line, = [record.getMessage() for record in caplog.records]
+    assert line.startswith("Clients intend to establish an insecure connection") and "127.0.0.1:" in line
+
+
+def test_disabled_closes_tls_connections_with_one_line(caplog):
+    with running_server(tls=mode(TlsMode.DISABLED)) as server, running_client() as plain:
+        with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
+            with pytest.raises((ssl.SSLError, ConnectionResetError)):
+                secured(raw)
+        assert plain.invoke_sync(address(server), request(body=b"in"), CALL_MS).body == b"in"
+    line, = [record.getMessage() for record in caplog.records]
+    assert line.startswith("Clients intend to establish an SSL connection") and "127.0.0.1:" in line
+
+
+def test_client_is_told_when_the_server_speaks_no_tls():
+    with running_server(tls=mode(TlsMode.DISABLED)) as server, running_client(useTLS=True) as client:
+        with pytest.raises(RemotingConnectException):
+            client.invoke_sync(address(server), request(), CALL_MS)
+        wait_until(lambda: not server.io.channels, WAIT_MS, "nothing is left")
+
+
+# ---- every byte arrives
+
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 16_385, 262_144, 300_000, 5_000_000])
+def test_bodies_of_any_size_come_back(served, size):
+    server, client, _ = served
+    body = os.urandom(size)
+    assert (client.invoke_sync(address(server), request(body=body), CALL_MS).body or b"") == body
+
+
+def test_bytes_one_at_a_time_are_served(served):
+    """Cut wherever it may be: each byte of the handshake and of the records is a packet of its own."""
+    with Raw(served[0]) as raw:
+        raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire = Wire(raw)
+        wire.shake_hands(piece=1)
+        wire.tls.write(json_frame(b"body", opaque=9))
+        wire.flush(piece=1)
+        assert b'"opaque":9' in wire.read()
+
+
+def test_request_in_one_packet_with_the_end_of_the_handshake_is_served(served):
+    with Raw(served[0]) as raw:
+        wire = Wire(raw)
+        wire.shake_hands()
+        wire.tls.write(json_frame(opaque=11) + json_frame(opaque=12))
+        raw.send(wire.outgoing.read())  # with the client's end of the handshake
+        data = b""
+        while data.count(b'"opaque"') < 2:
+            data += wire.read()
+        assert b'"opaque":11' in data and b'"opaque":12' in data
+
+
+def test_flood_of_requests_on_one_connection_is_answered_in_order(served):
+    count = 3000
+    with Raw(served[0]) as raw:
+        secured(raw)
+        data = b"".join(json_frame(b"x" * (opaque % 400), opaque=opaque) for opaque in range(count))
+        sender = threading.Thread(target=raw.send, args=(data,))
+        sender.start()
+        assert [raw.read().opaque for _ in range(count)] == list(range(count))
+        sender.join()
+
+
+def test_answers_wait_for_a_reader_who_is_slow(served):
+    """More than the sockets hold is queued; the server reads no more meanwhile, and every byte comes in the end."""
+    server, _, _ = served
+    bodies = [os.urandom(1 << 20) for _ in range(24)]
+    with Raw(server) as raw:
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        secured(raw)
+        asked = threading.Thread(target=lambda: [raw.send(json_frame(body, opaque=number))
+                                                 for number, body in enumerate(bodies)])
+        asked.start()
+        wait_until(lambda: any(channel.is_blocked for channel in list(server.io.channels)), WAIT_MS, "the socket is full")
+        assert_unharmed(served)
+        for number, body in enumerate(bodies):
+            answer = raw.read()
+            assert (answer.opaque, answer.body == body) == (number, True)
+        asked.join()
+
+
+def test_pieces_of_a_file_are_sent_and_released(served):
+    server, client, _ = served
+    parts = [memoryview(os.urandom(size)) for size in (10, 40_000, 1, 600_000)]
+    released = threading.Event()
+
+    def region(_channel, _asked) -> RemotingCommand:
+        response = RemotingCommand.create_response_command(0, None)
+        response.file_region, response.release_region = parts, released.set
+        return response
+
+    server.register_processor(REGION, Processor(region))
+    assert client.invoke_sync(address(server), request(REGION), CALL_MS).body == b"".join(parts)
+    assert released.wait(WAIT_MS / 1000)
+
+
+def test_server_that_closes_ends_the_calls_at_once(served):
+    server, client, _ = served
+    server.register_processor(CLOSE, Processor(lambda channel, _asked: channel.close()))
+    with pytest.raises(RemotingSendRequestException):
+        client.invoke_sync(address(server), request(CLOSE), 60_000)
+
+
+def test_both_sides_say_goodbye(served):
+    server, _, _ = served
+    with Raw(server) as raw:
+        secured(raw).send(json_frame(opaque=1))
+        raw.read()
+        raw.socket.unwrap()  # raises unless the server's goodbye comes
+    with Raw(server) as raw:
+        secured(raw).send(json_frame(code=CLOSE))
+        server.register_processor(CLOSE, Processor(lambda channel, _asked: channel.close()))
+        assert raw.socket.recv(1) == b""  # SSLEOFError without a goodbye
+
+
+# ---- what harms nobody
+
+def test_handshake_that_does_not_go_on_is_closed_after_a_while(monkeypatch, caplog):
+    monkeypatch.setattr(io_thread, "TLS_HANDSHAKE_TIMEOUT_NS", 300_000_000)
+    with running_server() as server, running_client() as plain:
+        with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
+            raw.send(b"\x16\x03\x01")
+            assert raw.is_closed()
+        assert plain.invoke_sync(address(server), request(), CALL_MS).code == 0
+        wait_until(lambda: not server.io._handshakes, WAIT_MS, "forgotten")
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["TLS handshake timed out"]
+
+
+def test_client_does_not_wait_longer_for_a_handshake_than_for_an_answer():
+    with socket.create_server(("127.0.0.1", 0)) as silent, running_client(useTLS=True) as client:
+        with pytest.raises(RemotingConnectException):
+            client.invoke_sync(f"127.0.0.1:{silent.getsockname()[1]}", request(), 300)
+
+
+def test_handshakes_under_way_hold_nobody_up(served):
+    server, _, _ = served
+    begun = [socket.create_connection(("127.0.0.1", server.local_listen_port)) for _ in range(200)]
+    try:
+        for each in begun:
+            each.sendall(b"\x16\x03\x01\x00\xc8\x01")
+        wait_until(lambda: len(server.io._handshakes) >= len(begun), WAIT_MS, "all have begun")
+        assert_unharmed(served)
+    finally:
+        for each in begun:
+            each.close()
+    wait_until(lambda: not server.io._handshakes, WAIT_MS, "all are gone")
+
+
+def test_failed_handshakes_leave_nothing(served):
+    server, _, _ = served
+    wait_until(lambda: len(server.io.channels) <= 2, WAIT_MS, "only the two clients")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(100):
+        with Raw(server) as raw:
+            raw.send(b"\x16\x03\x01\x00\x05hello")
+            while raw.socket.recv(100):  # an alert, then the end
+                pass
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, WAIT_MS, "descriptors are back")
+    assert_unharmed(served)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300) | st.builds(lambda size, body: b"\x03\x01" + size.to_bytes(2, "big") + body,
+                                           st.integers(0, 400), st.binary(max_size=400)))
+def test_any_bytes_after_the_first_leave_the_server_well(served, data):
+    with Raw(served[0]) as raw:
+        raw.send(b"\x16" + data)
+        raw.socket.shutdown(socket.SHUT_WR)
+        try:
+            while raw.socket.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            assert data  # closed with bytes unread
+    assert_unharmed(served)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spoilt=st.integers(0, 2), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_anywhere_harms_that_connection_only(served, spoilt, place, bit):
+    """In the client's hello, in its end of the handshake, or in the record with its request."""
+    with Raw(served[0]) as raw:
+        wire = Wire(raw)
+        for flight, step in enumerate((wire.hello, wire.shake_hands, lambda: wire.tls.write(json_frame()))):
+            step()
+            if flight == spoilt:
+                data = bytearray(wire.outgoing.read())
+                data[int(place * len(data))] ^= 1 << bit
+                raw.send(data)
+                raw.socket.shutdown(socket.SHUT_WR)
+                break
+            wire.flush()
+        answer = wire.read()
+        assert spoilt < 2 or not answer  # the request was not served
+    assert_unharmed(served)
+
+
+def test_client_survives_a_server_that_answers_nonsense():
+    with socket.create_server(("127.0.0.1", 0)) as liar, running_client(useTLS=True) as client:
+        def lie() -> None:
+            for _ in range(5):
+                connected, _address = liar.accept()
+                with connected:
+                    connected.recv(1000)
+                    connected.sendall(b"\x16" + os.urandom(200))
+
+        lying = threading.Thread(target=lie)
+        lying.start()
+        for _ in range(5):
+            with pytest.raises(RemotingException):
+                client.invoke_sync(f"127.0.0.1:{liar.getsockname()[1]}", request(), CALL_MS)
+        lying.join()
+        with running_server() as server:
+            assert client.invoke_sync(address(server), request(body=b"good"), CALL_MS).body == b"good"

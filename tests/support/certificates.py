@@ -1,0 +1,50 @@
+"""Keys and certificates for tests, made by the openssl command: authorities, and who is signed by them."""
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+DAYS = "30"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs; its own certificate is what others trust."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate, self._key = folder / f"{name}.pem", folder / f"{name}.key"
+        openssl("req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-days", DAYS, "-keyout", self._key, "-out",
+                self.certificate)
+
+    def sign(self, name: str) -> Identity:
+        """A new key, and a certificate for it."""
+        made = Identity(self.folder / f"{name}.pem", self.folder / f"{name}.key")
+        request = self.folder / f"{name}.csr"
+        openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
+        openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
+                "-days", DAYS, "-out", made.certificate)
+        return made
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+
+def encrypted(key: Path, password: str) -> Path:
+    """The same key in a file of its own that only the password opens (PKCS #8)."""
+    result = key.with_suffix(".encrypted.key")
+    openssl("pkcs8", "-topk8", "-in", key, "-out", result, "-passout", f"pass:{password}")
+    return result
+
+
+def openssl(*arguments: object) -> None:
+    """Run it; AssertionError with its output when it fails."""
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"openssl {' '.join(map(str, arguments))}: {done.stderr}"
