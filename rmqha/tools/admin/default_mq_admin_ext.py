@@ -298,6 +298,7 @@ class DefaultMQAdminExt:
         try:
             old = self.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key) or ""
         except (MQClientException, RemotingException) as error:
+            # Differs: an error that does not end it goes to the log, not to standard error
             log.warning("no order conf of %s: %s", key, error)
             old = ""
         confs = {conf.partition(":")[0]: conf for conf in [*old.split(";"), value] if conf.strip()}

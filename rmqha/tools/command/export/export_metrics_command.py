@@ -22,8 +22,11 @@ from rmqha.tools.command.sub_command_exception import JavaException
 log = logging.getLogger("RocketmqTools")
 
 TIMEOUT_MILLIS = 10_000
-TPS = ("NormalInTps", "NormalOutTps", "TransInTps", "ScheduleInTps")
-ONE_DAY_NUM = ("NormalOneDayInNum", "NormalOneDayOutNum", "TransOneDayInNum", "ScheduleOneDayInNum")
+# Of a broker -> summed over all brokers.
+TPS = {"normalInTps": "totalNormalInTps", "normalOutTps": "totalNormalOutTps", "transInTps": "totalTransInTps",
+       "scheduleInTps": "totalScheduleInTps"}
+ONE_DAY_NUM = {name: name for name in (
+    "normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "scheduleOneDayInNum")}
 
 
 class ExportMetricsCommand(SubCommand):
@@ -55,13 +58,9 @@ class ExportMetricsCommand(SubCommand):
         }, f"{file_path(command_line)}/metrics.json")
 
 
-def _totals(report: dict[str, Any], table: str, names: tuple[str, ...], zero: float) -> dict[str, float]:
-    return {f"total{name}": sum((broker["runtimeQuota"][table][_small(name)] for broker in report.values()), zero)
-            for name in names}
-
-
-def _small(name: str) -> str:
-    return name[0].lower() + name[1:]
+def _totals(report: dict[str, Any], table: str, names: dict[str, str], zero: float) -> dict[str, float]:
+    return {total: sum((broker["runtimeQuota"][table][name] for broker in report.values()), zero)
+            for name, total in names.items()}
 
 
 def _broker_info(admin: DefaultMQAdminExt, addr: str) -> dict[str, Any]:
@@ -89,8 +88,8 @@ def _runtime_quota(
     nums = (in_num, out_num, *(compute_24_hour_sum(data) if data else 0 for data in (transactions, delayed)))
     return {
         "diskRatio": {key: runtime.get(key) for key in ("commitLogDiskRatio", "consumeQueueDiskRatio")},
-        "tps": dict(zip(map(_small, TPS), tps)),
-        "oneDayNum": dict(zip(map(_small, ONE_DAY_NUM), nums)),
+        "tps": dict(zip(TPS, tps)),
+        "oneDayNum": dict(zip(ONE_DAY_NUM, nums)),
         "messageAverageSize": runtime.get("putMessageAverageSize"),
         "topicSize": len(admin.get_user_topic_config(addr, False, TIMEOUT_MILLIS).topicConfigTable),
         "groupSize": len(groups.subscriptionGroupTable),
@@ -115,5 +114,5 @@ def _client_info(admin: DefaultMQAdminExt, groups: SubscriptionGroupWrapper) -> 
         except (MQClientException, MQBrokerException, RemotingException) as error:
             log.debug("clients of %s: %s", group, error)
             continue
-        result |= {f"{each.language.name}%{mq_version.get_version_desc(each.version)}" for each in connections}
+        result |= {f"{each.language}%{mq_version.get_version_desc(each.version)}" for each in connections}
     return sorted(result)

@@ -1,0 +1,218 @@
+"""Commands of the packages topic, broker, cluster, namesrv, stats, offset and export."""
+import re
+
+from tests.support.mqadmin import Command, case
+
+# What rmqha has beyond 4.9: settings, most of them 5.x's, and what a broker tells of replication.
+OWN_SETTINGS = {
+    "allAckInSyncStateSet", "asyncLearner", "configBlackList", "dataReadAheadEnable", "dispatchBehindFlush",
+    "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
+    "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "inSyncReplicas",
+    "maxHaTransferByteInSecond", "minInSyncReplicas", "preallocateMappedFile", "syncFromLastFile", "totalReplicas",
+}
+OWN_COUNTERS = {"haConnectionCount", "haNewestStoreTimestamp", "haPush2SlaveMaxOffset", "haSlaveCount"}
+# Where the servers stand, and what is of one moment. Java's earliestMessageTimeStamp (and with it the hours of
+# clusterList) is -1 until its log holds twice the size of the largest message.
+PLACES = {"rocketmqHome", "configStorePath", "kvConfigPath", "storePathRootDir", "storePathCommitLog", "listenPort",
+          "haListenPort"}
+OF_A_MOMENT = {
+    "brokerVersion", "brokerVersionDesc", "commitLogDirCapacity", "commitLogDiskRatio", "consumeQueueDiskRatio",
+    "earliestMessageTimeStamp", "getMessageEntireTimeMax", "putMessageEntireTimeMax", "remainHowManyDataToFlush",
+    "runtime", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "putTps",
+    "pageCacheLockTimeMills", "putMessageDistributeTime", "startAcceptSendRequestTimeStamp",
+}
+VERSION = (r"V4_9_[78]", "V4_9_x")
+HOURS_AND_SPACE = (r" +\S+ \d\.\d{4}$", " <hours and space>")
+METRICS = (r'("\w*(?:[nN]ormalInTps|[nN]ormalOutTps|DiskRatio|messageAverageSize)"): [^,\n]*', r"\1: <moment>")
+RATES = (r"\d+\.\d\d(?= )", "<rate>")
+
+
+def settings(text: str) -> str:
+    """Lines `key = value` without rmqha's own keys, and without the values that are places."""
+    lines = [line for line in text.splitlines() if line.partition(" ")[0] not in OWN_SETTINGS]
+    return "\n".join(f"{line.partition('=')[0]}= <place>" if line.partition(" ")[0] in PLACES else line
+                     for line in lines)
+
+
+def runtime(text: str) -> str:
+    """Lines `[address] key : value` without rmqha's own keys, and without the values of a moment."""
+    lines = []
+    for line in text.splitlines():
+        line = re.sub(r"commitLogDiskRatio_\S+:.*", "commitLogDiskRatio_<place>: <moment>", line)
+        key = (line.partition(":")[0].split() or [""])[-1]
+        if key not in OWN_COUNTERS:
+            lines.append(f"{line.partition(':')[0]}: <moment>" if key in OF_A_MOMENT else line)
+    return "\n".join(lines)
+
+
+ROUTE = "topicRoute -n {n} -t Made{own}"
+# Java's mqadmin prints this error and goes on; rmqha's goes on.
+NO_ORDER_CONF_YET = (r"org.apache.*CODE: 22 .*\n.*\n", "")
+CASES = [
+    case(
+        "updateTopic",
+        "updateTopic -n {n} -b {b} -t Made{own} -r 3 -w 2 -p 6",
+        Command(ROUTE, until='"writeQueueNums":2'),
+        "updateTopic -n {n} -c {c} -t Made{own} -u true -s true",
+        Command(ROUTE, until='"topicSysFlag":3'),
+        "topicRoute -n {n} -t Made{own} -l",
+        Command("updateTopic -n {n} -b {b} -t Made{own} -o true -w 5", masks=(NO_ORDER_CONF_YET,)),
+        "updateOrderConf -n {n} -t Made{own} -m get",
+        "updateTopic -n {n} -c {c} -t Made{own} -o true -w 6",
+        "updateOrderConf -n {n} -t Made{own} -m get",
+        Command(ROUTE, until='"writeQueueNums":6'),
+        "updateTopic -n {n} -c nowhere -t Made{own}",
+        "updateTopic -n {n} -b {b} -t Made{own} -r x",
+        "updateTopic -n {n} -b {b} -t no/topic",
+        "updateTopic -n {n} -b {b} -t TBW102",
+    ),
+    case(
+        "updateTopicPerm",
+        "updateTopic -n {n} -b {b} -t Perm{own}",
+        Command("topicRoute -n {n} -t Perm{own}", until='"perm":6'),
+        "updateTopicPerm -n {n} -b {b} -t Perm{own} -p 4",
+        Command("topicRoute -n {n} -t Perm{own}", until='"perm":4'),
+        "updateTopicPerm -n {n} -b {b} -t Perm{own} -p 4",
+        "updateTopicPerm -n {n} -b 127.0.0.1:1 -t Perm{own} -p 4",
+        "updateTopicPerm -n {n} -c {c} -t Perm{own} -p 2",
+        Command("topicRoute -n {n} -t Perm{own}", until='"perm":2'),
+        "updateTopicPerm -n {n} -t Perm{own} -p 2",
+        "updateTopicPerm -n {n} -c {c} -t Nowhere{own} -p 2",
+    ),
+    case(
+        "deleteTopic",
+        "updateTopic -n {n} -b {b} -t Gone{own}",
+        Command("topicRoute -n {n} -t Gone{own}", until='"perm":6'),
+        "deleteTopic -n {n} -c {c} -t Gone{own}",
+        "topicRoute -n {n} -t Gone{own}",
+        "topicStatus -n {n} -t Gone{own}",
+        "deleteTopic -n {n} -c {c} -t Gone{own}",
+        "deleteTopic -n {n} -c nowhere -t Gone{own}",
+        "deleteTopic -n {n} -c {c} -t TBW102",
+    ),
+    case(
+        "topics",
+        "topicStatus -n {n} -t Orders",
+        "topicStatus -n {n} -t Empty",
+        "topicStatus -n {n} -t Nowhere",
+        "topicClusterList -n {n} -t Orders",
+        "topicClusterList -n {n} -t Nowhere",
+        "topicRoute -n {n} -t Orders",
+        Command("topicList -n {n}", sort=True),
+        Command("topicList -n {n} -c", sort=True),
+    ),
+    case(
+        "updateOrderConf",
+        "updateOrderConf -n {n} -t Order{own} -m put -v broker-a:4",
+        "updateOrderConf -n {n} -t Order{own} -m get",
+        "updateOrderConf -n {n} -t Order{own} -m delete",
+        "updateOrderConf -n {n} -t Order{own} -m get",
+        "updateOrderConf -n {n} -t Order{own} -m put",
+        "updateOrderConf -n {n} -t Order{own} -m other",
+    ),
+    case(
+        "kvConfig",
+        "updateKvConfig -n {n} -s space -k key{own} -v value",
+        "updateOrderConf -n {n} -t key{own} -m get",
+        "deleteKvConfig -n {n} -s space -k key{own}",
+        "deleteKvConfig -n {n} -s space -k key{own}",
+    ),
+    case(
+        "writePerm",
+        "wipeWritePerm -n {n} -b {name}",
+        "topicRoute -n {n} -t Orders",
+        "addWritePerm -n {n} -b {name}",
+        "topicRoute -n {n} -t Orders",
+        "wipeWritePerm -n {n} -b nowhere",
+        "addWritePerm -n {n} -b nowhere",
+    ),
+    case(
+        "namesrvConfig",
+        Command("getNamesrvConfig -n {n}", sort=True, look=settings),
+        "updateNamesrvConfig -n {n} -k clusterTest -v true",
+        Command("getNamesrvConfig -n {n}", sort=True, look=settings),
+        "updateNamesrvConfig -n {n} -k clusterTest -v false",
+        "updateNamesrvConfig -n {n} -k unknownKey -v 1",
+    ),
+    case(
+        "brokerConfig",
+        Command("getBrokerConfig -n {n} -b {b}", sort=True, look=settings),
+        Command("getBrokerConfig -n {n} -c {c}", sort=True, look=settings),
+        "getBrokerConfig -n {n} -c nowhere",
+        "getBrokerConfig -n {n}",
+        "getBrokerConfig -n {n} -b 127.0.0.1:1",
+        "updateBrokerConfig -n {n} -b {b} -k flushDelayOffsetInterval -v 9000",
+        "updateBrokerConfig -n {n} -c {c} -k flushDelayOffsetInterval -v 10000",
+        "updateBrokerConfig -n {n} -c nowhere -k flushDelayOffsetInterval -v 10000",
+        "updateBrokerConfig -n {n} -k flushDelayOffsetInterval -v 10000",
+    ),
+    case(
+        "brokerStatus",
+        Command("brokerStatus -n {n} -b {b}", look=runtime),
+        Command("brokerStatus -n {n} -c {c}", look=runtime),
+        "brokerStatus -n {n} -c nowhere",
+        "brokerStatus -n {n}",
+        "brokerStatus -n {n} -b 127.0.0.1:1",
+    ),
+    case(
+        "brokerConsumeStats",
+        "brokerConsumeStats -n {n} -b {b}",
+        "brokerConsumeStats -n {n} -b {b} -l 1",
+        "brokerConsumeStats -n {n} -b {b} -o true -t 3000",
+    ),
+    case(
+        "cleaning",
+        "cleanExpiredCQ -n {n} -b {b}",
+        "cleanExpiredCQ -n {n} -c {c}",
+        "cleanExpiredCQ -n {n}",
+        "cleanExpiredCQ -n {n} -c nowhere",
+        "cleanUnusedTopic -n {n} -b {b}",
+        "cleanUnusedTopic -n {n} -c {c}",
+        "cleanUnusedTopic -n {n}",
+        "deleteExpiredCommitLog -n {n} -b {b}",
+        "deleteExpiredCommitLog -n {n} -c {c}",
+        "deleteExpiredCommitLog -n {n}",
+        "deleteExpiredCommitLog -n {n} -b 127.0.0.1:1",
+    ),
+    case(
+        "clusterList",
+        Command("clusterList -n {n}", masks=(VERSION, HOURS_AND_SPACE)),
+        "clusterList -n {n} -m",
+    ),
+    case(
+        "statsAll",
+        Command("statsAll -n {n} -t Orders", until="             12             12", shown=False),
+        Command("statsAll -n {n} -t Orders", sort=True, masks=(RATES,)),
+        Command("statsAll -n {n}", sort=True, masks=(RATES,)),
+        Command("statsAll -n {n} -a", sort=True, masks=(RATES,)),
+    ),
+    case(
+        "resetOffsets",
+        Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s 0", sort=True),
+        Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s now -f false", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g idle{own} -t Orders", sort=True),
+        Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s 2020-01-01#00:00:00:000 -f false", sort=True),
+        "resetOffsetByTime -n {n} -g idle{own} -t Nowhere -s 0",
+        "skipAccumulatedMessage -n {n} -g idle{own} -t Nowhere",
+        Command("resetOffsetByTime -n {n} -g runners -t Orders -s 0", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g runners -t Orders", sort=True),
+    ),
+    case(
+        "cloneGroupOffset",
+        "cloneGroupOffset -n {n} -s readers -d copy{own} -t Orders",
+        "cloneGroupOffset -n {n} -s nobody -d copy{own} -t Orders",
+        "cloneGroupOffset -n {n} -s readers -d copy{own} -t Nowhere",
+    ),
+    case(
+        "exports",
+        Command("exportConfigs -n {n} -c {c} -f {dir}", file="configs.json"),
+        Command("exportMetadata -n {n} -c {c} -f {dir}", file="metadata.json"),
+        Command("exportMetadata -n {n} -c {c} -t -f {dir}", file="topic.json"),
+        Command("exportMetadata -n {n} -c {c} -g -f {dir}", file="subscriptionGroup.json"),
+        Command("exportMetadata -n {n} -b {b} -t -s -f {dir}", file="topic.json"),
+        Command("exportMetadata -n {n} -b {b} -g -f {dir}", file="subscriptionGroup.json"),
+        Command("exportMetrics -n {n} -c {c} -f {dir}", file="metrics.json", masks=(VERSION, METRICS)),
+        "exportMetadata -n {n}",
+        "exportConfigs -n {n} -c nowhere -f {dir}",
+    ),
+]

@@ -1,0 +1,130 @@
+"""Runs the same mqadmin commands with Java's tool and with rmqha's, on a Java cluster and on an rmqha cluster.
+
+A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may not.
+In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of the
+tool (names of topics and groups that a case makes), {dir} a folder for files; {c} is the cluster's name, {name} the
+broker's. In the output they are put back, so that columns stay where they are.
+"""
+import contextlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqha.tools.command import mq_admin_startup
+from tests.support.java_driver import JavaDriver
+from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.wait import wait_until
+
+CLUSTER, BROKER_NAME = "InteropCluster", "broker-a"
+TIME = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "<time>")
+MILLIS = (r"\b1[6-9]\d{11}\b", "<millis>")
+LETTERS = ("Qj", "Qr")  # Java's tool, rmqha's
+_OWN = re.compile(r"Q[jr]\b")
+_FRAMES = re.compile(r"^\t(at |\.\.\. \d+ more).*\n", re.MULTILINE)
+_UNTIL_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line and what of its output counts.
+
+    `masks`: (pattern, replacement) over the output; `sort`: Java prints the lines as a hash table has them;
+    `until`: the command is repeated until its output contains this text; `file`: JSON file in {dir} that belongs to the
+    output; `look`: what the output becomes before it is compared; `shown=False`: nothing is compared.
+    """
+
+    line: str
+    masks: tuple[tuple[str, str], ...] = ()
+    sort: bool = False
+    until: str | None = None
+    file: str | None = None
+    look: Callable[[str], str] | None = None
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class Case:
+    """Commands that are run one after the other by each tool on each cluster."""
+
+    name: str
+    commands: tuple[Command, ...]
+
+
+def case(name: str, *commands: str | Command) -> Case:
+    """A case of command lines."""
+    return Case(name, tuple(Command(each) if isinstance(each, str) else each for each in commands))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A name server and a master of one kind."""
+
+    kind: str
+    namesrv: NamesrvNode
+    broker: BrokerNode
+    folder: Path
+
+
+def java_tool(driver: JavaDriver) -> Callable[[list[str]], str]:
+    """Java's mqadmin in the driver's JVM."""
+    return lambda args: driver.admin(*args)
+
+
+def rmqha_tool(args: list[str]) -> str:
+    """rmqha's mqadmin in this process; standard output and error as they come."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        mq_admin_startup.main0(args)
+    return printed.getvalue()
+
+
+def run(each: Case, tool: Callable[[list[str]], str], letter: str, cluster: Cluster) -> list[str]:
+    """What the commands of a case print, made comparable."""
+    folder = cluster.folder / letter
+    names = {"n": cluster.namesrv.address, "b": cluster.broker.address, "own": letter, "dir": str(folder),
+             "c": CLUSTER, "name": BROKER_NAME}
+    outputs = []
+    for command in each.commands:
+        args = shlex.split(command.line.format(**names))
+        text = _asked(command, lambda args=args: tool(args))
+        if command.file is not None:
+            text += f"\n{_pretty(folder / command.file)}"
+        if command.shown:
+            outputs.append(f"$ mqadmin {command.line}\n{_comparable(command, text, names)}")
+    return outputs
+
+
+def _pretty(file: Path) -> str:
+    if not file.exists():
+        return f"no file {file.name}"
+    return json.dumps(json.loads(file.read_text("utf-8")), indent=1, sort_keys=True)
+
+
+def _asked(command: Command, ask: Callable[[], str]) -> str:
+    if command.until is None:
+        return ask()
+    seen = [""]
+
+    def asked() -> bool:
+        seen[0] = ask()
+        return command.until in seen[0]
+    wait_until(asked, _UNTIL_MS, f"{command.until!r} in the output of {command.line}")
+    return seen[0]
+
+
+def _comparable(command: Command, text: str, names: dict[str, str]) -> str:
+    text = _FRAMES.sub("", text.replace("\r\n", "\n"))
+    text = text.replace(names["dir"], "{dir}")
+    for name in ("n", "b"):
+        padding = " " * (len(names[name]) - len(name) - 2)
+        text = text.replace(names[name], f"{{{name}}}{padding}")
+    for pattern, replacement in (*command.masks, TIME, MILLIS):
+        text = re.sub(pattern, replacement, text)
+    text = _OWN.sub("Q_", text)
+    if command.look is not None:
+        text = command.look(text)
+    return "\n".join(sorted(text.splitlines())) if command.sort else text
