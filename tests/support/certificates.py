@@ -44,7 +44,8 @@ def encrypted(key: Path, password: str) -> Path:
     return result
 
 
-def openssl(*arguments: object) -> None:
-    """Run it; AssertionError with its output when it fails."""
+def openssl(*arguments: object) -> str:
+    """Run it; what it printed. AssertionError with its errors when it fails."""
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"openssl {' '.join(map(str, arguments))}: {done.stderr}"
+    return done.stdout
