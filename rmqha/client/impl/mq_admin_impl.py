@@ -127,9 +127,9 @@ class MQAdminImpl:
         """The message of an offset message id (address and log offset)."""
         try:
             message_id = message_decoder.decode_message_id(msg_id)
-        except ValueError as error:
+        except ValueError:
             raise MQClientException(
-                "query message by id finished, but no message.", response_code.NO_MESSAGE) from error
+                "query message by id finished, but no message.", response_code.NO_MESSAGE) from None
         host, port = message_id.address
         return self._mq_client_factory.mq_client_api_impl.view_message(
             f"{host}:{port}", message_id.offset, self.timeout_millis)
