@@ -11,6 +11,7 @@ from rmqha.client.impl.factory.topic_route import (
 )
 from rmqha.client.query_result import QueryResult
 from rmqha.common import mix_all
+from rmqha.common.help import faq_url
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
@@ -74,8 +75,11 @@ class MQAdminImpl:
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues that can be sent to; MQClientException when there are none."""
-        route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
-            topic, self.timeout_millis)
+        try:
+            route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
+                topic, self.timeout_millis)
+        except (MQClientException, RemotingException) as error:
+            raise MQClientException(f"Can not find Message Queue for this topic, {topic}") from error
         queues = topic_route_data2_topic_publish_info(topic, route).message_queue_list
         if not queues:
             raise MQClientException(f"Unknow why, Can not find Message Queue for this topic, {topic}")
@@ -83,12 +87,16 @@ class MQAdminImpl:
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
         """The queues that can be pulled; MQClientException when there are none."""
-        route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
-            topic, self.timeout_millis)
-        queues = topic_route_data2_topic_subscribe_info(topic, route)
-        if not queues:
-            raise MQClientException(
-                f"Can not find Message Queue for this topic, {topic} Namesrv return empty")
+        try:
+            route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
+                topic, self.timeout_millis)
+            queues = topic_route_data2_topic_subscribe_info(topic, route)
+            if not queues:
+                raise MQClientException(
+                    f"Can not find Message Queue for this topic, {topic} Namesrv return empty")
+        except (MQClientException, RemotingException) as error:
+            raise MQClientException(f"Can not find Message Queue for this topic, {topic}"
+                                    + faq_url.suggest_todo(faq_url.MQLIST_NOT_EXIST)) from error
         return queues
 
     def search_offset(self, mq: MessageQueue, timestamp: int) -> int:

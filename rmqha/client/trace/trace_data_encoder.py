@@ -79,7 +79,8 @@ def _decode_pub(line: list[str]) -> TraceContext:
 
 def _decode_sub_before(line: list[str]) -> TraceContext:
     bean = TraceBean(msg_id=line[5], retry_times=parse_int(line[6]), keys=line[7])
-    return TraceContext(TraceType.SubBefore, _parse_long(line[1]), line[2], line[3], request_id=line[4], trace_beans=[bean])
+    return TraceContext(TraceType.SubBefore, _parse_long(line[1]), line[2], line[3], request_id=line[4],
+                        trace_beans=[bean])
 
 
 def _decode_sub_after(line: list[str]) -> TraceContext:

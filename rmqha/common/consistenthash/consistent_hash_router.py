@@ -1,4 +1,4 @@
-"""A ring of hash values on which each node has several places; a key belongs to the next place from its own value on."""
+"""A ring of hash values on which each node has several places; a key belongs to the next place from its value on."""
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
