@@ -81,7 +81,7 @@ class ClusterQueues:
             names = self.topics or self._matching()
             return sorted(queue for name in names for queue in self.consumer.fetch_subscribe_message_queues(name))
         except UNREACHABLE as error:
-            raise PipelineError(f"name server {self.name_server}: {error}") from error
+            raise PipelineError(f"name server {self.name_server}: {error.__cause__ or error}") from error
 
     def _matching(self) -> list[str]:
         listed = self.consumer.api.get_topic_list_from_name_server(TIMEOUT_MS).topicList
