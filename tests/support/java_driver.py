@@ -189,9 +189,9 @@ class JavaDriver:
         return self.submit("readMixed", namesrv=namesrv, topic=topic, group=group, until=until, expression=expression,
                            deadlineMs=deadline_ms, lingerMs=linger_ms).result()["messages"]
 
-    def admin(self, *args: str, **credentials: str) -> str:
-        """Run mqadmin and give what it printed. `accessKey` and `secretKey` sign its requests."""
-        return self.submit("admin", args=list(args), **credentials).result()["out"]
+    def admin(self, *args: str, home: Path | None = None) -> str:
+        """Run mqadmin and give what it printed; `home`/conf/tools.yml holds its credentials."""
+        return self.submit("admin", args=list(args), home=None if home is None else str(home)).result()["out"]
 
     def create_topic(self, namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
         """mqadmin updateTopic on one broker, until the name server gives a route with as many queues."""

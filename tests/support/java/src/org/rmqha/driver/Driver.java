@@ -10,7 +10,6 @@ import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
-import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * One JVM that serves many commands: a JSON object a line on stdin ("id" and "cmd"), answers on stdout in any order.
@@ -92,7 +91,7 @@ public final class Driver {
             case "namespaces":
                 return Clients.namespaces(command);
             case "admin":
-                return admin(command.getJSONArray("args").toArray(new String[0]), Acl.hook(command));
+                return admin(command.getJSONArray("args").toArray(new String[0]), command.getString("home"));
             case "aclSend":
                 return Acl.send(command);
             case "aclConsume":
@@ -106,8 +105,8 @@ public final class Driver {
         }
     }
 
-    /** Runs mqadmin inside this JVM, with the hook if there is one, and gives what it printed. */
-    private static JSONObject admin(String[] args, RPCHook hook) {
+    /** Runs mqadmin inside this JVM, with the credentials in "home" if it is given, and gives what it printed. */
+    private static JSONObject admin(String[] args, String home) throws ReflectiveOperationException {
         synchronized (ADMIN_LOCK) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             PrintStream printed = new PrintStream(bytes, true);
@@ -115,7 +114,7 @@ public final class Driver {
             System.setOut(printed);
             System.setErr(printed);
             try {
-                FreshAdmin.run(args, hook);
+                FreshAdmin.run(args, home);
             } finally {
                 System.setOut(err);
                 System.setErr(err);
