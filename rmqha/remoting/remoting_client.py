@@ -201,7 +201,7 @@ class RemotingClient(RemotingAbstract):
             return channel
         if not self._namesrv_channel_lock.acquire(timeout=LOCK_TIMEOUT_MS / 1000):
             log.warning("getAndCreateNameserverChannel: try to lock name server, but timeout, %dms", LOCK_TIMEOUT_MS)
-            raise RemotingConnectException(str(self._namesrv_addr_list))
+            raise RemotingConnectException(self._namesrv_text())
         try:
             channel = self._chosen_channel()
             if channel is not None:
@@ -216,9 +216,13 @@ class RemotingClient(RemotingAbstract):
                 created = self._create_channel(addr, timeout_ms)
                 if created is not None:
                     return created, addr
-            raise RemotingConnectException(str(self._namesrv_addr_list))
+            raise RemotingConnectException(self._namesrv_text())
         finally:
             self._namesrv_channel_lock.release()
+
+    def _namesrv_text(self) -> str:
+        """The name servers as Java prints a list."""
+        return "null" if self._namesrv_addr_list is None else f"[{', '.join(self._namesrv_addr_list)}]"
 
     def _chosen_channel(self) -> tuple[Channel, str] | None:
         addr = self._namesrv_addr_choosed

@@ -50,6 +50,18 @@ ROUTE = "topicRoute -n {n} -t Made{own}"
 NO_ORDER_CONF_YET = (r"org.apache.*CODE: 22 .*\n.*\n", "")
 CASES = [
     case(
+        "commandLines",
+        "topicClusterList -n{n} -tOrders",
+        "topicClusterList --namesrvAddr={n} --topic=Orders",
+        "topicClusterList -namesrvAddr {n} -topic Orders",
+        "TOPICclusterLIST some -n {n} words -t Orders beside",
+        "topicClusterList -n {n} -t '\"Orders\"'",
+        "topicClusterList -n {n} -t ' Orders '",
+        "topicClusterList -n {n} -t Orders -t Empty",
+        "topicRoute -n {n} -lt Orders",
+        "topicRoute -n {n} -ltOrders",
+    ),
+    case(
         "updateTopic",
         "updateTopic -n {n} -b {b} -t Made{own} -r 3 -w 2 -p 6",
         Command(ROUTE, until='"writeQueueNums":2'),

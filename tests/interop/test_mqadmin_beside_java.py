@@ -14,6 +14,7 @@ from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.tools.command import mq_admin_startup
 from tests.support import mqadmin
 from tests.support.mqadmin import Case, Cluster, rmqha_tool
 from tests.support.wait import wait_until
@@ -90,3 +91,20 @@ def test_both_tools_print_the_same_on_both_clusters(case: Case, clusters, java_d
         for (letter, kind), printed in outputs.items()
         for expected, got in zip(original, printed, strict=True) if got != expected]
     assert not differences, "\n\n".join(differences)
+
+
+def test_all_commands_of_the_original_are_listed_and_explained_in_its_words(java_driver):
+    listed = java_driver.admin().splitlines()
+    assert rmqha_tool([]).splitlines() == [line for line in listed if line.split()[:1] != ["getAclConfig"]]
+    names = [command.command_name for command in mq_admin_startup.SUB_COMMANDS]
+    assert len(names) == 56  # as in 4.9.8, which dropped getAclConfig
+    for name in [*names, *(command.command_alias for command in mq_admin_startup.SUB_COMMANDS if command.command_alias)]:
+        explained = rmqha_tool(["help", name.upper()])
+        original = java_driver.admin("help", name.upper())
+        assert explained.splitlines()[:-1] == original.splitlines(), name
+        assert explained.endswith("prints rows and documents as JSON, an object a line.\n")
+
+
+def test_unknown_commands_are_told_in_the_originals_words(java_driver):
+    for args in (["nothing"], ["nothing", "-n", "127.0.0.1:1"], ["help", "nothing"], ["help"]):
+        assert rmqha_tool(args) == java_driver.admin(*args)

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from rmqha.common import mix_all
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
@@ -166,6 +167,7 @@ def main0(args: list[str]) -> int:
         renderer = _renderer(command_line)
     except ParseException as error:
         sys.stdout.write(command.help() + _output_help(command))
+        # Differs: says what is wrong with a command line, on standard error, where Java prints the help alone
         sys.stderr.write(f"{error}\n")
         return 1
     if command_line.has_option("h"):
@@ -180,6 +182,8 @@ def _run(command: SubCommand, command_line: CommandLine, renderer: Renderer) -> 
     except SubCommandException as error:
         sys.stdout.flush()
         sys.stderr.write(stack_trace(error))
+        if command_line.text("n") is None and not os.environ.get(mix_all.NAMESRV_ADDR_ENV):
+            sys.stderr.write("No name server: give it with -n host:port, or in NAMESRV_ADDR.\n")
         return renderer.exit_code_of_failure
     return 0
 

@@ -85,8 +85,9 @@ def _broker_row(runtime: dict[str, str], cluster: str, name: str, broker_id: int
     in_tps, out_tps = (float(((runtime.get(key) or "").split() or ["0"])[0]) for key in ("putTps", "getTransferedTps"))
     earliest, space = runtime.get("earliestMessageTimeStamp"), float(runtime.get("commitLogDiskRatio") or 0)
     hour = (util_all.current_time_millis() - int(earliest)) / MILLIS_PER_HOUR if earliest else 0.0
-    send_load, pull_load = (f"({text(f'{pool}ThreadPoolQueueSize')},{text(f'{pool}ThreadPoolQueueHeadWaitTimeMills')}ms)"
-                            for pool in ("send", "pull"))
+    send_load, pull_load = (
+        f"({text(f'{pool}ThreadPoolQueueSize')},{text(f'{pool}ThreadPoolQueueHeadWaitTimeMills')}ms)"
+        for pool in ("send", "pull"))
     return BROKERS.row(
         cluster, name, broker_id, addr, text("brokerVersionDesc"), f"{in_tps:9.2f}{send_load}",
         f"{out_tps:9.2f}{pull_load}", text("pageCacheLockTimeMills"), f"{hour:2.2f}", f"{space:.4f}",

@@ -1,0 +1,47 @@
+"""Runs the real mqadmin, a JVM for each command line, and writes down its exit code and what it printed.
+
+`python -m tests.tools.command.capture_command_lines` makes tests/golden/mqadmin_command_lines.json again (a minute).
+"""
+import json
+import subprocess
+from pathlib import Path
+
+from tests.support import real_rocketmq
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "mqadmin_command_lines.json"
+NOBODY = "127.0.0.1:1"
+COMMAND_LINES = [
+    [], ["help"], ["nothing"], ["help", "nothing"], ["nothing", "-t", "x"], ["help", "topicRoute", "more"],
+    ["topicRoute"], ["topicRoute", "-h"], ["topicRoute", "--help"], ["topicRoute", "-h", "-t", "x"],
+    ["topicRoute", "-t", "x", "-z"], ["topicRoute", "-t", "x", "--nothing"], ["topicRoute", "-t", "x", "--lis"],
+    ["topicRoute", "-t"], ["topicRoute", "-t", "-l"], ["topicRoute", "-lz"], ["topicRoute", "-zt", "x"],
+    ["topicRoute", "-l", "--", "-t", "x"], ["topicRoute", "-", "-h", "-t", "x"], ["topicRoute", "--topic=x", "-h"],
+    ["topicRoute", "-topic", "x", "-h"], ["topicRoute", "-tx", "-h"], ["topicRoute", "-hltx"], ["topicRoute", "-thl"],
+    ["topicRoute", "--topic=", "-h"], ["topicRoute", "--topic", "-h"], ["topicRoute", "-t=x", "-h"],
+    ["updateTopic", "-t", "x"], ["updateTopic", "-t", "x", "-b", "a", "-c", "b"], ["updateTopic", "-t", "x", "-b"],
+    ["updateTopic", "-t", "x", "-b", "a", "-b", "b", "-h"], ["UPDATETOPIC", "-t", "x"], ["topicList", "-h"],
+    ["deleteAccessConfig", "-h"], ["queryMsgTraceById", "-h"], ["resetOffsetByTime", "-g", "g", "-t", "t", "-s"],
+    ["topicRoute", "-n", NOBODY, "-t", "x"], ["updateTopic", "-n", NOBODY, "-b", NOBODY, "-t", "x", "-r", "many"],
+    ["updateTopic", "-n", NOBODY, "-b", NOBODY, "-t", "x", "-r", "-1"],
+    ["updateTopicPerm", "-t", "x", "-p", "-4", "-h"],
+    ["getBrokerConfig", "-n", NOBODY], ["brokerStatus", "-n", NOBODY], ["exportMetadata", "-n", NOBODY],
+]
+
+
+def capture(args: list[str]) -> dict:
+    """What one run gives."""
+    command = [*real_rocketmq.java_command(), "-Duser.home=/tmp/mqadmin-golden", "-cp", f"{real_rocketmq.jars()}/*",
+               "org.apache.rocketmq.tools.command.MQAdminStartup", *args]
+    home = {"ROCKETMQ_HOME": str(real_rocketmq.jars().parent / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=home)
+    errors = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("\t"))  # without the frames
+    return {"args": args, "code": done.returncode, "out": done.stdout, "err": errors}
+
+
+def main() -> None:
+    """Capture all."""
+    GOLDEN.write_text(json.dumps([capture(args) for args in COMMAND_LINES], indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
