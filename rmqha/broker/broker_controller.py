@@ -33,6 +33,7 @@ from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
+from rmqha.broker.processor.express_send import ExpressSend
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
@@ -231,6 +232,7 @@ class BrokerController:
         end_transaction = EndTransactionProcessor(self)
         reply = ReplyMessageProcessor(self)
         for server in (self.remoting_server, self.fast_remoting_server):
+            server.io.express_lane = ExpressSend(self, server, send)
             for code in (request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
                          request_code.CONSUMER_SEND_MSG_BACK):
                 server.register_processor(code, send)

@@ -129,6 +129,10 @@ class Channel:
             buffers = [header + body] if len(body) <= JOIN_BELOW else [header, body]
         self._enqueue(buffers, on_sent, release)
 
+    def write_encoded(self, frames: bytes) -> None:
+        """`write` of commands that are encoded already."""
+        self._enqueue([frames], None, None)
+
     def _enqueue(self, buffers: list[Buffer], on_sent: OnSent | None, release: Callable[[], None] | None) -> None:
         size = sum(map(len, buffers))
         with self._lock:

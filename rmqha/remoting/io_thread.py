@@ -22,6 +22,7 @@ from rmqha.remoting.channel import Channel
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.express_lane import ExpressLane
 from rmqha.remoting.frame_decoder import FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import write_round
@@ -78,6 +79,7 @@ class IoThread(ServiceThread):
         self.handler = handler
         self.max_idle_ns = max_idle_seconds * 1_000_000_000  # 0: never idle
         self.tick_ms = TICK_MS
+        self.express_lane: ExpressLane | None = None  # set before the start
         self.channels: set[Channel] = set()  # IO thread
         self.now_ns = 0  # IO thread: monotonic time of this round
         self._selector: selectors.BaseSelector | None = None  # IO thread; made by start
@@ -155,7 +157,7 @@ class IoThread(ServiceThread):
             while not self.stopped:
                 events = self._selector.select(self.tick_ms / 1000)
                 self.now_ns = time.monotonic_ns()
-                with write_round():
+                with write_round(single=len(events) == 1):
                     self._round(events)
                 if self.now_ns >= next_tick:
                     next_tick = self.now_ns + self.tick_ms * 1_000_000
@@ -282,11 +284,20 @@ class IoThread(ServiceThread):
         return channel.start_tls(context, self._buffer, size)
 
     def _decode(self, channel: Channel, data: memoryview) -> None:
-        for frame in channel.decoder.feed(data):
-            channel.active_ns = self.now_ns
-            self.handler.on_command(channel, RemotingCommand.decode(frame))
-            if not channel.is_active:
-                return
+        lane = self.express_lane
+        try:
+            for frame in channel.decoder.feed(data):
+                channel.active_ns = self.now_ns
+                if lane is not None:
+                    if lane.take(channel, frame):
+                        continue
+                    lane.flush()  # what came before
+                self.handler.on_command(channel, RemotingCommand.decode(frame))
+                if not channel.is_active:
+                    return
+        finally:
+            if lane is not None:
+                lane.flush()
 
     def _undecodable(self, channel: Channel, error: Exception) -> None:
         """Answer what came before, say why in one line, close."""

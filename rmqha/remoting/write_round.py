@@ -17,15 +17,18 @@ class write_round:  # noqa: N801 - used like a function
     """`with write_round():` channels written to inside only queue; each is flushed once at the end.
 
     Per thread. A round inside a round joins it. Services that complete many futures wrap their batch; what they wait
-    for inside a round must not depend on what they wrote in it.
+    for inside a round must not depend on what they wrote in it. `single`: the round serves one connection.
     """
 
-    __slots__ = ("_outermost",)
+    __slots__ = ("_outermost", "_single")
+
+    def __init__(self, single: bool = False) -> None:
+        self._single = single
 
     def __enter__(self) -> None:
         self._outermost = getattr(_this_thread, "channels", None) is None
         if self._outermost:
-            _this_thread.channels = {}
+            _this_thread.channels, _this_thread.single = {}, self._single
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
@@ -51,3 +54,8 @@ def flush_at_end_of_round(channel: Flushable, last: bool = False) -> bool:
         return False
     channels[channel] = last
     return True
+
+
+def serves_one_connection() -> bool:
+    """Whether this thread's round serves one connection: what its read has brought is all that the round brings."""
+    return getattr(_this_thread, "channels", None) is not None and _this_thread.single

@@ -304,6 +304,12 @@ class DefaultMessageStore:
             return PutMessageStatus.OS_PAGECACHE_BUSY
         return PutMessageStatus.PUT_OK
 
+    @property
+    def may_put(self) -> bool:
+        """Whether a put would not be refused right now."""
+        return (not self.is_shutdown and self.message_store_config.brokerRole is not BrokerRole.SLAVE
+                and self.running_flags.is_writeable and not self.is_os_page_cache_busy())
+
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
         wrong status, and stores what nobody can read.
@@ -329,7 +335,7 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self._with_stats(self.commit_log.async_put_message(msg), begin)
+        return self.count_when_done(self.commit_log.async_put_message(msg), begin)
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
@@ -342,20 +348,22 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self._with_stats(self.commit_log.async_put_messages(message_ext_batch), begin)
+        return self.count_when_done(self.commit_log.async_put_messages(message_ext_batch), begin)
 
-    def _with_stats(self, result: Completable[PutMessageResult], begin: int) -> Completable[PutMessageResult]:
+    def count_when_done(self, result: Completable[PutMessageResult], begin: int,
+                        times: int = 1) -> Completable[PutMessageResult]:
+        """Count a put of `times` messages that began at `begin` (ms since 1970), once it is done."""
         if result.is_done:
-            self._count(result.get(), begin)
+            self._count(result.get(), begin, times)
         else:
-            result.then(lambda put_result: self._count(put_result, begin))
+            result.then(lambda put_result: self._count(put_result, begin, times))
         return result
 
-    def _count(self, put_result: PutMessageResult, begin: int) -> None:
+    def _count(self, put_result: PutMessageResult, begin: int, times: int) -> None:
         elapsed = current_time_millis() - begin
         if elapsed > 500:
             log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, put_result)
-        self.store_stats_service.set_put_message_entire_time_max(elapsed)
+        self.store_stats_service.set_put_message_entire_time_max(elapsed, times)
         if not put_result.is_ok:
             self.store_stats_service.count_put_failed()
 
@@ -642,6 +650,7 @@ class DefaultMessageStore:
         return queue if queue is not None else self._make_consume_queue(topic, queue_id)
 
     def _make_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        # Differs: the original makes folders of any name, outside of its own too
         if not is_safe_topic(topic):
             return None
         with self._table_lock:

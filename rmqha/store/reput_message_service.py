@@ -34,7 +34,7 @@ _ROUND_RECORDS = 256
 BULK_BYTES = 2 << 10
 # How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
 # the last ones makes the service expect more.
-_GATHER_MS = 1
+_GATHER_MS = 4
 _BUSY_NS = 5_000_000
 
 
@@ -73,15 +73,19 @@ class ReputMessageService(ServiceThread):
 
     def on_appended(self, topic: str | None, queue_id: int) -> None:
         """The log has grown, by one message of that queue if it is named. Wakes the service at the end of the round."""
-        if topic is not None:
-            listener = self.default_message_store.message_arriving_listener
-            if listener is None or not listener.is_waiting(topic, queue_id):
-                if not self._gathering and not flush_at_end_of_round(self, last=True):
-                    self.flush()
-                return
-        self._urgent = True
+        if self._is_waited_for(topic, queue_id):
+            self._urgent = True
+        elif self._gathering:
+            return
         if not flush_at_end_of_round(self, last=True):
             self.flush()
+
+    def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
+        store = self.default_message_store
+        listener = store.message_arriving_listener
+        if listener is None or store.message_store_config.brokerRole is BrokerRole.SLAVE:  # which tells nobody
+            return False
+        return topic is None or listener.is_waiting(topic, queue_id)
 
     def flush(self) -> None:
         """At the end of a round in which something was appended."""

@@ -87,14 +87,14 @@ class StoreStatsService(ServiceThread):
         with self._lock:
             self.put_message_failed_times += 1
 
-    def set_put_message_entire_time_max(self, value: int) -> None:
-        """One put took `value` ms from call to answer."""
+    def set_put_message_entire_time_max(self, value: int, times: int = 1) -> None:
+        """One put, or each of several, took `value` ms from call to answer."""
         bucket = distribution = 0
         if value > 0:
             bucket, distribution = bisect_left(self._bounds, value), 1 + bisect_left(_DISTRIBUTION, value + 1)
         with self._lock:
-            self._buckets[bucket] += 1
-            self._distribution[distribution] += 1
+            self._buckets[bucket] += times
+            self._distribution[distribution] += times
             if value > self.put_message_entire_time_max:
                 self.put_message_entire_time_max = value
 

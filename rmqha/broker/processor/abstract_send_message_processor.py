@@ -10,6 +10,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
@@ -78,6 +79,10 @@ class AbstractSendMessageProcessor:
             return self._refuse_queue_id(channel, header, config, response)
         return config
 
+    def has_checked(self, topic: str) -> bool:
+        """Whether the topic's name has passed all checks."""
+        return topic in self._checked_topics
+
     def reject_request(self) -> bool:
         """Whether requests are refused before they are looked at."""
         return False
@@ -98,6 +103,9 @@ class AbstractSendMessageProcessor:
         sys_flag = topic_sys_flag.build_sys_flag(not is_retry, is_retry) if header.unitMode else 0
         remote = parse_channel_remote_addr(channel)
         log.warning("the topic %s not exist, producer: %s", topic, remote)
+        for name in ("defaultTopic", "defaultTopicQueueNums"):
+            if getattr(header, name) is None:
+                raise RemotingCommandException(f"the custom field <{name}> is null")
         topics = self.broker_controller.topic_config_manager
         config = topics.create_topic_in_send_message_method(topic, header.defaultTopic, remote,
                                                             header.defaultTopicQueueNums, sys_flag)

@@ -40,7 +40,7 @@ _V3_4_9 = int(Version["V3_4_9"])
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _CONTINUE = -1  # the response's code while nothing speaks against the message
 
-_SENT_CODES = {
+SENT_CODES = {
     PutMessageStatus.PUT_OK: response_code.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: response_code.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: response_code.FLUSH_SLAVE_TIMEOUT,
@@ -253,7 +253,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             response.code = response_code.SYSTEM_ERROR
             response.remark = "store putMessage return null"
             return response
-        code = _SENT_CODES.get(result.put_message_status)
+        code = SENT_CODES.get(result.put_message_status)
         if code is None:
             self._refuse(result.put_message_status, response)
             return response

@@ -137,7 +137,8 @@ def encode(message: MessageExt, need_compress: bool = False) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _order(names: tuple[str, ...]) -> tuple[str, ...]:
+def property_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The order in which a Java HashMap of these names is iterated over."""
     return tuple(hash_map_order(names))
 
 
@@ -146,7 +147,7 @@ def message_properties2string(properties: dict[str, str] | None) -> str:
     if not properties:
         return ""
     # Differs: Java's order remembers how often the table grew and, in clashing buckets, the history of removals.
-    return PROPERTY_SEPARATOR.join([f"{name}\x01{value}" for name in _order(tuple(properties))
+    return PROPERTY_SEPARATOR.join([f"{name}\x01{value}" for name in property_order(tuple(properties))
                                     if (value := properties[name]) is not None])
 
 

@@ -131,9 +131,9 @@ class BrokerStatsManager:
         """Count messages put into a topic."""
         self._topic_put_nums.get_and_create_stats_item(topic).add(num, times)
 
-    def inc_topic_put_size(self, topic: str, size: int) -> None:
+    def inc_topic_put_size(self, topic: str, size: int, times: int = 1) -> None:
         """Count bytes put into a topic."""
-        self._topic_put_size.get_and_create_stats_item(topic).add(size, 1)
+        self._topic_put_size.get_and_create_stats_item(topic).add(size, times)
 
     def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
         """Count messages a group got from a topic."""

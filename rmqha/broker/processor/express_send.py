@@ -1,0 +1,176 @@
+"""Plain sends, as many as one read has brought, served together.
+
+    IO thread: frames -> header, topic -> PlainPut.put -> one buffer of answers, by whoever completes the put
+"""
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqha.broker.processor.plain_send_answer import Answered, SendAnswers
+from rmqha.broker.processor.plain_send_header import PropertyShapes, match_header
+from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
+from rmqha.common import mix_all
+from rmqha.common.constant import perm_name
+from rmqha.common.message import message_layout
+from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.plain_put import PlainPut, PlainPutResult, PlainSend
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.remoting_server import RemotingServer
+    from rmqha.store.put_message_result import PutMessageResult
+
+log = logging.getLogger("RocketmqBroker")
+
+_MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
+_MAX_ROUTES = 4096
+_JSON_MARK = b"\x00"  # first byte of a frame whose header is JSON
+_OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
+_pack_short = message_layout.SHORT.pack
+
+
+class _Route(NamedTuple):
+    """What is known of a topic, as long as its configuration is the same."""
+
+    topic: str
+    field: bytes  # the record's, with its length
+    config: TopicConfig
+
+
+class ExpressSend:
+    """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them in JSON.
+
+    Answers and records are those of SendMessageProcessor, byte by byte; a send that is unusual in any way is left to
+    it. Owned by the IO thread of its server, but for `_answer`.
+    """
+
+    def __init__(self, broker_controller: BrokerController, server: RemotingServer,
+                 processor: SendMessageProcessor) -> None:
+        self._controller = broker_controller
+        self._config = broker_controller.broker_config
+        self._store_config = broker_controller.message_store_config
+        self._server = server
+        self._processor = processor
+        self._topics = broker_controller.topic_config_manager.topic_config_table
+        self._put = PlainPut(broker_controller.message_store)
+        self._shapes = PropertyShapes(self._config.brokerClusterName)
+        self._answers = SendAnswers(self._config)
+        self._routes: dict[bytes, _Route] = {}
+        self._queue_keys: dict[tuple[str, int], str] = {}
+        self._channel: Channel | None = None  # of what was taken
+        self._born_host = b""
+        self._sends: list[PlainSend] = []
+        self._frames: list[memoryview] = []
+        self._opaques: list[bytes] = []
+
+    def take(self, channel: Channel, frame: memoryview) -> bool:
+        """Keep a plain send; see ExpressLane."""
+        end = 4 + int.from_bytes(frame[1:4])
+        if frame[:1] != _JSON_MARK or end > len(frame):
+            return False
+        fields = match_header(bytes(frame[4:end]))
+        if fields is None:
+            return False
+        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque = fields
+        route = self._routes.get(topic)
+        if route is None or self._topics.get(route.topic) is not route.config:
+            route = self._route_of(topic)
+            if route is None:
+                return False
+        queue_id, sys_flag, config = int(queue_id), int(sys_flag), route.config
+        if queue_id >= config.writeQueueNums and queue_id >= config.readQueueNums or sys_flag & _OTHER_SYS_FLAGS:
+            return False
+        properties = self._shapes.rewrite(properties)
+        body = frame[end:]
+        if (properties is None or len(properties) > message_layout.MAX_PROPERTIES_LENGTH
+                or len(body) > self._store_config.maxMessageSize):
+            return False
+        if channel is not self._channel and not self._begin(channel):
+            return False
+        key = self._queue_keys.get((route.topic, queue_id)) or self._queue_key(route.topic, queue_id)
+        tail = b"".join((route.field, _pack_short(len(properties)), properties))
+        self._sends.append(PlainSend(
+            route.topic, queue_id, key, PlainSend.record_size(len(body), len(tail)), body_crc32(body) if body else 0,
+            int(flag), sys_flag, int(born), self._born_host, int(reconsumed), body, tail))
+        self._frames.append(frame)
+        self._opaques.append(opaque)
+        if len(self._sends) >= _MAX_TOGETHER:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Put what was taken; see ExpressLane."""
+        sends = self._sends
+        if not sends:
+            return
+        channel, frames, opaques = self._channel, self._frames, self._opaques
+        self._channel, self._sends, self._frames, self._opaques = None, [], [], []
+        host = message_layout.host_to_bytes(self._controller.store_host)
+        result = self._put.put(sends, host)
+        if result is None:
+            for frame in frames:
+                self._server.on_command(channel, RemotingCommand.decode(frame))
+            return
+        answer = functools.partial(self._answer, channel, sends, opaques, host.hex().upper(), result)
+        if result.status.is_done:
+            answer(result.status.get())
+        else:
+            result.status.then(answer)
+
+    def _answer(self, channel: Channel, sends: list[PlainSend], opaques: list[bytes], host_hex: str,
+                result: PlainPutResult, put_result: PutMessageResult) -> None:
+        """The messages are as safe as they get: count and answer them. By whoever completes the put."""
+        self._count(sends)
+        code = SENT_CODES[put_result.put_message_status]
+        answered = [
+            Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque.decode())
+            for send, opaque, queue_offset, physical_offset
+            in zip(sends, opaques, result.queue_offsets, result.physical_offsets)]
+        channel.write_encoded(self._answers.encode(code, answered))
+
+    def _count(self, sends: list[PlainSend]) -> None:
+        stats = self._controller.broker_stats_manager
+        sizes: dict[str, list[int]] = {}
+        for send in sends:
+            sizes.setdefault(send.topic, []).append(send.size)
+        for topic, of_topic in sizes.items():
+            stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
+            stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
+        stats.inc_broker_put_nums(len(sends))
+
+    def _begin(self, channel: Channel) -> bool:
+        """Whether the channel's plain sends may be served here at all, now."""
+        config, host = self._config, channel.remote_address
+        if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
+                or not perm_name.is_writeable(config.brokerPermission) or self._processor.reject_request()
+                or ":" in host[0] or ":" in self._controller.store_host[0]):
+            return False
+        self._channel, self._born_host = channel, message_layout.host_to_bytes(host)
+        return True
+
+    def _route_of(self, name: bytes) -> _Route | None:
+        """What the processor's checks of the topic have found; None when it has not checked it yet."""
+        topic = name.decode("ascii")
+        config = self._topics.get(topic)
+        if (config is None or not self._processor.has_checked(topic)
+                or topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+                or config.topicFilterType is not TopicFilterType.SINGLE_TAG):
+            return None
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+            self._queue_keys.clear()
+        route = self._routes[name] = _Route(topic, message_layout.encode_topic(topic), config)
+        return route
+
+    def _queue_key(self, topic: str, queue_id: int) -> str:
+        if len(self._queue_keys) >= 16 * _MAX_ROUTES:
+            self._queue_keys.clear()
+        key = self._queue_keys[topic, queue_id] = f"{topic}-{queue_id}"
+        return key

@@ -1,0 +1,157 @@
+"""Messages that need nothing but to be appended, as many as came together.
+
+    IO thread --put--> [put lock] all records in one piece at the end of the last file -> one wait for flush and replica
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqha.common.completable import Completable
+from rmqha.common.message.message_layout import (
+    END_FILE_MIN_BLANK_LENGTH, HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer)
+from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.write_round import serves_one_connection
+from rmqha.store.append_message_result import AppendMessageResult
+from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+_pack_head = HEADS[0].pack
+
+
+class PlainSend(NamedTuple):
+    """A message between IPv4 hosts, neither delayed nor part of a transaction, whose sender waits for it."""
+
+    topic: str
+    queue_id: int
+    queue_key: str  # "topic-queueId"
+    size: int  # bytes of the record
+    crc: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int  # ms
+    born_host: bytes
+    reconsume_times: int
+    body: Buffer
+    tail: bytes  # topic and properties with their lengths
+
+    wait_store_msg_ok = True
+
+    @staticmethod
+    def record_size(body_length: int, tail_length: int) -> int:
+        """Bytes of a record."""
+        return HEAD_LENGTH + body_length + tail_length
+
+
+class PlainPutResult(NamedTuple):
+    """Where the messages lie, in their order, and how safe they have become."""
+
+    queue_offsets: list[int]
+    physical_offsets: list[int]
+    status: Completable[PutMessageResult]
+
+
+class PlainPut:
+    """Appends plain messages together.
+
+    What `DefaultMessageStore.async_put_message` does for one message is done once for all of them: checks, lock, clock,
+    write, wake-ups, and the wait for the disk and the slaves, which ends when the last of them is safe.
+    """
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self._store = store
+        self._commit_log = store.commit_log
+        self._config = store.message_store_config
+
+    def put(self, sends: Sequence[PlainSend], store_host: bytes) -> PlainPutResult | None:
+        """Append all; None, with nothing done, when they have to be put one by one: the file is full, or the store
+        can't or may not take them. Whoever puts them then gets the reason."""
+        store, commit_log = self._store, self._commit_log
+        if not self._may_put():
+            return None
+        ha_service, ack_nums = store.ha_service, None
+        term = ha_service.term  # before the role is looked at
+        if self._config.brokerRole is BrokerRole.SYNC_MASTER:
+            ack_nums = ha_service.need_ack_nums()
+            if ack_nums is None:
+                return None
+        begin = current_time_millis()
+        with commit_log.put_message_lock:
+            if self._config.brokerRole is BrokerRole.SLAVE or ha_service.term != term:
+                return None
+            commit_log.begin_time_in_lock = now = current_time_millis()
+            try:
+                appended = self._append(sends, store_host, now)
+            except OSError as error:
+                log.warning("plain messages are put one by one: %s", error)
+                return None
+            finally:
+                commit_log.begin_time_in_lock = 0
+        if appended is None:
+            return None
+        queue_offsets, physical_offsets, result = appended
+        self._tell(sends)
+        put_result = PutMessageResult(PutMessageStatus.PUT_OK, result)
+        status = commit_log._when_safe(put_result, sends[-1], ack_nums, term)
+        store.count_when_done(status, begin, len(sends))
+        return PlainPutResult(queue_offsets, physical_offsets, status)
+
+    def _may_put(self) -> bool:
+        config = self._config
+        return (self._store.may_put and not config.enableMultiDispatch and not config.enableLmq
+                and config.maxMessageSize == self._commit_log.message_ext_encoder.max_message_body_size)
+
+    def _append(self, sends: Sequence[PlainSend], store_host: bytes,
+                now: int) -> tuple[list[int], list[int], AppendMessageResult] | None:
+        """Under the put lock."""
+        commit_log = self._commit_log
+        files = commit_log.mapped_file_queue.mapped_files
+        if not files:
+            return None
+        mapped_file = files[-1]
+        position = mapped_file.wrote_position
+        total = sum([send.size for send in sends])
+        if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
+            return None
+        table, next_offsets = commit_log.topic_queue_table, {}
+        offset = first = mapped_file.file_from_offset + position
+        parts: list[Buffer] = []
+        queue_offsets, physical_offsets = [], []
+        for _, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in sends:
+            queue_offset = next_offsets.get(key)
+            if queue_offset is None:
+                queue_offset = table.get(key, 0)
+            parts += (_pack_head(size, MESSAGE_MAGIC_CODE, crc, queue_id, flag, queue_offset, offset, sys_flag, born,
+                                 born_host, now, store_host, reconsumed, 0, len(body)), body, tail)
+            next_offsets[key] = queue_offset + 1
+            queue_offsets.append(queue_offset)
+            physical_offsets.append(offset)
+            offset += size
+        mapped_file.append_bytes(b"".join(parts))
+        mapped_file.store_timestamp = now
+        table.update(next_offsets)
+        count_put = self._store.store_stats_service.count_put
+        for send in sends:
+            count_put(send.topic, 1, send.size)
+        return queue_offsets, physical_offsets, AppendMessageResult(
+            AppendMessageStatus.PUT_OK, first, total, store_host, now, queue_offsets[0])
+
+    def _tell(self, sends: Sequence[PlainSend]) -> None:
+        """Wake who follows the log."""
+        if self._commit_log.transient_store_pool.is_in_use:
+            return  # a commit makes them readable
+        store = self._store
+        if self._config.brokerRole is BrokerRole.SYNC_MASTER and serves_one_connection():
+            store.ha_service.flush()  # nothing else will come in this round: the slave may begin
+        else:
+            store.ha_service.on_appended()
+        for topic, queue_id in {(send.topic, send.queue_id) for send in sends}:
+            store.reput_message_service.on_appended(topic, queue_id)

@@ -1,0 +1,290 @@
+"""Plain sends, served together: the same answers and the same log as one by one."""
+import errno
+import re
+import socket
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqha.broker.processor.plain_send_header import PropertyShapes, match_header
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.store.config.broker_role import BrokerRole
+from tests.broker.support import BrokerHarness, running_broker
+from tests.support.java_driver import Workload
+from tests.support.wait import wait_until
+from tests.tools.conftest import running_namesrv
+
+TOPICS = ("Plain", "Other")
+# BORNHOST's port, STORETIMESTAMP, STOREHOST's port: of the connection, of the moment, of the broker
+MASKED = ((52, 64), (68, 72))
+
+
+class Wire:
+    """One connection that writes many requests at once; also counts what the express lane takes."""
+
+    def __init__(self, broker: BrokerHarness) -> None:
+        self.broker = broker
+        lane = broker.controller.remoting_server.io.express_lane
+        self.taken = 0
+        if lane is not None:
+            take = lane.take
+
+            def counted(channel, frame):
+                took = take(channel, frame)
+                self.taken += took
+                return took
+            lane.take = counted
+        host, port = broker.address.split(":")
+        self.socket = socket.create_connection((host, int(port)), 20)
+        self._rest = b""
+
+    def exchange(self, frames: list[bytes], answers: int) -> dict[int, RemotingCommand]:
+        """The answers by opaque."""
+        self.socket.sendall(b"".join(frames))
+        found: dict[int, RemotingCommand] = {}
+        while len(found) < answers:
+            while len(self._rest) < 4 or len(self._rest) < 4 + struct.unpack_from(">i", self._rest)[0]:
+                data = self.socket.recv(1 << 16)
+                assert data, f"closed after {len(found)} of {answers} answers"
+                self._rest += data
+            (length,) = struct.unpack_from(">i", self._rest)
+            answer = RemotingCommand.decode(self._rest[4:4 + length])
+            self._rest = self._rest[4 + length:]
+            assert answer.opaque not in found
+            found[answer.opaque] = answer
+        return found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two brokers with the same topics: the first has the express lane, the second has not."""
+    folder = tmp_path_factory.mktemp("express")
+    with running_broker(folder / "with") as first, running_broker(folder / "without") as second:
+        second.controller.remoting_server.io.express_lane = None
+        for broker in (first, second):
+            for topic in TOPICS:
+                assert broker.send(topic).code == response_code.SUCCESS
+        yield Wire(first), Wire(second)
+
+
+def request(opaque: int, header: SendMessageRequestHeaderV2, body: bytes = b"body",
+            kind: SerializeType = SerializeType.JSON, flag: int = 0) -> bytes:
+    """The frame of a send, as rmqha's client and Java's write it."""
+    command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2, header)
+    command.opaque, command.body, command.serialize_type = opaque, body or None, kind
+    command.flag |= flag
+    return command.encode()
+
+
+def header(topic: str = "Plain", queue_id: int = 0, properties: str = "", **fields) -> SendMessageRequestHeaderV2:
+    """The header of a send; field names of the short form."""
+    values = {"a": "producer", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 1_700_000_000_000, "h": 0,
+              "i": properties, "j": 0, "k": False, "m": False} | fields
+    return SendMessageRequestHeaderV2(**values)
+
+
+def text(**properties: str) -> str:
+    """Properties as a header has them."""
+    return message_decoder.message_properties2string(properties)
+
+
+def log_of(broker: BrokerHarness, start: int) -> bytes:
+    """The records from `start` on, without what can't be the same."""
+    with broker.store.get_commit_log_data(start) as result:
+        data, position = bytearray(result.buffer), 0
+    while position < len(data):
+        size, magic = struct.unpack_from(">ii", data, position)
+        if magic != -626843481:  # a blank
+            break
+        for begin, end in MASKED:
+            data[position + begin:position + end] = bytes(end - begin)
+        position += size
+    return bytes(data)
+
+
+def told(answer: RemotingCommand) -> tuple:
+    """An answer, without the broker's address in it."""
+    fields = dict(answer.ext_fields or {})
+    if "msgId" in fields:
+        fields["msgId"] = message_decoder.decode_message_id(fields["msgId"]).offset
+    remark = re.sub(r"\d+\.\d+\.\d+\.\d+:\d+", "HOST", answer.remark or "")
+    return answer.code, remark, fields, answer.flag, answer.language, answer.version, answer.serialize_type
+
+
+names = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "own", "other", "é", "",
+                         "INSTANCE_ID"])
+values = st.one_of(st.sampled_from(["true", "false", "1", "TagA", "", "a\x01b", 'q"u', "back\\slash"]),
+                   st.text(max_size=8))
+properties = st.one_of(
+    st.dictionaries(names, values, max_size=6).map(lambda pairs: "\x02".join(f"{k}\x01{v}" for k, v in pairs.items())),
+    st.fixed_dictionaries({"UNIQ_KEY": st.just("0A0B"), "WAIT": st.just("true"), "TAGS": st.text("ab", max_size=3)})
+    .map(lambda pairs: text(**pairs) + "\x02"),
+    st.text("a\x01\x02", max_size=9))
+numbers = st.one_of(st.integers(0, 9), st.integers(-2, 3_000_000_000))
+unusual = st.fixed_dictionaries({}, optional={
+    "f": st.sampled_from([0, 1, 2, 4, 8, 12, 256, 975]), "h": st.integers(0, 2**31 - 1), "j": st.integers(0, 20),
+    "l": st.integers(0, 20), "k": st.booleans(), "n": st.sampled_from(["broker-a", 'b"a']), "g": numbers,
+    "b": st.sampled_from(["Other", "bad topic", "TBW102", "SCHEDULE_TOPIC_XXXX"]),
+    "a": st.sampled_from(["producer", "", "pro\\ducer"])})
+sends = st.tuples(unusual, st.sampled_from([0, 0, 1, 2, 3, 4, 9]), properties, st.binary(max_size=40),
+                  st.sampled_from([SerializeType.JSON] * 4 + [SerializeType.ROCKETMQ]), st.sampled_from([0] * 4 + [2]))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(sends, min_size=1, max_size=12))
+def test_answers_and_records_are_the_same_as_one_by_one(pair, many):
+    frames, answers = [], 0
+    for opaque, (fields, queue_id, props, body, kind, flag) in enumerate(many, 1):
+        frames.append(request(opaque, header(fields.get("b", "Plain"), queue_id, props,
+                                             **{k: v for k, v in fields.items() if k != "b"}), body, kind, flag))
+        answers += not flag
+    # the last one says that all is served, one-way sends too
+    frames.append(request(0, header()))
+    seen, logs = [], []
+    for wire in pair:
+        start = wire.broker.store.get_max_phy_offset()
+        seen.append({opaque: told(answer) for opaque, answer in wire.exchange(frames, answers + 1).items()})
+        logs.append((start, log_of(wire.broker, start)))
+    assert seen[0] == seen[1]
+    assert logs[0] == logs[1]
+
+
+@pytest.fixture
+def wire(tmp_path):
+    """A broker of its own."""
+    with running_broker(tmp_path) as broker:
+        broker.send("Plain")
+        yield Wire(broker)
+
+
+def offsets(answers: dict[int, RemotingCommand]) -> list[int]:
+    """The queue offsets in the order of the opaques."""
+    return [int(answers[opaque].ext_fields["queueOffset"]) for opaque in sorted(answers)]
+
+
+def test_plain_sends_are_taken_and_keep_their_order(wire):
+    frames = [request(number, header(properties=text(WAIT="true", KEYS=str(number))), b"%d" % number)
+              for number in range(300)]
+    answers = wire.exchange(frames, 300)
+    assert wire.taken == 300 and offsets(answers) == list(range(1, 301))
+    found = [wire.broker.store.look_message_by_offset(
+        message_decoder.decode_message_id(answers[number].ext_fields["msgId"]).offset) for number in range(300)]
+    assert [message.body for message in found] == [b"%d" % number for number in range(300)]
+    assert all("WAIT" not in message.properties for message in found)
+
+
+@pytest.mark.parametrize("other", [
+    header(properties=text(WAIT="false")), header(properties=text(DELAY="3")), header("New"), header(j=None),
+    header(f=message_sys_flag.TRANSACTION_PREPARED_TYPE), header(properties="é\x01x"), header(queue_id=99),
+    header(properties=text(KEYS="k" * 32_760)),
+    header("%RETRY%group"), header(queue_id=-1)])
+def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):
+    answers = wire.exchange([request(1, header()), request(2, other), request(3, header())], 3)
+    assert wire.taken == 2 and offsets({1: answers[1]}) == [1]
+    assert int(answers[3].ext_fields["queueOffset"]) in (2, 3)
+
+
+def test_full_file_is_followed_by_the_next_one(wire):
+    frames = [request(number, header(), b"x" * 100_000) for number in range(40)]
+    answers = wire.exchange(frames, 40)
+    assert wire.taken == 40 and offsets(answers) == list(range(1, 41))
+    assert len(wire.broker.store.commit_log.mapped_file_queue.mapped_files) >= 4
+
+
+def test_disk_without_room_gives_the_answer_of_one_by_one(wire, monkeypatch):
+    def no_room(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(wire.broker.store.commit_log.mapped_file_queue.mapped_files[-1], "write_at", no_room)
+    answers = wire.exchange([request(number, header()) for number in range(3)], 3)
+    assert {answer.code for answer in answers.values()} == {response_code.SERVICE_NOT_AVAILABLE}
+    monkeypatch.undo()
+    end = wire.broker.store.commit_log.topic_queue_table["Plain-0"]
+    assert end == 1  # no offset is lost
+
+
+@pytest.mark.parametrize("prepare, code", [
+    (lambda broker: setattr(broker.controller.message_store_config, "brokerRole", BrokerRole.SLAVE),
+     response_code.SERVICE_NOT_AVAILABLE),
+    (lambda broker: setattr(broker.controller.broker_config, "startAcceptSendRequestTimeStamp", 1 << 50),
+     response_code.SYSTEM_ERROR),
+    (lambda broker: setattr(broker.controller.message_store_config, "brokerRole", BrokerRole.SYNC_MASTER),
+     response_code.SLAVE_NOT_AVAILABLE),
+    (lambda broker: setattr(broker.controller.message_store_config, "maxMessageSize", 10),
+     response_code.MESSAGE_ILLEGAL),
+])
+def test_state_of_the_broker_decides_the_answer(wire, prepare, code):
+    prepare(wire.broker)
+    answers = wire.exchange([request(number, header(), b"eleven byte") for number in range(3)], 3)
+    assert {answer.code for answer in answers.values()} == {code}
+    wire.broker.controller.message_store_config.brokerRole = BrokerRole.ASYNC_MASTER
+
+
+def test_hooks_see_every_request(wire):
+    class Hook(RPCHook):
+        """Counts."""
+
+        seen = 0
+
+        def do_before_request(self, remote_addr, request):
+            self.seen += 1
+
+        def do_after_response(self, remote_addr, request, response):
+            self.seen += 1
+
+    hook = Hook()
+    wire.broker.controller.remoting_server.register_rpc_hook(hook)
+    assert len(wire.exchange([request(number, header()) for number in range(3)], 3)) == 3
+    assert wire.taken == 0 and hook.seen == 6
+
+
+def test_counters_are_those_of_single_sends(pair):
+    counted = []
+    for wire in pair:
+        stats, store_stats = wire.broker.controller.broker_stats_manager, wire.broker.store.store_stats_service
+        items = [stats.stats_table["TOPIC_PUT_NUMS"].get_and_create_stats_item("Plain"),
+                 stats.stats_table["TOPIC_PUT_SIZE"].get_and_create_stats_item("Plain")]
+        before = [(item.value, item.times) for item in items], store_stats.get_put_message_times_total()
+        wire.exchange([request(number, header(), b"x" * number) for number in range(20)], 20)
+        after = [(item.value, item.times) for item in items], store_stats.get_put_message_times_total()
+        counted.append(([(b[0] - a[0], b[1] - a[1]) for a, b in zip(before[0], after[0])], after[1] - before[1]))
+    assert counted[0] == counted[1] and counted[0][1] == 20
+
+
+@given(properties)
+def test_properties_are_rewritten_as_the_general_way_does(props):
+    escaped = props.replace("\x01", "\\u0001").replace("\x02", "\\u0002")
+    if '"' in escaped or not escaped.isascii():
+        return
+    found = PropertyShapes("C").rewrite(escaped.encode())
+    if found is None:
+        return
+    wanted = message_decoder.string2message_properties(props)
+    wanted[message_const.PROPERTY_CLUSTER] = "C"
+    assert wanted.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, "true") == "true"
+    assert found.decode() == message_decoder.message_properties2string(wanted)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_no_plain_header(data):
+    assert match_header(data) is None
+
+
+@pytest.mark.java
+@pytest.mark.timeout(120)
+def test_javas_sends_are_taken(tmp_path, java_driver):
+    with running_namesrv(tmp_path / "n") as namesrv, running_broker(tmp_path / "b", namesrv) as broker:
+        wire = Wire(broker)
+        java_driver.create_topic(namesrv, broker.address, "Plain")
+        sent = java_driver.produce(namesrv, Workload("Plain", 200, [100, 1000]))
+        assert all(one.ok for one in sent)
+        assert wire.taken >= 190  # the first one has the topic's name checked
+        wait_until(lambda: sum(broker.store.get_max_offset_in_queue("Plain", queue) for queue in range(16)) == 200,
+                   15_000, "all are dispatched")
