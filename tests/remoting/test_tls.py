@@ -200,7 +200,7 @@ def test_answers_wait_for_a_reader_who_is_slow(served):
         asked = threading.Thread(target=lambda: [raw.send(json_frame(body, opaque=number))
                                                  for number, body in enumerate(bodies)])
         asked.start()
-        wait_until(lambda: any(channel.is_blocked for channel in list(server.io.channels)), WAIT_MS, "the socket is full")
+        wait_until(lambda: any(channel.is_blocked for channel in list(server.io.channels)), WAIT_MS, "a full socket")
         assert_unharmed(served)
         for number, body in enumerate(bodies):
             answer = raw.read()

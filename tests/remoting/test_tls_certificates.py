@@ -13,7 +13,7 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.self_signed_certificate import self_signed_certificate
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 from tests.remoting.support import Raw, address, request, running_client, running_server
-from tests.support.certificates import Authority, Identity, encrypted, openssl
+from tests.support.certificates import OLD_SCHEME, Authority, Identity, encrypted, openssl
 from tests.support.wait import wait_until
 
 CALL_MS = 20_000
@@ -98,8 +98,9 @@ def test_server_that_does_not_check_takes_all_but_where_a_certificate_is_require
         assert is_served(server, client_tls()) is without
 
 
-def test_encrypted_keys_are_opened_with_their_passwords(authority, server_identity, client_identity):
-    server_side = Identity(server_identity.certificate, encrypted(server_identity.key, "server secret"))
+@pytest.mark.parametrize("scheme", [(), OLD_SCHEME], ids=["PBES2", "PKCS #12"])
+def test_encrypted_keys_are_opened_with_their_passwords(authority, server_identity, client_identity, scheme):
+    server_side = Identity(server_identity.certificate, encrypted(server_identity.key, "server secret", scheme))
     client_side = Identity(client_identity.certificate, encrypted(client_identity.key, "client secret"))
     tls = server_tls(server_side, "require", authority.certificate, "server secret")
     with running_server(tls=tls) as server:

@@ -37,10 +37,13 @@ class Authority:
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
-def encrypted(key: Path, password: str) -> Path:
-    """The same key in a file of its own that only the password opens (PKCS #8)."""
+OLD_SCHEME = ("-v1", "PBE-SHA1-3DES")  # PKCS #12's: what 4.9's Netty can open
+
+
+def encrypted(key: Path, password: str, scheme: tuple[str, ...] = ()) -> Path:
+    """The same key in a file of its own that only the password opens: PKCS #8, by default with PBES2."""
     result = key.with_suffix(".encrypted.key")
-    openssl("pkcs8", "-topk8", "-in", key, "-out", result, "-passout", f"pass:{password}")
+    openssl("pkcs8", "-topk8", *scheme, "-in", key, "-out", result, "-passout", f"pass:{password}")
     return result
 
 

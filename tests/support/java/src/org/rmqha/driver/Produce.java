@@ -49,6 +49,10 @@ final class Produce {
         producer.setSendMsgTimeout(command.getIntValue("timeoutMs"));
         producer.setRetryTimesWhenSendFailed(command.getIntValue("retries"));
         producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressOver"));
+        if (command.getBooleanValue("tls")) { // a client of its own: connections are shared by instance name
+            producer.setUseTLS(true);
+            producer.setInstanceName("tls");
+        }
         producer.start();
         long begin;
         long elapsed;
