@@ -18,6 +18,11 @@ def int64(value: int) -> int:
     return ((value + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000
 
 
+def string_of(text: str | None) -> str:
+    """What Java writes where a text that may be null is joined to others."""
+    return "null" if text is None else text
+
+
 def string_hash_code_plain(text: str) -> int:
     """`string_hash_code` without the cache, for texts that are seen once."""
     result = 0

@@ -1,6 +1,6 @@
 """A bare remoting connection, from the wire format and sharing no code with rmqha: the good client beside bad ones.
 
-A frame: 4 length of what follows, 1 serialize type (0 JSON), 3 header length, header, body.
+A frame: 4 length of what follows, 1 serialize type (0 JSON, 1 ROCKETMQ), 3 header length, header, body.
 """
 import itertools
 import json
@@ -26,14 +26,40 @@ def header(code: int, opaque: int = 1, **fields: object) -> bytes:
                        "extFields": {key: str(value) for key, value in fields.items()}}).encode()
 
 
+def binary_header(code: int, opaque: int = 1, flag: int = 0, /, **fields: object) -> bytes:
+    """A ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text behind its length."""
+    pairs = b""
+    for name, value in fields.items():
+        key, text = name.encode(), str(value).encode()
+        pairs += struct.pack(">h", len(key)) + key + struct.pack(">i", len(text)) + text
+    return struct.pack(">hbhiii", code, 5, 409, opaque, flag, 0) + struct.pack(">i", len(pairs)) + pairs
+
+
+def read_binary_header(head: bytes) -> dict[str, object]:
+    """The same as the JSON one has it."""
+    code, _language, _version, opaque, flag, length = struct.unpack_from(">hbhiii", head)
+    remark = head[17:17 + length].decode()
+    at, fields = 17 + length + 4, {}
+    while at < len(head):
+        texts = []
+        for size in (">h", ">i"):
+            (length,) = struct.unpack_from(size, head, at)
+            at += struct.calcsize(size)
+            texts.append(head[at:at + length].decode())
+            at += length
+        fields[texts[0]] = texts[1]
+    return {"code": code, "opaque": opaque, "flag": flag, "remark": remark or None, "extFields": fields}
+
+
 @dataclass
 class Answer:
-    """A response."""
+    """A response, or a request of the other side (`flag` is even)."""
 
     code: int
     remark: str | None
     fields: dict[str, str]
     body: bytes
+    flag: int = 1
 
 
 class RawClient:
@@ -67,10 +93,11 @@ class RawClient:
         """The next frame: (opaque, answer). EOFError when the peer closes."""
         (length,) = struct.unpack(">i", self._read(4))
         data = self._read(length)
-        header_length = struct.unpack_from(">I", data)[0] & 0xFFFFFF
-        head = json.loads(data[4:4 + header_length])
+        mark = struct.unpack_from(">I", data)[0]
+        header_length = mark & 0xFFFFFF
+        head = (read_binary_header if mark >> 24 else json.loads)(data[4:4 + header_length])
         body = data[4 + header_length:]
-        return head["opaque"], Answer(head["code"], head.get("remark"), head.get("extFields") or {}, body)
+        return head["opaque"], Answer(head["code"], head.get("remark"), head.get("extFields") or {}, body, head["flag"])
 
     def _read(self, size: int) -> bytes:
         data = bytearray()

@@ -11,6 +11,7 @@ from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import mix_all, mq_version
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
+from rmqha.common.java_compat import string_of
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
@@ -111,7 +112,7 @@ class AdminBrokerHandlers(AdminHandlers):
         header = request.decode_command_custom_header(ViewBrokerStatsDataRequestHeader)
         item = self.broker_controller.broker_stats_manager.get_stats_item(header.statsName, header.statsKey)
         if item is None:
-            return system_error(f"The stats <{header.statsName}> <{header.statsKey}> not exist")
+            return system_error(f"The stats <{string_of(header.statsName)}> <{string_of(header.statsKey)}> not exist")
         return success(BrokerStatsData(_stats_item(item.get_stats_data_in_minute()),
                                        _stats_item(item.get_stats_data_in_hour()),
                                        _stats_item(item.get_stats_data_in_day())))
@@ -119,6 +120,8 @@ class AdminBrokerHandlers(AdminHandlers):
     def lock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a client."""
         body = decode_body(request, LockBatchRequestBody)
+        if body.consumerGroup is None and body.mqSet:
+            return system_error("the request has no consumerGroup")
         locked = self.broker_controller.rebalance_lock_manager.try_lock_batch(body.consumerGroup, body.mqSet,
                                                                               body.clientId)
         return success(LockBatchResponseBody(locked))
@@ -126,6 +129,8 @@ class AdminBrokerHandlers(AdminHandlers):
     def unlock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Unlock queues of a client."""
         body = decode_body(request, UnlockBatchRequestBody)
+        if body.consumerGroup is None:
+            return system_error("the request has no consumerGroup")
         self.broker_controller.rebalance_lock_manager.unlock_batch(body.consumerGroup, body.mqSet, body.clientId)
         return success()
 
@@ -135,7 +140,8 @@ class AdminBrokerHandlers(AdminHandlers):
         log.info("[reset-offset] reset offset started by %s. topic=%s, group=%s, timestamp=%s, isForce=%s",
                  parse_channel_remote_addr(channel), header.topic, header.group, header.timestamp, header.isForce)
         return self.broker_controller.broker2_client.reset_offset(
-            header.topic, header.group, header.timestamp, header.isForce, request.language is LanguageCode.CPP)
+            header.topic, string_of(header.group), header.timestamp, header.isForce,
+            request.language is LanguageCode.CPP)
 
     def get_consumer_status(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """A group's offsets as its consumers see them."""
@@ -221,7 +227,7 @@ class AdminBrokerHandlers(AdminHandlers):
                        group: str, client_id: str | None) -> RemotingCommand:
         client = self.broker_controller.consumer_manager.find_channel(group, client_id) if client_id else None
         if client is None:
-            return system_error(f"The Consumer <{group}> <{client_id}> not online")
+            return system_error(f"The Consumer <{group}> <{string_of(client_id)}> not online")
         if client.version < _V3_1_8_SNAPSHOT:
             return system_error(f"The Consumer <{client_id}> Version <{mq_version.get_version_desc(client.version)}> "
                                 "too low to finish, please upgrade it to V3_1_8_SNAPSHOT")

@@ -8,6 +8,7 @@ from rmqha.broker.processor.request_body import decode_body
 from rmqha.common import util_all
 from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.java_compat import string_of
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.connection import Connection
@@ -220,13 +221,13 @@ class AdminGroupHandlers(AdminHandlers):
             places[queue] = OffsetWrapper(broker_offset, consumer_offset, timestamp)
         return places
 
-    def _time_span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+    def _time_span(self, topic: str, group: str | None, queue_id: int) -> QueueTimeSpan:
         controller = self.broker_controller
         store = controller.message_store
         min_time = store.get_earliest_message_time(topic, queue_id)
         maximum = store.get_max_offset_in_queue(topic, queue_id)
         max_time = store.get_message_store_timestamp(topic, queue_id, maximum - 1)
-        consumer_offset = controller.consumer_offset_manager.query_offset(group, topic, queue_id)
+        consumer_offset = controller.consumer_offset_manager.query_offset(string_of(group), topic, queue_id)
         consume_time, delay = min_time, 0
         if consumer_offset > 0:
             consume_time = store.get_message_store_timestamp(topic, queue_id, consumer_offset - 1)

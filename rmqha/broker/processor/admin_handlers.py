@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
 
+NO_REMARK = "not set any response code"  # what Java's answers say until somebody says something else
 Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
 

@@ -5,10 +5,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
-from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.admin.topic_offset import TopicOffset
 from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.java_compat import string_of
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.consume_queue_data import ConsumeQueueData
@@ -81,6 +82,7 @@ class AdminTopicHandlers(AdminHandlers):
         with self._lock:
             topics.update_topic_config(config)
             self.broker_controller.register_increment_broker_data(config, topics.data_version)
+        response.remark = NO_REMARK
         return response
 
     def delete_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -179,7 +181,7 @@ class AdminTopicHandlers(AdminHandlers):
         controller = self.broker_controller
         queue = controller.message_store.get_consume_queue(header.topic, header.queueId)
         if queue is None:
-            return system_error(f"{header.queueId}@{header.topic} is not exist!")
+            return system_error(f"{header.queueId}@{string_of(header.topic)} is not exist!")
         body = QueryConsumeQueueResponseBody(maxQueueIndex=queue.get_max_offset_in_queue(),
                                              minQueueIndex=queue.get_min_offset_in_queue())
         message_filter = None
@@ -203,7 +205,9 @@ class AdminTopicHandlers(AdminHandlers):
             wanted = min(max(header.count, 0) * CQ_STORE_UNIT_SIZE, result.size)
             body.queueData = [_queue_data(queue, unit, message_filter)
                               for unit in iter_units(bytes(result.buffer[:wanted]))]
-        return success(body)
+        response = success(body)
+        response.remark = NO_REMARK
+        return response
 
     def _may_change(self, topic: str, response: RemotingCommand) -> bool:
         validator = self.broker_controller.topic_config_manager.topic_validator

@@ -6,6 +6,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from rmqha.broker.processor.admin_handlers import NO_REMARK
 from rmqha.broker.transaction.queue import transactional_message_util
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
@@ -29,7 +30,6 @@ log = logging.getLogger("RocketmqTransaction")
 
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
            PutMessageStatus.SLAVE_NOT_AVAILABLE)
-_NO_REMARK = "not set any response code"  # what Java's answers say until somebody says something else
 # (after a check, outcome) -> what is logged
 _NOTICES = {
     (True, message_sys_flag.TRANSACTION_NOT_TYPE): "Check producer[%s] transaction state, but it's pending status.",
@@ -59,7 +59,7 @@ class EndTransactionProcessor:
         header = request.decode_command_custom_header(EndTransactionRequestHeader)
         if self.broker_controller.message_store_config.brokerRole is BrokerRole.SLAVE:
             log.warning("Message store is slave mode, so end transaction is forbidden. ")
-            return _answer(response_code.SLAVE_NOT_AVAILABLE, _NO_REMARK)
+            return _answer(response_code.SLAVE_NOT_AVAILABLE, NO_REMARK)
         outcome = header.commitOrRollback
         notice = _NOTICES.get((bool(header.fromTransactionCheck), outcome))
         if notice is not None:
@@ -108,7 +108,7 @@ class EndTransactionProcessor:
         if refused is not None:
             return _answer(response_code.SYSTEM_ERROR, refused)
         service.delete_prepare_message(result.prepare_message)
-        return _answer(response_code.SUCCESS, _NO_REMARK)
+        return _answer(response_code.SUCCESS, NO_REMARK)
 
     def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
         if result is None:

@@ -2,6 +2,7 @@
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
+from rmqha.common.java_compat import string_of
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.query_headers import (
     QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader)
@@ -37,7 +38,7 @@ class QueryMessageProcessor:
         if (request.ext_fields or {}).get(mix_all.UNIQUE_MSG_QUERY_FLAG) == "true":
             max_num = self.broker_controller.message_store_config.defaultQueryMaxNum
         result = self.broker_controller.message_store.query_message(
-            header.topic, header.key, max_num, header.beginTimestamp, header.endTimestamp)
+            string_of(header.topic), string_of(header.key), max_num, header.beginTimestamp, header.endTimestamp)
         response = RemotingCommand.create_response_command(
             response_code.SUCCESS, None,
             QueryMessageResponseHeader(result.index_last_update_timestamp, result.index_last_update_phyoffset))

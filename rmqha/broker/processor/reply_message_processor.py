@@ -13,6 +13,7 @@ from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader, SendMessageRequestHeader
+from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 PUSH_TIMEOUT_MS = 10_000
+_COMPRESSION = message_sys_flag.COMPRESSED_FLAG | message_sys_flag.COMPRESSION_TYPE_COMPARATOR
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
            PutMessageStatus.SLAVE_NOT_AVAILABLE)
 
@@ -112,8 +114,8 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         message = MessageExtBrokerInner(header.topic, request.body or b"")
         message.queue_id = queue_id
         message.flag = header.flag
-        # Differs: the flag of a compressed body is stored with it; the original stores what nobody can read
-        message.sys_flag = header.sysFlag
+        # Differs: the flags of a compressed body are stored with it; the original stores what nobody can read
+        message.sys_flag = header.sysFlag & _COMPRESSION
         message.properties = message_decoder.string2message_properties(header.properties)
         message.properties_string = header.properties
         message.born_timestamp = header.bornTimestamp

@@ -1,7 +1,8 @@
 """The base of all request and response headers, and how their fields are declared.
 
-A header is a dataclass whose field names are the wire's extFields keys. `not_null(...)` marks what the receiver needs
-(`metadata["not_null"]`); `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
+A header is a dataclass whose field names are the wire's extFields keys. `not_null(...)` marks what the sender has to
+give (`metadata["not_null"]`); a receiver goes on without those that are `lax` (`metadata["lax"]`), as the original's
+does. `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
 """
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,14 +15,20 @@ class HeaderFieldError(ValueError):
     """A header's field is missing or has a value that its request does not allow."""
 
 
-def not_null(bits: int | None = None, default: Any = None) -> Any:
-    """A dataclass field that the receiver needs. `bits`: INTEGER or LONG for numbers."""
-    return field(default=default, metadata={"not_null": True, "bits": bits})
+def not_null(bits: int | None = None, default: Any = None, lax: bool = False) -> Any:
+    """A dataclass field that the sender has to give, and the receiver needs unless it is `lax`: None then.
+
+    `bits`: INTEGER or LONG for numbers.
+    """
+    return field(default=default, metadata={"not_null": True, "bits": bits, "lax": lax})
 
 
-def nullable(bits: int | None = None, default: Any = None) -> Any:
-    """A dataclass field that may be absent. `bits`: INTEGER or LONG for numbers."""
-    return field(default=default, metadata={"not_null": False, "bits": bits})
+def nullable(bits: int | None = None, default: Any = None, lax: bool = True) -> Any:
+    """A dataclass field that may be absent, and wrong if it is `lax`: the default then.
+
+    `bits`: INTEGER or LONG for numbers.
+    """
+    return field(default=default, metadata={"not_null": False, "bits": bits, "lax": lax})
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.help import faq_url
+from rmqha.common.java_compat import string_of
 from rmqha.common.mq_version import Version, value2version
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import request_code, response_code
@@ -107,7 +108,8 @@ class DefaultRequestProcessor:
         value = self._kv.get_kv_config(header.namespace, header.key)
         if value is None:
             return _failure(response_code.QUERY_NOT_FOUND,
-                            f"No config item, Namespace: {header.namespace} Key: {header.key}")
+                            f"No config item, Namespace: {string_of(header.namespace)} Key: "
+                            f"{string_of(header.key)}")
         return _success(header=GetKVConfigResponseHeader(value))
 
     def delete_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -201,7 +203,7 @@ class DefaultRequestProcessor:
         header = request.decode_command_custom_header(GetKVListByNamespaceRequestHeader)
         body = self._kv.get_kv_list_by_namespace(header.namespace)
         if body is None:
-            return _failure(response_code.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+            return _failure(response_code.QUERY_NOT_FOUND, f"No config item, Namespace: {string_of(header.namespace)}")
         return _success(body=body)
 
     def get_topics_by_cluster(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -254,9 +256,10 @@ class DefaultRequestProcessor:
         return self._namesrv_controller.route_info_manager
 
 
-def topic_not_exist(topic: str) -> RemotingCommand:
+def topic_not_exist(topic: str | None) -> RemotingCommand:
     """The answer for a topic without a route."""
-    return _failure(response_code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}"
+    return _failure(response_code.TOPIC_NOT_EXIST,
+                    f"No topic route info in name server for the topic: {string_of(topic)}"
                     + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
 
 

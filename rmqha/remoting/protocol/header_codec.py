@@ -4,6 +4,7 @@ Java puts a header's fields into a HashMap by reflection; the plan knows the ord
 so that the bytes are Java's.
 """
 import functools
+import logging
 import re
 import typing
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, 
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.fastjson_writer import java_double, quote, SPECIAL
+
+log = logging.getLogger("RocketmqRemoting")
 
 FAST_CODES = (SendMessageRequestHeaderV2, SendMessageResponseHeader, PullMessageRequestHeader,
               PullMessageResponseHeader)
@@ -49,7 +52,10 @@ class HeaderPlan:
         self.defaults = {name: item.default for name, item in declared.items()}
         self.converters = [(name, _converter(hints[name], item.metadata.get("bits") or LONG))
                            for name, item in declared.items()]
-        needed = {name for name, item in declared.items() if item.metadata.get("not_null") and item.default is None}
+        strict = {name for name, item in declared.items() if item.metadata.get("lax") is False}
+        needed = {name for name in strict if declared[name].metadata["not_null"] and self.defaults[name] is None}
+        # What must be right if it is there: no lax field, and all of a header that Java reads by hand.
+        self._checked = set(declared) if cls in FAST_CODES else strict
         self._readers = [(name, None if convert is str else convert, name in needed)
                          for name, convert in self.converters]
         names = self._put_order = _reflection_order(cls, list(declared))
@@ -66,11 +72,11 @@ class HeaderPlan:
     def decode(self, ext_fields: dict[str, str]) -> CommandCustomHeader:
         """A header of the texts in `ext_fields`.
 
-        Raises RemotingCommandException for a missing field that the receiver needs, for a text that is no number of
-        the field's width, and when the header's own check fails.
+        Raises RemotingCommandException for a missing field that the receiver needs, for one of these whose text is no
+        number of the field's width, and when the header's own check fails.
         """
-        # Differs: 4.9 logs a missing or malformed field, goes on with null and mostly ends in a NullPointerException;
-        # the answer is SYSTEM_ERROR either way, here with the field's name.
+        # Differs: 4.9 logs a missing or malformed field, and goes on with null. Where that ends in a
+        # NullPointerException, or changes what nobody named, SYSTEM_ERROR with the field's name is the answer here.
         header = self.cls.__new__(self.cls)
         values = header.__dict__
         values.update(self.defaults)
@@ -82,13 +88,28 @@ class HeaderPlan:
                     values[name] = text if convert is None else convert(text)
                 elif needed:
                     raise RemotingCommandException(f"the custom field <{name}> is null")
-        except ValueError as error:
-            raise RemotingCommandException(f"the custom field <{name}> is wrong: {error}") from None
+        except ValueError:
+            self._decode_one_by_one(ext_fields, values)
         try:
             header.check_fields()
         except HeaderFieldError as error:
             raise RemotingCommandException(str(error)) from None
         return header
+
+    def _decode_one_by_one(self, ext_fields: dict[str, str], values: dict[str, object]) -> None:
+        """A malformed field that the receiver does without keeps its default, as in 4.9."""
+        for name, convert, needed in self._readers:
+            text = ext_fields.get(name)
+            if text is None:
+                if needed:
+                    raise RemotingCommandException(f"the custom field <{name}> is null")
+                continue
+            try:
+                values[name] = text if convert is None else convert(text)
+            except ValueError as error:
+                if name in self._checked:
+                    raise RemotingCommandException(f"the custom field <{name}> is wrong: {error}") from None
+                log.error("Failed field [%s] decoding: %s", name, error)
 
     def texts(self, header: CommandCustomHeader) -> dict[str, str]:
         """Name to text of the fields that are not None, in the order in which Java puts them into its map."""

@@ -111,7 +111,7 @@ class Broker2Client:
             table = self._ask_status(topic, group, channel, client)
             if table is not None:
                 status_table[client.client_id] = table
-        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response = RemotingCommand.create_response_command(response_code.SUCCESS)
         response.body = remoting_serializable.encode(GetConsumerStatusBody(consumerTable=status_table))
         return response
 
@@ -153,7 +153,7 @@ class Broker2Client:
                          client.client_id)
             except RemotingException as failure:
                 log.error("[reset-offset] reset offset exception. topic=%s, group=%s ,error=%s", topic, group, failure)
-        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response = RemotingCommand.create_response_command(response_code.SUCCESS)
         response.body = remoting_serializable.encode(body)
         return response
 

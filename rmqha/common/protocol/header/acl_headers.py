@@ -11,7 +11,7 @@ class CreateAccessConfigRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.CreateAccessConfigRequestHeader (4.9.8)
     """
 
-    accessKey: str = not_null()
+    accessKey: str | None = not_null(lax=True)
     secretKey: str | None = None
     whiteRemoteAddress: str | None = None
     admin: bool = False
@@ -28,7 +28,7 @@ class DeleteAccessConfigRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.DeleteAccessConfigRequestHeader (4.9.8)
     """
 
-    accessKey: str = not_null()
+    accessKey: str | None = not_null(lax=True)
 
 
 @dataclass
@@ -38,8 +38,8 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.UpdateGlobalWhiteAddrsConfigRequestHeader (4.9.8)
     """
 
-    globalWhiteAddrs: str = not_null()
-    aclFileFullPath: str = not_null()
+    globalWhiteAddrs: str | None = not_null(lax=True)
+    aclFileFullPath: str | None = not_null(lax=True)  # the default file without
 
 
 @dataclass

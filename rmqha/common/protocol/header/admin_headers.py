@@ -13,8 +13,8 @@ class CreateTopicRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.CreateTopicRequestHeader (4.9.8)
     """
 
-    topic: str = not_null()
-    defaultTopic: str = not_null()
+    topic: str = not_null(lax=True)
+    defaultTopic: str = not_null(lax=True)
     readQueueNums: int = not_null(INTEGER)
     writeQueueNums: int = not_null(INTEGER)
     perm: int = not_null(INTEGER)
@@ -40,7 +40,7 @@ class DeleteTopicRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.DeleteTopicRequestHeader (4.9.8)
     """
 
-    topic: str = not_null()
+    topic: str = not_null(lax=True)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class GetTopicsByClusterRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.GetTopicsByClusterRequestHeader (4.9.8)
     """
 
-    cluster: str = not_null()
+    cluster: str = not_null(lax=True)
 
 
 @dataclass
@@ -127,5 +127,5 @@ class ViewBrokerStatsDataRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.ViewBrokerStatsDataRequestHeader (4.9.8)
     """
 
-    statsName: str = not_null()
-    statsKey: str = not_null()
+    statsName: str = not_null(lax=True)
+    statsKey: str = not_null(lax=True)

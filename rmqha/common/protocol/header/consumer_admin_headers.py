@@ -35,7 +35,7 @@ class ResetOffsetRequestHeader(CommandCustomHeader):
     """
 
     topic: str = not_null()
-    group: str = not_null()
+    group: str = not_null(lax=True)
     timestamp: int = not_null(LONG, default=0)
     isForce: bool = not_null(default=False)
 
@@ -72,7 +72,7 @@ class QueryConsumeTimeSpanRequestHeader(CommandCustomHeader):
     """
 
     topic: str = not_null()
-    group: str = not_null()
+    group: str = not_null(lax=True)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class GetConsumerRunningInfoRequestHeader(CommandCustomHeader):
     """
 
     consumerGroup: str = not_null()
-    clientId: str = not_null()
+    clientId: str = not_null(lax=True)
     jstackEnable: bool = False
 
 

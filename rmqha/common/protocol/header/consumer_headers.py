@@ -92,7 +92,7 @@ class UnregisterClientRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.UnregisterClientRequestHeader (4.9.8)
     """
 
-    clientID: str = not_null()
+    clientID: str = not_null(lax=True)
     producerGroup: str | None = None
     consumerGroup: str | None = None
 

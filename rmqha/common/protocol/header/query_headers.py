@@ -11,8 +11,8 @@ class QueryMessageRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.QueryMessageRequestHeader (4.9.8)
     """
 
-    topic: str = not_null()
-    key: str = not_null()
+    topic: str = not_null(lax=True)
+    key: str = not_null(lax=True)
     maxNum: int = not_null(INTEGER)
     beginTimestamp: int = not_null(LONG)
     endTimestamp: int = not_null(LONG)

@@ -12,10 +12,10 @@ class SendMessageRequestHeader(RpcRequestHeader):
     Java: org.apache.rocketmq.common.protocol.header.SendMessageRequestHeader (4.9.8)
     """
 
-    producerGroup: str = not_null()
-    topic: str = not_null()
-    defaultTopic: str = not_null()
-    defaultTopicQueueNums: int = not_null(INTEGER)
+    producerGroup: str = not_null(lax=True)
+    topic: str = not_null(lax=True)
+    defaultTopic: str = not_null(lax=True)
+    defaultTopicQueueNums: int = not_null(INTEGER, lax=True)
     queueId: int = not_null(INTEGER)
     sysFlag: int = not_null(INTEGER)
     bornTimestamp: int = not_null(LONG)
@@ -34,10 +34,10 @@ class SendMessageRequestHeaderV2(RpcRequestHeader):
     Java: org.apache.rocketmq.common.protocol.header.SendMessageRequestHeaderV2 (4.9.8)
     """
 
-    a: str = not_null()  # producerGroup
-    b: str = not_null()  # topic
-    c: str = not_null()  # defaultTopic
-    d: int = not_null(INTEGER)  # defaultTopicQueueNums
+    a: str = not_null(lax=True)  # producerGroup
+    b: str = not_null(lax=True)  # topic
+    c: str = not_null(lax=True)  # defaultTopic
+    d: int = not_null(INTEGER, lax=True)  # defaultTopicQueueNums
     e: int = not_null(INTEGER)  # queueId
     f: int = not_null(INTEGER)  # sysFlag
     g: int = not_null(LONG)  # bornTimestamp

@@ -15,12 +15,12 @@ class EndTransactionRequestHeader(RpcRequestHeader):
     Java: org.apache.rocketmq.common.protocol.header.EndTransactionRequestHeader (4.9.8)
     """
 
-    producerGroup: str = not_null()
+    producerGroup: str = not_null(lax=True)
     tranStateTableOffset: int = not_null(LONG)
     commitLogOffset: int = not_null(LONG)
     commitOrRollback: int = not_null(INTEGER)
     fromTransactionCheck: bool | None = False
-    msgId: str = not_null()
+    msgId: str = not_null(lax=True)
     transactionId: str | None = None
 
     def check_fields(self) -> None:

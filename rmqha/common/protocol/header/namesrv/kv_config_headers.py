@@ -23,8 +23,8 @@ class GetKVConfigRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVConfigRequestHeader (4.9.8)
     """
 
-    namespace: str = not_null()
-    key: str = not_null()
+    namespace: str = not_null(lax=True)
+    key: str = not_null(lax=True)
 
 
 @dataclass
@@ -44,8 +44,8 @@ class DeleteKVConfigRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteKVConfigRequestHeader (4.9.8)
     """
 
-    namespace: str = not_null()
-    key: str = not_null()
+    namespace: str = not_null(lax=True)
+    key: str = not_null(lax=True)
 
 
 @dataclass
@@ -55,4 +55,4 @@ class GetKVListByNamespaceRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVListByNamespaceRequestHeader (4.9.8)
     """
 
-    namespace: str = not_null()
+    namespace: str = not_null(lax=True)

@@ -14,10 +14,10 @@ class RegisterBrokerRequestHeader(CommandCustomHeader):
     brokerName: str = not_null()
     brokerAddr: str = not_null()
     clusterName: str = not_null()
-    haServerAddr: str = not_null()
+    haServerAddr: str = not_null(lax=True)
     brokerId: int = not_null(LONG)
     compressed: bool = False
-    bodyCrc32: int | None = nullable(INTEGER, default=0)
+    bodyCrc32: int | None = nullable(INTEGER, default=0, lax=False)
 
 
 @dataclass
@@ -38,9 +38,9 @@ class UnRegisterBrokerRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.UnRegisterBrokerRequestHeader (4.9.8)
     """
 
-    brokerName: str = not_null()
-    brokerAddr: str = not_null()
-    clusterName: str = not_null()
+    brokerName: str = not_null(lax=True)
+    brokerAddr: str = not_null(lax=True)
+    clusterName: str = not_null(lax=True)
     brokerId: int = not_null(LONG)
 
 
@@ -51,10 +51,10 @@ class QueryDataVersionRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionRequestHeader (4.9.8)
     """
 
-    brokerName: str = not_null()
-    brokerAddr: str = not_null()
-    clusterName: str = not_null()
-    brokerId: int = not_null(LONG)
+    brokerName: str = not_null(lax=True)
+    brokerAddr: str = not_null(lax=True)
+    clusterName: str = not_null(lax=True)
+    brokerId: int = not_null(LONG, lax=True)
 
 
 @dataclass
@@ -74,7 +74,7 @@ class WipeWritePermOfBrokerRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerRequestHeader (4.9.8)
     """
 
-    brokerName: str = not_null()
+    brokerName: str = not_null(lax=True)
 
 
 @dataclass
@@ -94,7 +94,7 @@ class AddWritePermOfBrokerRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerRequestHeader (4.9.8)
     """
 
-    brokerName: str = not_null()
+    brokerName: str = not_null(lax=True)
 
 
 @dataclass

@@ -11,7 +11,7 @@ class GetRouteInfoRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetRouteInfoRequestHeader (4.9.8)
     """
 
-    topic: str = not_null()
+    topic: str = not_null(lax=True)
     acceptStandardJsonOnly: bool | None = None
 
 
@@ -22,7 +22,7 @@ class DeleteTopicFromNamesrvRequestHeader(CommandCustomHeader):
     Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteTopicFromNamesrvRequestHeader (4.9.8)
     """
 
-    topic: str = not_null()
+    topic: str = not_null(lax=True)
     clusterName: str | None = None
 
 
