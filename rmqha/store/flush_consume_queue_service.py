@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.store.mapped_file import is_no_descriptor
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue import ConsumeQueue
@@ -77,7 +78,10 @@ class FlushConsumeQueueService(ServiceThread):
             return
         try:
             self.do_flush(retry_times)
-        except OSError:
+        except OSError as error:
+            if is_no_descriptor(error):
+                log.error("can't flush now, it is tried again: %s", error)
+                return
             # Differs: as for the commit log, a failed flush stops the puts and is not tried again.
             log.exception("%s service has exception. The store takes no more messages.", self.get_service_name())
             flags.make_flush_error()

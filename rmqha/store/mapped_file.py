@@ -28,6 +28,7 @@ log = logging.getLogger("RocketmqStore")
 OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class MappedFile(ReferenceResource):
@@ -405,6 +406,11 @@ class MappedFile(ReferenceResource):
 def is_no_space(error: OSError) -> bool:
     """True when the disk or a quota is full."""
     return error.errno in _NO_SPACE
+
+
+def is_no_descriptor(error: OSError) -> bool:
+    """True when a file could not be opened because too many are: nothing was asked of the disk, and nothing is lost."""
+    return error.errno in _NO_DESCRIPTOR
 
 
 def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:

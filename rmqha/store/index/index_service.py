@@ -21,7 +21,7 @@ from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
 from rmqha.store.index.query_offset_result import QueryOffsetResult
-from rmqha.store.mapped_file import is_no_space
+from rmqha.store.mapped_file import is_no_descriptor, is_no_space
 from rmqha.store.running_flags import disk_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class IndexService:
         self.index_file_list: list[IndexFile] = []
         self._change = threading.Lock()
         self._built_to = -1  # commit log offset of the last record whose keys are all in; the dispatching thread's own
+        self._lacks_descriptors = False  # why no file could be made last; the dispatching thread's own
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
     def load(self, last_exit_ok: bool) -> bool:
@@ -224,9 +225,14 @@ class IndexService:
             self._built_to = KEY.unpack_from(rows, (total - 1) * KEY.size)[0]
 
     def _wait_for_space(self, error: OSError) -> bool:
-        """A full disk is waited for, puts being refused; False for any other error and when the store goes down."""
+        """A full disk is waited for, puts being refused; False for any other error and when the store goes down.
+
+        So is a descriptor, while puts go on.
+        """
         store = self.default_message_store
         log.error("write of the index failed: %s", error)
+        if is_no_descriptor(error):
+            return not store.reput_message_service.pause(_RETRY_MS)
         if not is_no_space(error):
             store.running_flags.make_index_file_error()
             return False
@@ -235,10 +241,12 @@ class IndexService:
 
     def retry_get_and_create_index_file(self) -> IndexFile | None:
         """The file to add to; None, and the store is not writable any more, when none can be made."""
-        for times in range(MAX_TRY_IDX_CREATE):
+        times = 0
+        while times < MAX_TRY_IDX_CREATE:
             index_file = self.get_and_create_last_index_file()
             if index_file is not None:
                 return index_file
+            times += not self._lacks_descriptors  # they are waited for
             log.info("Tried to create index file %s times", times)
             if self.default_message_store.reput_message_service.pause(_RETRY_MS):
                 return None
@@ -261,8 +269,9 @@ class IndexService:
             index_file = IndexFile(os.path.join(self.store_path, name), self.hash_slot_num, self.index_num,
                                    last.end_phy_offset if last else 0, last.end_timestamp if last else 0,
                                    self.preallocate)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             log.exception("getLastIndexFile exception ")
+            self._lacks_descriptors = isinstance(error, OSError) and is_no_descriptor(error)
             return None
         with self._change:
             self.index_file_list = [*self.index_file_list, index_file]
@@ -277,8 +286,10 @@ class IndexService:
         timestamp = index_file.end_timestamp if index_file.is_write_full else 0
         try:
             index_file.flush()
-        except OSError:
+        except OSError as error:
             log.exception("flush of index file %s failed", index_file.file_name)
+            if is_no_descriptor(error):
+                return  # the next thorough flush of the queues does it
             self.default_message_store.running_flags.make_index_file_error()
             return
         if timestamp > 0:
