@@ -103,7 +103,7 @@ class JavaDriver:
         with open(server.output_file, "ab") as err:
             self._process = subprocess.Popen(
                 server.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=server._env,
-                encoding="utf-8", start_new_session=True, preexec_fn=_die_with_parent)
+                encoding="utf-8", cwd=server.output_file.parent, start_new_session=True, preexec_fn=_die_with_parent)
         threading.Thread(target=self._read, name="java-driver-reader", daemon=True).start()
         self._jobs[0].result(60)
         return self
