@@ -18,7 +18,9 @@ Of a master and its slave, whole brokers under load, either of which may be the 
     links.py     cuts of the network (network.py: namespaces)     proxies.py  delays, single bytes, torn frames
     power.py     loss of power (images.py: loop devices)          disks.py    failing and slow fsyncs, full file systems
     tails.py     whole records behind a torn one                  peers.py    peers that lie about their offsets
+    clocks.py    wall clocks that jump                            descriptors.py  no descriptors left
     quiet.py     port probes, and two minutes without load
+    preloads.py  C libraries of disks.py and clocks.py
     planted.py   brokers with a fault in them, which have to be found out
 
 __main__.py has the long forms. What a machine can't do (no root, no namespaces, no loop devices) is left out, and says

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import network
+from tests.faults.clocks import Clock
+from tests.faults.descriptors import Descriptors
 from tests.faults.disks import Full, Sync
 from tests.faults.fault import Fault
 from tests.faults.kills import Kill
@@ -34,7 +36,7 @@ from tests.support import ports
 from tests.support.processes import end_with_parent
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
-_KINDS = (Kill, AtPoints, Link, Power, Stop, ThroughProxy, Sync, Full, Tail, Liars, Probes, Idle)
+_KINDS = (Kill, AtPoints, Link, Power, Stop, ThroughProxy, Sync, Full, Tail, Liars, Clock, Descriptors, Probes, Idle)
 KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in _KINDS}
 
 

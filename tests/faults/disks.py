@@ -1,40 +1,23 @@
 """Disks that fail: an fsync that ends with EIO, slow fsyncs, a file system that is full for a while."""
 import errno
-import functools
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
-from tests.faults import images, network
+from tests.faults import images, network, preloads
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.power import Power
 from tests.faults.verdict import Violation
 from tests.support.wait import wait_until
 
-_SOURCE = Path(__file__).with_name("failing_sync.c")
 _QUIET_S = 0.5  # answers whose fsync was before the failed one have arrived by then
-
-
-@functools.cache
-def _why_no_compiler() -> str | None:
-    return None if shutil.which("gcc") else "not installed: gcc"
 
 
 def _free_bytes(folder: Path) -> int:
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize
-
-
-def failing_sync(folder: Path) -> Path:
-    """Compile failing_sync.c into `folder`; the library."""
-    library = folder / "failing_sync.so"
-    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE), "-ldl"],
-                          capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return library
 
 
 class Sync(Power):
@@ -45,12 +28,12 @@ class Sync(Power):
 
     @classmethod
     def why_not(cls) -> str | None:
-        return _why_no_compiler() or images.why_not()
+        return preloads.why_not() or images.why_not()
 
     def sides(self) -> tuple[dict, dict]:
         master, slave = super().sides()
         self._trigger = self.folder / "trigger"
-        environment = {"LD_PRELOAD": str(failing_sync(self.folder)), "FAULTS_SYNC_TRIGGER": str(self._trigger)}
+        environment = {"LD_PRELOAD": str(preloads.compiled("failing_sync", self.folder)), "FAULTS_SYNC_TRIGGER": str(self._trigger)}
         return {**master, "env": environment}, slave
 
     def cycle(self) -> str:

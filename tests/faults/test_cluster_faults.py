@@ -8,7 +8,7 @@ from tests.faults import campaign
 
 # kind of fault -> cycles
 CYCLES = {"kill": 3, "points": 1, "link": 3, "power": 2, "stop": 2, "proxy": 3, "sync": 1, "full": 1, "tail": 1,
-          "liars": 2, "probes": 1, "idle": 1}
+          "liars": 2, "clock": 2, "descriptors": 2, "probes": 1, "idle": 1}
 SEED = 3
 JOBS = 4  # most of a cycle is waiting
 
