@@ -41,6 +41,7 @@ class RemotingServer(RemotingAbstract):
         self.config = config
         self.tls = tls or TlsSystemConfig()
         self._ssl_context: ssl.SSLContext | None = None  # replaced as a whole; read by the IO thread
+        self._is_ssl_settled = False  # once load_ssl_context was called
         self.local_listen_port = 0  # the bound port, once started
         self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
                                                 config.serverCallbackExecutorThreads or 4)
@@ -52,6 +53,7 @@ class RemotingServer(RemotingAbstract):
     def load_ssl_context(self) -> None:
         """Read the certificates of the TLS settings, for new connections. Raises ConfigError, with nothing changed."""
         mode = self.tls.tls_mode
+        self._is_ssl_settled = True
         log.info("Server is running in TLS %s mode", mode.value)
         if mode is TlsMode.DISABLED:
             return
@@ -68,7 +70,7 @@ class RemotingServer(RemotingAbstract):
 
     def start(self) -> None:
         """Bind and serve. OSError when the port is taken, ConfigError for TLS settings that it can't serve with."""
-        if self._ssl_context is None:
+        if not self._is_ssl_settled:
             self.load_ssl_context()
         listener = self._bind()
         self.local_listen_port = listener.getsockname()[1]

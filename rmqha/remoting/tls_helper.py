@@ -2,12 +2,14 @@
 
 What it cannot do is in docs/tls.md. A host name is never compared with a certificate, as in the original.
 """
+import contextlib
 import logging
 import os
 import ssl
-import tempfile
+from collections.abc import Iterator
 
 from rmqha.common.config_file import ConfigError
+from rmqha.remoting.encrypted_key import decrypt_rc4_key
 from rmqha.remoting.self_signed_certificate import self_signed_certificate
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
@@ -55,14 +57,8 @@ def _set_up_client(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
 
 def _set_up_test_server(context: ssl.SSLContext) -> None:
     # Differs: Java asks for a certificate and takes none as well; asking has no use, and `ssl` would refuse more
-    certificate, key = self_signed_certificate()
-    with tempfile.TemporaryDirectory(prefix="rmqha-tls-") as folder:  # mode 0700; `ssl` reads files only
-        paths = []
-        for name, text in (("cert.pem", certificate), ("key.pem", key)):
-            paths.append(os.path.join(folder, name))
-            with open(paths[-1], "w", encoding="ascii") as file:
-                file.write(text)
-        context.load_cert_chain(*paths)
+    with _file_in_memory("".join(self_signed_certificate())) as both:
+        context.load_cert_chain(both)
 
 
 def _set_up_server(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
@@ -94,8 +90,11 @@ def _load_key(context: ssl.SSLContext, side: str, certificate: str, key: str | N
     for name, path in ((f"{side}.certPath", certificate), (f"{side}.keyPath", key)):
         _check_readable(name, path)
     try:
-        # the callback keeps OpenSSL from asking at the terminal
-        context.load_cert_chain(certificate, key or None, lambda: password or "")
+        with open(key or certificate, "rb") as file:
+            decrypted = decrypt_rc4_key(file.read(), password or "")
+        with _file_in_memory(decrypted or "") as in_memory:
+            # the callback keeps OpenSSL from asking at the terminal
+            context.load_cert_chain(certificate, in_memory if decrypted else key or None, lambda: password or "")
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"certificate and key ({certificate}, {key or 'in the same file'}) can't be loaded: {error}; "
                           f"PEM is needed, both of one pair, and {side}.keyPassword for an encrypted key",
@@ -112,6 +111,15 @@ def _load_trusted(context: ssl.SSLContext, path: str | None, name: str) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise ConfigError(f"no PEM certificates: {error}", path, name) from error
+
+
+@contextlib.contextmanager
+def _file_in_memory(text: str) -> Iterator[str]:
+    """The path of a file that is on no disk: `ssl` takes keys from files only."""
+    with open(os.memfd_create("rmqha-tls"), "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _check_readable(name: str, path: str | None) -> None:

@@ -98,8 +98,9 @@ class TlsSystemConfig:
         log.info("Log the final used tls related configuration")
         for key, item in _properties_in_file().items():
             value = getattr(self, item.name)
+            text = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
             # Differs: Java logs the passwords
-            log.info("%s = %s", key, "******" if value and key.endswith("Password") else value)
+            log.info("%s = %s", key, "******" if value and key.endswith("Password") else text)
 
 
 def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -> None:

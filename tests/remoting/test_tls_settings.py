@@ -132,7 +132,8 @@ def test_server_does_not_start_with_what_cannot_work(what, authority, identity, 
 
     tls = TlsSystemConfig(
         tls_mode=TlsMode.PERMISSIVE, tls_test_mode_enable=False,
-        tls_server_cert_path=path("cert", identity.certificate), tls_server_key_path=path("key", identity.key), tls_server_key_password=given.get("password"),
+        tls_server_cert_path=path("cert", identity.certificate), tls_server_key_path=path("key", identity.key),
+        tls_server_key_password=given.get("password"),
         tls_server_need_client_auth=given.get("need", "none"), tls_server_trust_cert_path=path("trust", None))
     server = RemotingServer(ServerConfig(listenPort=0), tls=tls)
     with pytest.raises(ConfigError, match=message):
