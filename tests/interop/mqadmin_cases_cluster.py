@@ -10,7 +10,7 @@ OWN_SETTINGS = {
     "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "inSyncReplicas",
     "maxHaTransferByteInSecond", "minInSyncReplicas", "preallocateMappedFile", "syncFromLastFile", "totalReplicas",
 }
-OWN_COUNTERS = {"haConnectionCount", "haNewestStoreTimestamp", "haPush2SlaveMaxOffset", "haSlaveCount"}
+OWN_COUNTERS = "ha"  # how their names begin
 # Where the servers stand, and what is of one moment. Java's earliestMessageTimeStamp (and with it the hours of
 # clusterList) is -1 until its log holds twice the size of the largest message.
 PLACES = {"rocketmqHome", "configStorePath", "kvConfigPath", "storePathRootDir", "storePathCommitLog", "listenPort",
@@ -40,7 +40,7 @@ def runtime(text: str) -> str:
     for line in text.splitlines():
         line = re.sub(r"commitLogDiskRatio_\S+:.*", "commitLogDiskRatio_<place>: <moment>", line)
         key = (line.partition(":")[0].split() or [""])[-1]
-        if key not in OWN_COUNTERS:
+        if not key.startswith(OWN_COUNTERS):
             lines.append(f"{line.partition(':')[0]}: <moment>" if key in OF_A_MOMENT else line)
     return "\n".join(lines)
 
@@ -226,5 +226,60 @@ CASES = [
         Command("exportMetrics -n {n} -c {c} -f {dir}", file="metrics.json", masks=(VERSION, METRICS)),
         "exportMetadata -n {n}",
         "exportConfigs -n {n} -c nowhere -f {dir}",
+    ),
+]
+
+OF_MANY_BROKERS = [
+    case(
+        "lists",
+        Command("clusterList -n {n}", sort=True, masks=(VERSION, HOURS_AND_SPACE)),
+        Command("clusterList -n {n} -m", sort=True),
+        Command("getBrokerConfig -n {n} -c {c}", sort=True, look=settings),
+        Command("brokerStatus -n {n} -c {c}", sort=True, look=runtime),
+        "topicRoute -n {n} -t Orders -l",
+        "topicStatus -n {n} -t Orders",
+        Command("topicList -n {n} -c", sort=True),
+        "topicClusterList -n {n} -t Orders",
+        Command("brokerConsumeStats -n {n} -b {b}", sort=True),
+    ),
+    case(
+        "updates",
+        Command("updateTopic -n {n} -c {c} -t Made{own} -r 3 -w 2", sort=True),
+        Command("topicRoute -n {n} -t Made{own} -l", until="Total:                                        2 "),
+        Command("updateTopic -n {n} -b {b} -t Made{own} -w 5 -o true", masks=(NO_ORDER_CONF_YET,)),
+        "updateOrderConf -n {n} -t Made{own} -m get",
+        "updateTopic -n {n} -b {b2} -t Made{own} -w 4 -o true",
+        "updateOrderConf -n {n} -t Made{own} -m get",
+        Command("updateTopic -n {n} -c {c} -t Made{own} -o true", sort=True),
+        "updateOrderConf -n {n} -t Made{own} -m get",
+        Command("updateTopicPerm -n {n} -c {c} -t Made{own} -p 4", sort=True),
+        Command("topicRoute -n {n} -t Made{own} -l", until=" 4    \n.* 4    \n-"),
+        "updateTopicPerm -n {n} -b {b2} -t Made{own} -p 6",
+        "updateTopicPerm -n {n} -b {b3} -t Made{own} -p 6",
+        "deleteTopic -n {n} -c {c} -t Made{own}",
+        "topicRoute -n {n} -t Made{own}",
+        Command("updateBrokerConfig -n {n} -c {c} -k flushDelayOffsetInterval -v 9000", sort=True),
+        "wipeWritePerm -n {n} -b broker-b",
+        "topicRoute -n {n} -t Orders -l",
+        "addWritePerm -n {n} -b broker-b",
+        "cleanExpiredCQ -n {n} -c {c}",
+        "cleanUnusedTopic -n {n} -c {c}",
+        "deleteExpiredCommitLog -n {n}",
+    ),
+    case(
+        "offsets",
+        Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s 0", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g idle{own} -t Orders", sort=True),
+        Command("resetOffsetByTime -n {n} -g runners -t Orders -s now", sort=True),
+        Command("resetOffsetByTime -n {n} -g runners -t Orders -s 0 -c", sort=True),
+        "cloneGroupOffset -n {n} -s readers -d copy{own} -t Orders",
+    ),
+    case(
+        "exports",
+        Command("exportConfigs -n {n} -c {c} -f {dir}", file="configs.json"),
+        Command("exportMetadata -n {n} -c {c} -f {dir}", file="metadata.json"),
+        Command("exportMetadata -n {n} -c {c} -t -s -f {dir}", file="topic.json"),
+        Command("exportMetadata -n {n} -c {c} -g -f {dir}", file="subscriptionGroup.json"),
+        Command("exportMetrics -n {n} -c {c} -f {dir}", file="metrics.json", masks=(VERSION, METRICS)),
     ),
 ]

@@ -1,4 +1,4 @@
-"""mqadmin, Java's and rmqha's, on a Java cluster and on an rmqha cluster after the same actions: the same four outputs."""
+"""mqadmin, Java's and rmqha's, on a Java and on an rmqha cluster after the same actions: the same four outputs."""
 import difflib
 import importlib
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.command import mq_admin_startup
+from tests.interop import mqadmin_cases_cluster
 from tests.support import mqadmin
+from tests.support.java_driver import JavaDriver
 from tests.support.mqadmin import Case, Cluster, rmqha_tool
 from tests.support.wait import wait_until
 
@@ -48,10 +50,31 @@ def clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> It
         yield started
 
 
+@pytest.fixture(scope="module")
+def wide_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two masters of rmqha, one of them with a slave."""
+    from tests.support.nodes import BrokerNode, NamesrvNode
+    folder = tmp_path_factory.mktemp("wide")
+    namesrv = NamesrvNode("rmqha", folder / "namesrv")
+    module_nodes.append(namesrv)
+    namesrv.start()
+    brokers = [BrokerNode("rmqha", folder / name, namesrv.address, name, **properties) for name, properties in (
+        ("a", {}), ("b", {"brokerName": "broker-b"}), ("slave", {"brokerId": 1, "brokerRole": "SLAVE"}))]
+    module_nodes.extend(brokers)
+    for broker in brokers:
+        broker.start()
+    cluster = Cluster("rmqha", namesrv, brokers[0], folder, tuple(brokers[1:]))
+    wait_until(lambda: rmqha_tool(["clusterList", "-n", namesrv.address]).count("InteropCluster") == 3, 30_000,
+               "three brokers in the list")
+    with ExitStack() as running:
+        act(cluster, running)
+        yield cluster
+
+
 def act(cluster: Cluster, running: ExitStack) -> None:
-    """Topics, messages, a group that has read them all, and one that stays."""
+    """Topics, messages, a group that has read them all, one that stays, and a producer that stays."""
     for topic, queues in (("Orders", QUEUES), ("Empty", 1)):
-        rmqha_tool(["updateTopic", "-n", cluster.namesrv.address, "-b", cluster.broker.address, "-t", topic,
+        rmqha_tool(["updateTopic", "-n", cluster.namesrv.address, "-c", mqadmin.CLUSTER, "-t", topic,
                     "-r", str(queues), "-w", str(queues)])
         wait_until(lambda topic=topic: '"perm":6' in rmqha_tool(
             ["topicRoute", "-n", cluster.namesrv.address, "-t", topic]), 30_000, f"a route of {topic}")
@@ -59,6 +82,10 @@ def act(cluster: Cluster, running: ExitStack) -> None:
         for number in range(MESSAGES):
             queue = MessageQueue("Orders", mqadmin.BROKER_NAME, number % QUEUES)
             producer.send(Message("Orders", b"order %d" % number, tags="TagA", keys=f"key{number}"), queue=queue)
+    keeper = running.enter_context(DefaultMQProducer("keepers", cluster.namesrv.address))
+    client = keeper.default_mq_producer_impl.mq_client_factory
+    client.update_topic_route_info_from_name_server("Orders")
+    client.send_heartbeat_to_all_broker_with_lock(wait=True)
     read_all(cluster, "readers").shutdown()
     running.callback(read_all(cluster, "runners").shutdown)
 
@@ -81,10 +108,20 @@ def read_all(cluster: Cluster, group: str) -> DefaultMQPushConsumer:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_both_tools_print_the_same_on_both_clusters(case: Case, clusters, java_driver):
+    check(case, clusters, java_driver)
+
+
+@pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_MANY_BROKERS, ids=lambda case: case.name)
+def test_both_tools_print_the_same_of_many_brokers(case: Case, wide_cluster, java_driver):
+    check(case, {"rmqha": wide_cluster}, java_driver)
+
+
+def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver) -> None:
+    """Run a case with both tools on all clusters; the first run is Java's tool on the first cluster."""
     tools = {JAVA: mqadmin.java_tool(java_driver), RMQHA: rmqha_tool}
-    outputs = {(letter, kind): mqadmin.run(case, tool, letter, clusters[kind])
-               for kind in KINDS for letter, tool in tools.items()}
-    original = outputs.pop((JAVA, "java"))
+    outputs = {(letter, kind): mqadmin.run(case, tool, letter, cluster)
+               for kind, cluster in clusters.items() for letter, tool in tools.items()}
+    original = outputs.pop((JAVA, next(iter(clusters))))
     differences = [
         f"{'Java' if letter == JAVA else 'rmqha'}'s mqadmin on the {kind} cluster\n" + "\n".join(
             difflib.unified_diff(expected.splitlines(), got.splitlines(), "expected", "printed", lineterm="", n=1))
@@ -98,7 +135,8 @@ def test_all_commands_of_the_original_are_listed_and_explained_in_its_words(java
     assert rmqha_tool([]).splitlines() == [line for line in listed if line.split()[:1] != ["getAclConfig"]]
     names = [command.command_name for command in mq_admin_startup.SUB_COMMANDS]
     assert len(names) == 56  # as in 4.9.8, which dropped getAclConfig
-    for name in [*names, *(command.command_alias for command in mq_admin_startup.SUB_COMMANDS if command.command_alias)]:
+    aliases = [command.command_alias for command in mq_admin_startup.SUB_COMMANDS if command.command_alias]
+    for name in names + aliases:
         explained = rmqha_tool(["help", name.upper()])
         original = java_driver.admin("help", name.upper())
         assert explained.splitlines()[:-1] == original.splitlines(), name

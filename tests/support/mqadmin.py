@@ -2,7 +2,7 @@
 
 A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may not.
 In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of the
-tool (names of topics and groups that a case makes), {dir} a folder for files; {c} is the cluster's name, {name} the
+tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c} is the cluster's name, {name} the
 broker's. In the output they are put back, so that columns stay where they are.
 """
 import contextlib
@@ -10,6 +10,7 @@ import io
 import json
 import re
 import shlex
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,9 @@ class Command:
     """A command line and what of its output counts.
 
     `masks`: (pattern, replacement) over the output; `sort`: Java prints the lines as a hash table has them;
-    `until`: the command is repeated until its output contains this text; `file`: JSON file in {dir} that belongs to the
-    output; `look`: what the output becomes before it is compared; `shown=False`: nothing is compared.
+    `until`: the command is repeated until this pattern is in its output; `file`: JSON file in {dir} that belongs to the
+    output; `look`: what the output becomes before it is compared; `shown=False`: nothing is compared; `keep`: (name,
+    pattern), whose group is what later lines get for {name}.
     """
 
     line: str
@@ -44,6 +46,7 @@ class Command:
     file: str | None = None
     look: Callable[[str], str] | None = None
     shown: bool = True
+    keep: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,13 @@ def case(name: str, *commands: str | Command) -> Case:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A name server and a master of one kind."""
+    """A name server, a master, perhaps more brokers, all of one kind."""
 
     kind: str
     namesrv: NamesrvNode
     broker: BrokerNode
     folder: Path
+    others: tuple[BrokerNode, ...] = ()
 
 
 def java_tool(driver: JavaDriver) -> Callable[[list[str]], str]:
@@ -75,9 +79,10 @@ def java_tool(driver: JavaDriver) -> Callable[[list[str]], str]:
 
 
 def rmqha_tool(args: list[str]) -> str:
-    """rmqha's mqadmin in this process; standard output and error as they come."""
+    """rmqha's mqadmin in this process; standard output and error as they come. What it writes here is thrown away."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed),
+          tempfile.TemporaryDirectory() as here, contextlib.chdir(here)):
         mq_admin_startup.main0(args)
     return printed.getvalue()
 
@@ -86,13 +91,19 @@ def run(each: Case, tool: Callable[[list[str]], str], letter: str, cluster: Clus
     """What the commands of a case print, made comparable."""
     folder = cluster.folder / letter
     names = {"n": cluster.namesrv.address, "b": cluster.broker.address, "own": letter, "dir": str(folder),
-             "c": CLUSTER, "name": BROKER_NAME}
+             "c": CLUSTER, "name": BROKER_NAME,
+             **{f"b{number}": broker.address for number, broker in enumerate(cluster.others, 2)}}
     outputs = []
     for command in each.commands:
         args = shlex.split(command.line.format(**names))
         text = _asked(command, lambda args=args: tool(args))
         if command.file is not None:
             text += f"\n{_pretty(folder / command.file)}"
+        if command.keep is not None:
+            name, pattern = command.keep
+            found = re.search(pattern, text, re.MULTILINE)
+            assert found is not None, f"no {pattern!r} in what {command.line} printed:\n{text}"
+            names[name] = found.group(1)
         if command.shown:
             outputs.append(f"$ mqadmin {command.line}\n{_comparable(command, text, names)}")
     return outputs
@@ -111,7 +122,7 @@ def _asked(command: Command, ask: Callable[[], str]) -> str:
 
     def asked() -> bool:
         seen[0] = ask()
-        return command.until in seen[0]
+        return re.search(command.until, seen[0]) is not None
     wait_until(asked, _UNTIL_MS, f"{command.until!r} in the output of {command.line}")
     return seen[0]
 
@@ -119,7 +130,7 @@ def _asked(command: Command, ask: Callable[[], str]) -> str:
 def _comparable(command: Command, text: str, names: dict[str, str]) -> str:
     text = _FRAMES.sub("", text.replace("\r\n", "\n"))
     text = text.replace(names["dir"], "{dir}")
-    for name in ("n", "b"):
+    for name in names.keys() & {"n", "b", "b2", "b3"}:
         padding = " " * (len(names[name]) - len(name) - 2)
         text = text.replace(names[name], f"{{{name}}}{padding}")
     for pattern, replacement in (*command.masks, TIME, MILLIS):

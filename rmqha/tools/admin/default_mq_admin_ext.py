@@ -13,6 +13,7 @@ from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.offset_wrapper import OffsetWrapper
 from rmqha.common.admin.rollback_stats import RollbackStats
 from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
@@ -302,9 +303,9 @@ class DefaultMQAdminExt:
             log.warning("no order conf of %s: %s", key, error)
             old = ""
         confs = {conf.partition(":")[0]: conf for conf in [*old.split(";"), value] if conf.strip()}
-        # Differs: the brokers of an order conf stand sorted, where Java's stand as its hash table has them
+        # clients count the queues in this order
         self.create_and_update_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key, ";".join(
-            confs[name] for name in sorted(confs)))
+            confs[name] for name in hash_map_order(confs)))
 
     def query_topic_consume_by_who(self, topic: str) -> GroupList | None:
         """The groups that consume a topic, as its first broker tells."""

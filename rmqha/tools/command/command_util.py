@@ -2,6 +2,7 @@
 from collections.abc import Generator
 
 from rmqha.common import mix_all
+from rmqha.common.java_compat import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command_exception import JavaException
@@ -59,14 +60,16 @@ def fetch_master_and_slave_addr_by_cluster_name(
 
 
 def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
-    """Names of the brokers, sorted; JavaException when there are none.
+    """Names of the brokers as Java's hash table has them: clients count an ordered topic's queues in this order.
+
+    JavaException when there are none.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByClusterName (4.9.8)
     """
     names = admin.examine_broker_cluster_info().clusterAddrTable.get(cluster_name)
     if not names:
         raise JavaException(ERROR_MESSAGE)
-    return sorted(names)
+    return hash_map_order(names)
 
 
 def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:

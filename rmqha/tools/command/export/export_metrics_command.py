@@ -81,7 +81,7 @@ def _runtime_quota(
 ) -> dict[str, Any]:
     transactions = _puts(admin, addr, topic_validator.RMQ_SYS_TRANS_HALF_TOPIC)
     delayed = _puts(admin, addr, topic_validator.RMQ_SYS_SCHEDULE_TOPIC)
-    in_tps, out_tps = (float(runtime[key].split(" ")[0]) for key in ("putTps", "getTransferedTps"))
+    in_tps, out_tps = (float((runtime[key].split() or ["0"])[0]) for key in ("putTps", "getTransferedTps"))
     in_num, out_num = (int(runtime[f"{key}TodayMorning"]) - int(runtime[f"{key}YesterdayMorning"])
                        for key in ("msgPutTotal", "msgGetTotal"))
     tps = (in_tps, out_tps, *(data.statsMinute.tps if data else 0.0 for data in (transactions, delayed)))
