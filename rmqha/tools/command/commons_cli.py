@@ -109,10 +109,13 @@ class CommandLine:
         value = self.get_option_value(name)
         return default if value is None else value.strip()
 
-    def integer(self, name: str, default: int = 0) -> int:
-        """Its value as a number; NumberFormatException when it is none."""
+    def integer(self, name: str, default: int = 0, bits: int = 64) -> int:
+        """Its value as a number of so many bits; NumberFormatException when it is none."""
         text = self.text(name)
-        return default if text is None else parse_long(text)
+        value = default if text is None else parse_long(text)
+        if not -1 << bits - 1 <= value < 1 << bits - 1:
+            raise NumberFormatException(text)
+        return value
 
     def boolean(self, name: str, default: bool = False) -> bool:
         """Whether its value is `true` in whatever case."""

@@ -31,12 +31,12 @@ class SendMsgStatusCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send one after the other; the first is not told."""
-        topic, size = command_line.text("b"), command_line.integer("s", DEFAULT_SIZE)
+        topic, size = command_line.text("b"), command_line.integer("s", DEFAULT_SIZE, 32)
         producer = new_producer(admin, "PID_SMSC")
         producer.instance_name = f"PID_SMSC_{util_all.current_time_millis()}"
         with producer:
             producer.send(build_message(topic, FIRST_SIZE))
-            for _ in range(command_line.integer("c", DEFAULT_COUNT)):
+            for _ in range(command_line.integer("c", DEFAULT_COUNT, 32)):
                 begin_ns = time.monotonic_ns()
                 result = producer.send(build_message(topic, size))
                 millis = (time.monotonic_ns() - begin_ns) // 1_000_000

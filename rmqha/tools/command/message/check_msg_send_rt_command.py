@@ -31,6 +31,7 @@ class CheckMsgSendRTCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send one after the other."""
+        amount = command_line.integer("a", DEFAULT_AMOUNT)
         msg = Message(command_line.text("t"), b"a" * command_line.integer("s", DEFAULT_SIZE))
         chosen, times = MessageQueue(None, "", 0), ResponseTimes()
 
@@ -41,7 +42,7 @@ class CheckMsgSendRTCommand(SubCommand):
 
         yield SENDS.heading()
         with new_producer(admin) as producer:
-            for number in range(command_line.integer("a", DEFAULT_AMOUNT)):
+            for number in range(amount):
                 times.measure(lambda: producer.send(msg, selector=select, arg=number))
                 ok = times.succeeded[-1]
                 yield SENDS.row(chosen.brokerName, chosen.queueId, str(ok).lower(), times.millis[-1], sendResult=ok)

@@ -52,7 +52,7 @@ class ConsumeMessageCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Say what is wrong with the options, or pull."""
-        wanted = _wanted(command_line)
+        wanted = wanted_messages(command_line)
         if isinstance(wanted, str):
             yield wanted
             return
@@ -66,7 +66,7 @@ class ConsumeMessageCommand(SubCommand):
                 yield stack_trace(error)
 
 
-def _wanted(command_line: CommandLine) -> Wanted | str:
+def wanted_messages(command_line: CommandLine) -> Wanted | str:
     """What the options ask for, or what is wrong with them, in the original's order and words."""
     topic, broker_name = command_line.text("t"), command_line.text("b")
     count = command_line.integer("c", DEFAULT_COUNT)
@@ -85,7 +85,7 @@ def _wanted(command_line: CommandLine) -> Wanted | str:
         return "Please set the endTimestamp before now!"
     if command_line.has_option("e") and begin > end:
         return "Please make sure that the beginTimestamp is less than or equal to the endTimestamp"
-    queue = MessageQueue(topic, broker_name, command_line.integer("i")) if command_line.has_option("i") else None
+    queue = MessageQueue(topic, broker_name, command_line.integer("i", bits=32)) if command_line.has_option("i") else None
     return Wanted(topic, count, queue, offset, begin, end)
 
 

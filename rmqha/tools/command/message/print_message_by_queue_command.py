@@ -39,7 +39,7 @@ class PrintMessageByQueueCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Pull until there is no more, or nothing that matches."""
-        queue = MessageQueue(command_line.text("t"), command_line.text("a"), command_line.integer("i"))
+        queue = MessageQueue(command_line.text("t"), command_line.text("a"), command_line.integer("i", bits=32))
         expression, charset_name = command_line.text("s", "*"), command_line.text("c", "UTF-8")
         tags: Counter[str] = Counter()
         with pull_consumer(admin) as consumer:

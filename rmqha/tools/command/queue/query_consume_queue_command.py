@@ -6,8 +6,10 @@ from rmqha.common import mix_all
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command.commons_cli import CommandLine, option
+from rmqha.tools.admin.message_questions import ASK_ERRORS
+from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, option
 from rmqha.tools.command.output import Document, Part
+from rmqha.tools.command.stack_trace import stack_trace
 from rmqha.tools.command.sub_command import SubCommand
 
 DEFAULT_COUNT = 10
@@ -32,12 +34,16 @@ class QueryConsumeQueueCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the broker, or the topic's first master."""
-        topic, index = command_line.text("t"), command_line.integer("i")
-        addr = command_line.text("b") or _master_of(admin, topic)
-        body = admin.api.query_consume_queue(
-            addr, topic, command_line.integer("q"), index, command_line.integer("c", DEFAULT_COUNT),
-            command_line.text("g"), admin.timeout_millis)
+        """Ask the broker, or the topic's first master. Errors are part of what is printed, as in the original."""
+        try:
+            topic, index = command_line.text("t"), command_line.integer("i")
+            addr = command_line.text("b") or _master_of(admin, topic)
+            body = admin.api.query_consume_queue(
+                addr, topic, command_line.integer("q", bits=32), index, command_line.integer("c", DEFAULT_COUNT, 32),
+                command_line.text("g"), admin.timeout_millis)
+        except (*ASK_ERRORS, NumberFormatException) as error:
+            yield stack_trace(error)
+            return
         yield from _parts(body, index)
 
 
