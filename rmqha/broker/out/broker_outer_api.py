@@ -161,6 +161,12 @@ class BrokerOuterAPI:
         """The master's delay offsets, as JSON. Raises RemotingException."""
         return bytes(self._ask(addr, request_code.GET_ALL_DELAY_OFFSET).body or b"").decode("utf-8", "replace")
 
+    def get_commit_log_max_offset(self, addr: str) -> int:
+        """Where a broker's log ends. Raises RemotingException, FastjsonError, ValueError when it does not tell."""
+        response = self._ask(addr, request_code.GET_BROKER_RUNTIME_INFO)
+        table = remoting_serializable.from_json(KVTable, response.body or b"").table or {}
+        return int(table.get("commitLogMaxOffset", "not told"))
+
     def get_all_subscription_group_config(self, addr: str) -> SubscriptionGroupWrapper:
         """The master's groups. Raises RemotingException, FastjsonError."""
         response = self._ask(addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -23,6 +23,8 @@ log = logging.getLogger("RocketmqBroker")
 
 T = TypeVar("T")
 
+_MAX_WAITING = 30  # tables of delay offsets; the last one makes room for a newer one
+
 
 class SlaveSynchronize:
     """The four copies of one slave. `sync_all` runs on one thread; `master_addr` is set by any.
@@ -38,7 +40,10 @@ class SlaveSynchronize:
         self.master_addr: str | None = None  # ip:port of the master's remoting server; None: nothing to do
         # Whether a consumer offset that is lower at the master replaces the slave's.
         self.take_lower_offsets = False
-        self._last_delay_offset = ""  # what was written last
+        self._last_delay_offset = ""  # what came last
+        # Tables that wait for the log: where it has to end for each, and the table; of `_waiting_of` only.
+        self._delay_offsets: list[tuple[int, str]] = []
+        self._waiting_of: str | None = None
 
     def sync_all(self) -> None:
         """Copy all four tables from the master."""
@@ -122,15 +127,32 @@ class SlaveSynchronize:
         return changed
 
     def _sync_delay_offset(self, master_addr: str) -> None:
-        """Copy the master's delayOffset.json; it is read when this broker becomes a master."""
-        delay_offset = self.broker_controller.broker_outer_api.get_all_delay_offset(master_addr)
+        """Copy the master's delayOffset.json; it is read when this broker becomes a master.
+
+        Differs: it is written once the log holds what the table counts as delivered. In 4.9 a slave that is behind when
+        it is promoted never delivers what the master delivered last.
+        """
+        if master_addr != self._waiting_of:
+            self._waiting_of, self._last_delay_offset, self._delay_offsets = master_addr, "", []
+        api = self.broker_controller.broker_outer_api
+        delay_offset = api.get_all_delay_offset(master_addr)
         if delay_offset and delay_offset != self._last_delay_offset:
             # Differs: Java writes whatever came. FastjsonError when it is no table of offsets.
             remoting_serializable.from_json(DelayOffsetSerializeWrapper, delay_offset)
-            root = self.broker_controller.message_store_config.storePathRootDir
-            mix_all.string2file(delay_offset, store_path_config_helper.get_delay_offset_store_path(root))
+            # asked for later than the table: all that this counts lies below
+            self._delay_offsets[_MAX_WAITING - 1:] = [(api.get_commit_log_max_offset(master_addr), delay_offset)]
             self._last_delay_offset = delay_offset
+        self._write_delay_offset()
         log.info("Update slave delay offset from master, %s", master_addr)
+
+    def _write_delay_offset(self) -> None:
+        """Write the newest table that waits for nothing more of the log."""
+        end, waiting = self.broker_controller.message_store.get_max_phy_offset(), self._delay_offsets
+        covered = max((index for index, (needed, _) in enumerate(waiting) if needed <= end), default=-1)
+        if covered >= 0:
+            root = self.broker_controller.message_store_config.storePathRootDir
+            mix_all.string2file(waiting[covered][1], store_path_config_helper.get_delay_offset_store_path(root))
+            del waiting[:covered + 1]
 
 
 def _check_topic(name: str, config: TopicConfig) -> None:

@@ -34,6 +34,7 @@ class MasterApi:
         self.offsets = ConsumerOffsetSerializeWrapper({"T@g": {0: 10, 1: 20}})
         self.delay_offset = '{"offsetTable":{1:5,3:7}}'
         self.groups = SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}, DataVersion(1, 7))
+        self.end = 1000
         self.asked: list[str] = []
 
     def _answer(self, name: str, addr: str):
@@ -52,6 +53,9 @@ class MasterApi:
     def get_all_delay_offset(self, addr):
         return self._answer("delay_offset", addr)
 
+    def get_commit_log_max_offset(self, addr):
+        return self._answer("end", addr)
+
     def get_all_subscription_group_config(self, addr):
         return self._answer("groups", addr)
 
@@ -63,6 +67,7 @@ def broker(tmp_path):
         topic_config_manager=Manager(topic_config_table={"old": TopicConfig("old")}, data_version=DataVersion(0, 0)),
         consumer_offset_manager=Manager(offset_table={}),
         subscription_group_manager=Manager(subscription_group_table={}, data_version=DataVersion(0, 0)),
+        message_store=SimpleNamespace(get_max_phy_offset=lambda: 1000),
         message_store_config=SimpleNamespace(storePathRootDir=str(tmp_path)))
 
 
@@ -86,7 +91,7 @@ def test_slave_takes_over_all_four_tables(slave, broker):
     assert list(broker.subscription_group_manager.subscription_group_table) == ["g"]
     assert delay_offset_file(broker) == '{"offsetTable":{1:5,3:7}}'
     assert broker.broker_outer_api.asked == [f"{name} {MASTER}" for name in ("topics", "offsets", "delay_offset",
-                                                                            "groups")]
+                                                                            "end", "groups")]
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.2:10911"])
@@ -104,17 +109,17 @@ def test_what_has_not_changed_is_not_saved_again(slave, broker):
     assert broker.subscription_group_manager.persisted == 1
 
 
-@pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "groups"])
+@pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])
 @pytest.mark.parametrize("failure", [RemotingConnectException(MASTER), RuntimeError("a fault")])
 def test_one_table_that_fails_does_not_keep_the_others_from_coming(slave, broker, name, failure, caplog):
     setattr(broker.broker_outer_api, name, failure)
     with caplog.at_level(logging.ERROR, "RocketmqBroker"):
         slave.sync_all()
-    assert len(broker.broker_outer_api.asked) == 4
+    assert len(broker.broker_outer_api.asked) == (4 if name == "delay_offset" else 5)
     assert len(caplog.records) == 1 and MASTER in caplog.text
     taken = [broker.topic_config_manager.persisted, broker.consumer_offset_manager.persisted,
              broker.subscription_group_manager.persisted]
-    assert sum(taken) == (3 if name == "delay_offset" else 2)
+    assert sum(taken) == (3 if name in ("delay_offset", "end") else 2)
 
 
 @pytest.mark.parametrize("bad", [TopicConfig("another", 4, 4), TopicConfig(None, 4, 4), TopicConfig("bad", -1, 4),
@@ -161,6 +166,46 @@ def test_delay_offsets_that_are_none_are_not_written(slave, broker, text):
     slave.sync_all()
     assert delay_offset_file(broker) == '{"offsetTable":{1:5,3:7}}'
     assert broker.subscription_group_manager.persisted == 1
+
+
+def test_delay_offsets_wait_until_the_log_holds_what_they_count(slave, broker):
+    """A slave that is promoted while it is behind delivers again, and leaves nothing out."""
+    api, ends = broker.broker_outer_api, [500]
+    broker.message_store.get_max_phy_offset = lambda: ends[0]
+    with pytest.raises(FileNotFoundError):
+        slave.sync_all()
+        delay_offset_file(broker)
+    api.delay_offset, api.end = '{"offsetTable":{1:6}}', 2000
+    ends[0] = 1500
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:5,3:7}}'
+    ends[0] = 2000
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:6}}'
+
+
+def test_few_tables_of_delay_offsets_wait_however_long_a_slave_is_behind(slave, broker):
+    api, ends = broker.broker_outer_api, [0]
+    broker.message_store.get_max_phy_offset = lambda: ends[0]
+    for count in range(100):
+        api.delay_offset, api.end = f'{{"offsetTable":{{1:{count}}}}}', 1000 + count
+        slave.sync_all()
+    assert len(slave._delay_offsets) == 30
+    ends[0] = 1005
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:5}}'
+    ends[0] = 1099
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:99}}'
+
+
+def test_delay_offsets_of_another_master_are_not_waited_for(slave, broker):
+    api = broker.broker_outer_api
+    api.end = 2000
+    slave.sync_all()
+    slave.master_addr, api.end, api.delay_offset = "10.0.0.3:10911", 900, '{"offsetTable":{1:1}}'
+    slave.sync_all()
+    assert delay_offset_file(broker) == '{"offsetTable":{1:1}}' and not slave._delay_offsets
 
 
 def test_requests_meanwhile_find_every_topic(slave, broker):
