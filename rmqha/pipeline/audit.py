@@ -1,7 +1,9 @@
 """The job `audit`: the commit logs of masters against those of their slaves, byte by byte, range by range in parallel.
 
-Both stores must be readable where the tasks run: on this machine, or mounted at the same place on all.
+Both stores must be readable where the tasks run: on this machine, or mounted at the same place on all. The brokers may
+be running.
 """
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.log_files import LogFiles, find_logs
-from rmqha.pipeline.log_scan import Block, ByteRange, Hole, log_end, open_file, scan_range
+from rmqha.pipeline.log_scan import Block, ByteRange, Hole, VanishedError, log_end, open_file, scan_range
 from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.ranges import cut
 
 _BLOCK = 4 << 20
 RANGE_BYTES = 64 << 20
@@ -50,6 +53,7 @@ class Audit:
 
     master: str
     slave: str
+    broker: str = ""  # its name, when the pair was found through a name server
     master_range: tuple[int, int] = (0, 0)
     slave_range: tuple[int, int] = (0, 0)
     common: tuple[int, int] = (0, 0)
@@ -85,15 +89,14 @@ class RangeAudit(NamedTuple):
     master: Counts
     slave: Counts
     bad: list[str]
+    vanished: str | None = None  # the file that was gone, so nothing was compared
 
 
 def audit(spark: SparkSession, master: str, slave: str, come_to: Progress = lambda done, total: None,
-          range_bytes: int = RANGE_BYTES) -> Audit:
+          range_bytes: int = RANGE_BYTES, broker: str = "") -> Audit:
     """Compare two stores. PipelineError when one is none."""
-    ours, theirs = (_one_log(path) for path in (master, slave))
-    found = Audit(master, slave)
-    found.master_range = ours.min_offset, log_end(ours)
-    found.slave_range = theirs.min_offset, log_end(theirs)
+    found = Audit(master, slave, broker)
+    ours, theirs = _ends(found)
     begin = max(found.master_range[0], found.slave_range[0])
     end = max(min(found.master_range[1], found.slave_range[1]), begin)
     found.common = begin, end
@@ -107,6 +110,21 @@ def audit(spark: SparkSession, master: str, slave: str, come_to: Progress = lamb
         come_to(number, len(pairs))
     _conclude(found, sums)
     return found
+
+
+def _ends(found: Audit) -> tuple[LogFiles, LogFiles]:
+    """The files of both, and how far they go. The brokers may be writing: what the master had before the slave was
+    looked at, the slave should have; and the slave is ahead of nothing that the master has had since.
+    """
+    ours = _one_log(found.master)
+    master_end = log_end(ours)
+    theirs = _one_log(found.slave)
+    slave_end = log_end(theirs)
+    if slave_end > master_end:
+        ours = _one_log(found.master)
+        master_end = min(max(log_end(ours, master_end), master_end), slave_end)
+    found.master_range, found.slave_range = (ours.min_offset, master_end), (theirs.min_offset, slave_end)
+    return ours, theirs
 
 
 def _one_log(path: str) -> LogFiles:
@@ -153,8 +171,7 @@ def _pairs(found: Audit, ours: LogFiles, theirs: LogFiles, size: int) -> Iterato
             if other is None:
                 continue
             high = other.end
-        for start in range(low, high, size):
-            stop = min(start + size, high)
+        for start, stop in cut(low, high, size):
             yield RangePair(_range(mine, start, stop, low, found.master_range[1]),
                             _range(other, start, stop, low, found.slave_range[1]))
     for other in theirs.segments:
@@ -169,6 +186,14 @@ def _range(segment: Segment, start: int, stop: int, first: int, log_stop: int) -
 
 def audit_range(pair: RangePair) -> RangeAudit:
     """Compare one range of both logs, and count what is in it. Runs in a task."""
+    try:
+        return _audited(pair)
+    except VanishedError:
+        path = next((span.path for span in pair if not os.path.exists(span.path)), pair.slave.path)
+        return RangeAudit(0, None, {}, {}, [], path)
+
+
+def _audited(pair: RangePair) -> RangeAudit:
     bad: list[str] = []
     offset = first_difference(pair)
     counts = count_records(pair.master, bad)
@@ -260,6 +285,8 @@ def _records_end(span: ByteRange) -> int:
 
 
 def _take(found: Audit, result: RangeAudit, sums: tuple[Counts, Counts]) -> None:
+    if result.vanished is not None:
+        found.notes.append(f"{result.vanished} was deleted while it was read: it was not compared to its end")
     found.compared += result.compared
     found.bad += result.bad
     for counts, more in zip(sums, (result.master, result.slave)):
@@ -285,12 +312,13 @@ def _conclude(found: Audit, sums: tuple[Counts, Counts]) -> None:
                               + (f"; {found.differences} ranges differ" if found.differences > 1 else ""))
     found.problems += found.queue_differences
     found.problems += sorted(set(found.bad))
+    found.notes = sorted(set(found.notes))
 
 
 def _counted(count: list[int] | None) -> str:
     return "no messages" if count is None else f"{count[0]} messages, {count[1]} to {count[2]}"
 
 
-def audit_all(spark: SparkSession, pairs: Iterable[tuple[str, str]], come_to: Progress) -> list[Audit]:
-    """Audits of several pairs of master and slave."""
-    return [audit(spark, master, slave, come_to) for master, slave in pairs]
+def audit_all(spark: SparkSession, pairs: Iterable[tuple[str, str, str]], come_to: Progress) -> list[Audit]:
+    """Audits of several pairs of master and slave, each with the name of the broker."""
+    return [audit(spark, master, slave, come_to, broker=broker) for master, slave, broker in pairs]

@@ -15,6 +15,7 @@ from rmqha.pipeline import rebuild as rebuild_job
 from rmqha.pipeline import replay as replay_job
 from rmqha.pipeline import report as report_job
 from rmqha.pipeline import restore as restore_job
+from rmqha.pipeline.cluster_stores import ClusterStores, find_stores
 from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.session import spark_session
 
@@ -101,20 +102,40 @@ def pipeline_group() -> None:
 
 
 @pipeline_group.command("audit")
-@click.argument("master_store", type=_FOLDER)
-@click.argument("slave_store", type=_FOLDER)
+@click.argument("master_store", type=_FOLDER, required=False)
+@click.argument("slave_store", type=_FOLDER, required=False)
 @click.option("--pair", nargs=2, multiple=True, type=_FOLDER, help="Another master and slave; once for each pair.")
+@click.option("-n", "--name-server", envvar="NAMESRV_ADDR",
+              help="Without stores: compare all masters that this name server knows with all their slaves.")
+@click.option("--cluster", help="With -n: only this cluster.")
+@click.option("--broker", help="With -n: only the brokers of this name.")
+@click.option("--mounted", metavar="PATTERN",
+              help="With -n: where a store is seen from here, such as '/mnt/{brokerName}-{brokerId}'; also {cluster}, "
+                   "{host}, {port} and {path}, which is where the broker has its commit log and the default.")
 @job_options
-def audit_command(master_store: str, slave_store: str, pair: tuple[tuple[str, str], ...], master: str, memory: str,
-                  output: str) -> None:
-    """Compare the commit log of a master with that of a slave, byte by byte: exit code 1 when the slave is no true
-    copy.
+def audit_command(master_store: str | None, slave_store: str | None, pair: tuple[tuple[str, str], ...],
+                  name_server: str | None, cluster: str | None, broker: str | None, mounted: str | None, master: str,
+                  memory: str, output: str) -> None:
+    """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte:
+    exit code 1 when a slave is no true copy. The brokers may be running.
     """
+    if master_store is not None and slave_store is None:
+        raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or only --name-server")
+    stores = ClusterStores([(one, other, "") for one, other in pair])
+    if master_store is not None:
+        stores.pairs.insert(0, (master_store, slave_store, ""))
+    if not stores.pairs:
+        if name_server is None:
+            raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or --name-server")
+        stores = find_stores(name_server, cluster=cluster, broker=broker, mounted=mounted)
     with session(master, memory) as spark, progress("audit") as come_to:
-        found = audit_job.audit_all(spark, [(master_store, slave_store), *pair], come_to)
-    lines = []
+        found = audit_job.audit_all(spark, stores.pairs, come_to)
+    lines = [f"note {note}" for note in stores.notes]
+    for note in lines if output == "json" else ():
+        click.echo(note, err=True)
     for each in found:
-        lines.append(f"{each.slave} against {each.master}: offsets {each.common[0]} to {each.common[1]}, "
+        name = f"{each.broker}: " if each.broker else ""
+        lines.append(f"{name}{each.slave} against {each.master}: offsets {each.common[0]} to {each.common[1]}, "
                      f"{each.compared} bytes and {each.messages} messages compared")
         lines += [f"  note {note}" for note in each.notes] + [f"  PROBLEM {problem}" for problem in each.problems]
         lines += [] if each.problems else ["  equal"]

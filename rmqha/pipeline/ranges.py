@@ -136,12 +136,17 @@ def ranges_of(log: LogFiles, begin: int, end: int, size: int, fail_on_data_loss:
 def _cut(segment: Segment, begin: int, end: int, log_end: int, size: int) -> list[ByteRange]:
     # within the last file nothing behind the end of the log may be looked at
     limit = min(segment.end, log_end)
-    ranges, position = [], begin
+    return [ByteRange(segment.path, segment.start, low, high, limit, low == begin)
+            for low, high in cut(begin, end, size)]
+
+
+def cut(begin: int, end: int, size: int) -> list[tuple[int, int]]:
+    """[begin, end) of a file in parts of `size` bytes; its end stays in one piece with the part before."""
+    parts, position = [], begin
     while end - position > size + UNCUT_END:
-        ranges.append(ByteRange(segment.path, segment.start, position, position + size, limit, position == begin))
+        parts.append((position, position + size))
         position += size
-    ranges.append(ByteRange(segment.path, segment.start, position, end, limit, position == begin))
-    return ranges
+    return [*parts, (position, end)]
 
 
 def group(log: LogFiles, ranges: Sequence[ByteRange], size: int) -> list[LogPartition]:

@@ -1,44 +1,83 @@
 """The format rocketmq-commitlog as a stream: each record once, across restarts, rolling files and deletion.
 
-RMQHA_STREAM_RESTARTS sets how often the query is started again.
+RMQHA_STREAM_RESTARTS sets how often the query fails and is started again, RMQHA_STREAM_KILLS how often a process of its
+own is killed with SIGKILL.
 """
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from pyarrow.dataset import dataset
 
-from tests.pipeline.queries import run_to_end
+from tests.pipeline.queries import run_to_end, run_until
 from tests.store import support
+from tests.support.sources import ROOT
 
 FORMAT = "rocketmq-commitlog"
 RESTARTS = int(os.environ.get("RMQHA_STREAM_RESTARTS", "4"))
+KILLS = int(os.environ.get("RMQHA_STREAM_KILLS", "1"))
 
 
 class Sink:
-    """Runs a query until it has taken what is there, and keeps what each batch brought."""
+    """Runs a query and keeps what each batch brought; a batch that comes again must bring the same."""
 
     def __init__(self, spark, root: Path, checkpoint: Path, **options) -> None:
         self.spark, self.root, self.checkpoint, self.options = spark, root, checkpoint, options
-        self.batches: list[list[str]] = []
+        self._taken: dict[int, list[str]] = {}
+        self._now: list[int] = []  # batches of this start of the query
+        self.kill: Kill | None = None
+        self.then = lambda last_offset: None  # is called within each batch
 
-    def run(self, fail_in_batch: int | None = None) -> None:
-        """One start of the query with Trigger.AvailableNow; it dies within batch `fail_in_batch` of this start."""
-        begun = len(self.batches)
+    def run(self, kill: "Kill | None" = None) -> None:
+        """One start of the query with Trigger.AvailableNow."""
+        self._now, self.kill = [], kill
+        run_to_end(self._writer().trigger(availableNow=True).start)
 
-        def take(frame, _number):
-            if fail_in_batch is not None and len(self.batches) - begun == fail_in_batch:
-                raise RuntimeError("killed here")
-            self.batches.append([row.keys for row in frame.select("keys", "physicalOffset").orderBy("physicalOffset")
-                                 .collect()])
+    def run_until(self, done) -> None:
+        """A start without an end, stopped when `done`."""
+        self._now, self.kill = [], None
+        run_until(self._writer().start, done)
+
+    def _writer(self):
         stream = self.spark.readStream.format(FORMAT).options(**self.options).load(str(self.root))
-        run_to_end(stream.writeStream.foreachBatch(take).option("checkpointLocation", str(self.checkpoint))
-                   .trigger(availableNow=True).start)
+        return stream.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))
+
+    def _take(self, frame, number: int) -> None:
+        self._now.append(number)
+        self._die(before=True)
+        rows = frame.select("keys", "physicalOffset").orderBy("physicalOffset").collect()
+        keys = [row.keys for row in rows]
+        assert self._taken.setdefault(number, keys) == keys
+        self._die(before=False)
+        if rows:
+            self.then(rows[-1].physicalOffset)
+
+    def _die(self, before: bool) -> None:
+        if self.kill is not None and self.kill == Kill(len(self._now), before):
+            raise RuntimeError("killed here")
+
+    @property
+    def batches(self) -> list[list[str]]:
+        return [keys for _, keys in sorted(self._taken.items())]
 
     @property
     def keys(self) -> list[str]:
         return [key for batch in self.batches for key in batch]
+
+
+class Kill(NamedTuple):
+    """Where a query dies: in the `batch`th batch after its start, before or after the sink took it."""
+
+    batch: int
+    before: bool
 
 
 def put(store, first: int, count: int) -> None:
@@ -56,17 +95,77 @@ def test_restarts_lose_nothing_and_repeat_nothing(spark, tmp_path):
                 maxOffsetsPerTrigger="40")
     written = 0
     with support.open_store(tmp_path / "store") as store:
-        for start in range(RESTARTS):
+        for _ in range(RESTARTS):
             count = chance.randrange(20, 120)  # files of 16 KiB: they roll at each start
             put(store, written, count)
             written += count
-            if start % 2:
-                with pytest.raises(Exception, match="killed here"):
-                    sink.run(fail_in_batch=0)
-            sink.run()
-            assert sink.keys == numbers(0, written)
+            with pytest.raises(Exception, match="killed here"):
+                sink.run(Kill(chance.randint(1, -(-count // 40)), chance.random() < 0.5))
+        sink.run()
+    assert sink.keys == numbers(0, written)
     assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 3
     assert max(map(len, sink.batches)) == 40
+
+
+def test_files_roll_and_are_deleted_while_the_stream_runs(spark, tmp_path):
+    sink = Sink(spark, tmp_path / "store", tmp_path / "checkpoint", startingOffsets="earliest",
+                maxOffsetsPerTrigger="150")
+    deleted: list[Path] = []
+    with support.open_store(tmp_path / "store") as store:
+        def write_and_delete(last_offset: int) -> None:
+            files = sorted((tmp_path / "store" / "commitlog").iterdir())
+            for path in files:
+                if int(path.name) + support.FILE_SIZE <= last_offset:
+                    path.unlink()
+                    deleted.append(path)
+            if len(sink.keys) < 600:
+                put(store, len(sink.keys), 100)
+        put(store, 0, 100)
+        sink.then = write_and_delete
+        sink.run_until(lambda: len(sink.keys) >= 600)
+    assert sink.keys == numbers(0, 600)
+    assert len(deleted) > 3 and len(sink.batches) >= 6
+
+
+def test_available_now_ends_where_the_log_ended_when_it_began(spark, tmp_path):
+    sink = Sink(spark, tmp_path / "store", tmp_path / "checkpoint", startingOffsets="earliest",
+                maxOffsetsPerTrigger="30")
+    with support.open_store(tmp_path / "store") as store:
+        put(store, 0, 100)
+        sink.then = lambda last_offset: put(store, 100 + 10 * len(sink.batches) - 10, 10)
+        sink.run()
+        assert sink.keys == numbers(0, 100) and len(sink.batches) == 4
+        sink.then = lambda last_offset: None
+        sink.run()
+    assert sink.keys == numbers(0, 140)
+
+
+def test_a_process_that_is_killed_goes_on_where_it_was(tmp_path):
+    chance = random.Random()
+    store_root, out = tmp_path / "store", tmp_path / "out"
+    command = [sys.executable, "-m", "tests.pipeline.stream_process", *map(str, (store_root, out, tmp_path / "check"))]
+    written = 0
+    with support.open_store(store_root) as store:
+        for _ in range(KILLS):
+            put(store, written, 300)
+            written += 300
+            steps = chance.randint(1, 8)
+            with killed_at_the_end(command) as process:
+                told = [process.stdout.readline() for _ in range(steps)]
+            assert all(line.startswith(("taking ", "taken ")) for line in told), told
+        subprocess.run([*command, "--to-end"], check=True, timeout=300, cwd=ROOT)
+    found = dataset(out, partitioning="hive").to_table(["keys"])["keys"].to_pylist()
+    assert sorted(found, key=int) == numbers(0, written)
+
+
+@contextmanager
+def killed_at_the_end(command: list[str]) -> Iterator[subprocess.Popen]:
+    """A process that is killed with all that it started."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_new_query_begins_at_the_end(spark, tmp_path):
