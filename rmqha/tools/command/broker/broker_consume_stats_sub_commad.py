@@ -31,13 +31,14 @@ class BrokerConsumeStatsSubCommad(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the broker; queues that are behind by less than -l, or of which nothing was consumed, are left out."""
+        level = command_line.integer("l")
         stats = admin.fetch_consume_stats_in_broker(
             command_line.text("b"), command_line.boolean("o"), command_line.integer("t", TIMEOUT_MILLIS))
         yield PLACES.heading()
         for by_group in stats.consumeStatsList:
             for group, by_topic in by_group.items():
                 for each in by_topic:
-                    yield from _rows(group, each, command_line.integer("l"))
+                    yield from _rows(group, each, level)
         yield f"\nDiff Total: {stats.totalDiff}\n"
 
 

@@ -44,14 +44,14 @@ class ClusterListSubCommand(SubCommand):
             yield from print_cluster(admin)
 
 
-def _brokers(admin: DefaultMQAdminExt) -> Iterator[tuple[str, str, int, str]]:
+def _brokers(admin: DefaultMQAdminExt) -> list[tuple[str, str, int, str]]:
     """Cluster, broker name, id and address of all."""
     info = admin.examine_broker_cluster_info()
-    for cluster, names in sorted(info.clusterAddrTable.items()):
-        for name in sorted(names):
-            if name in info.brokerAddrTable:
-                for broker_id, addr in sorted(info.brokerAddrTable[name].brokerAddrs.items()):
-                    yield cluster, name, broker_id, addr
+    # Differs: clusters stand sorted, where Java's stand as its hash table has them
+    return [(cluster, name, broker_id, addr)
+            for cluster, names in sorted(info.clusterAddrTable.items())
+            for name in sorted(names) if name in info.brokerAddrTable
+            for broker_id, addr in sorted(info.brokerAddrTable[name].brokerAddrs.items())]
 
 
 def _runtime(admin: DefaultMQAdminExt, addr: str) -> dict[str, str]:
@@ -63,8 +63,9 @@ def _runtime(admin: DefaultMQAdminExt, addr: str) -> dict[str, str]:
 
 
 def _more_stats(admin: DefaultMQAdminExt) -> Iterator[Part]:
+    brokers = _brokers(admin)
     yield TOTALS.heading()
-    for cluster, name, _, addr in _brokers(admin):
+    for cluster, name, _, addr in brokers:
         runtime = _runtime(admin, addr)
         put, got = (
             [int(runtime.get(f"{counter}{moment}") or 0) for moment in ("YesterdayMorning", "TodayMorning", "TodayNow")]
@@ -73,8 +74,9 @@ def _more_stats(admin: DefaultMQAdminExt) -> Iterator[Part]:
 
 
 def _base_info(admin: DefaultMQAdminExt) -> Iterator[Part]:
+    brokers = _brokers(admin)
     yield BROKERS.heading()
-    for cluster, name, broker_id, addr in _brokers(admin):
+    for cluster, name, broker_id, addr in brokers:
         yield _broker_row(_runtime(admin, addr), cluster, name, broker_id, addr)
 
 
