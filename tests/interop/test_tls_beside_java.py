@@ -4,6 +4,8 @@ Name servers and brokers of both kinds make one cluster: each broker registers w
 """
 import socket
 import ssl
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -111,6 +113,17 @@ def test_rmqha_client_sends_and_pulls(cluster, driver, broker):
 
         wait_until(pull, WAIT_MS, "all messages")
     assert read == bodies
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mqadmin_asks_over_tls(cluster, kind):
+    command = [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup", "clusterList", "-n",
+               cluster.namesrvs[kind].address]
+
+    def listed() -> str:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+    wait_until(lambda: all(name in listed() for name in BROKER_OF.values()), WAIT_MS, f"both brokers, by {kind}")
 
 
 def test_nobody_takes_a_plain_connection_or_one_without_a_certificate(cluster, authority):
