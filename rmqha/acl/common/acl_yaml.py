@@ -5,6 +5,7 @@ a text is wanted, `text_of` gives what Java makes of it.
 """
 import functools
 import importlib.util
+import math
 import os
 import re
 from types import ModuleType
@@ -23,6 +24,7 @@ _FLOAT = re.compile(
     |[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*
     |[-+]?\.(?:inf|Inf|INF)
     |\.(?:nan|NaN|NAN))$""", re.VERBOSE)
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _STANDARD = "tag:yaml.org,2002:"
 _ACCOUNT_TAG = _STANDARD + "org.apache.rocketmq.common.PlainAccessConfig"
 
@@ -102,7 +104,7 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return java_double(value)
+        return java_double(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
     raise AclException(f"a text is expected, not a {type(value).__name__}")
 
 
@@ -133,10 +135,12 @@ def _loader() -> type:
                         raise yaml.composer.ComposerError(None, None, "Number of aliases for non-scalar nodes exceeds "
                                                           f"the specified max={MAX_ALIASES_FOR_COLLECTIONS}",
                                                           self.peek_event().start_mark)
+            else:  # an anchor may be used again, for something else
+                self.anchors.pop(self.peek_event().anchor, None)
             return super().compose_node(parent, index)
 
     # Differs: a date stays the text that was written; Java makes a Date of it, whose text depends on its time zone
-    _use_javas_scalars(Loader, "float", "timestamp")
+    _use_javas_scalars(Loader, "float", "timestamp", "value")
     Loader.add_constructor(_ACCOUNT_TAG, yaml.SafeLoader.construct_yaml_map)
     return Loader
 

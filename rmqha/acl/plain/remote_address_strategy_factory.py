@@ -121,7 +121,8 @@ class RangeRemoteAddressStrategy:
         self._start = 0
         self._end = 0
         self._index = 0  # of the part that is a range
-        if acl_utils.is_colon(remote_addr):
+        self._is_ipv6 = acl_utils.is_colon(remote_addr)
+        if self._is_ipv6:
             self._take_ipv6(remote_addr)
         else:
             self._take_ipv4(remote_addr)
@@ -134,8 +135,9 @@ class RangeRemoteAddressStrategy:
                 acl_utils.verify(remote_addr, index - 1)
                 self._head = acl_utils.v6ip_process(remote_addr)
                 self._index = len(acl_utils.split(self._head, ":"))
-                return
-        raise _no_range(remote_addr)
+                break
+        if self._index == 0:
+            raise _no_range(remote_addr)
 
     def _take_ipv4(self, remote_addr: str) -> None:
         parts = acl_utils.split(remote_addr, ".")
@@ -165,17 +167,17 @@ class RangeRemoteAddressStrategy:
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
         """Whether the address is in the range."""
         address = _expanded(plain_access_resource.white_remote_address)
-        if not address.startswith(self._head):
+        if not address.startswith(self._head) or acl_utils.is_colon(address) != self._is_ipv6:
             return False
-        is_ipv6 = acl_utils.is_colon(address)
-        parts = address.split(":" if is_ipv6 else ".")
-        if is_ipv6 != acl_utils.is_colon(self._head) or self._index >= len(parts):
+        parts = address.split(":" if self._is_ipv6 else ".")
+        if self._index >= len(parts):
             return False
-        return self._start <= int(parts[self._index], 16 if is_ipv6 else 10) <= self._end
+        return self._start <= int(parts[self._index], 16 if self._is_ipv6 else 10) <= self._end
 
 
 def _no_range(remote_addr: str) -> AclException:
-    # Differs: a range that holds nothing, as 0-0, is refused here; the original takes it, and each request then fails
+    # Differs: a range that holds nothing, as 0-0, or has nothing before it, as :1-2:*, is refused here; the original
+    # takes it, and each request then fails
     return AclException(f"Netaddress examine scope Exception netaddress is {remote_addr}")
 
 

@@ -2,14 +2,12 @@ package org.rmqha.driver;
 
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
-import java.io.File;
 import java.nio.charset.StandardCharsets;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.AclConstants;
 import org.apache.rocketmq.acl.common.AclUtils;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.acl.plain.PlainAccessResource;
@@ -20,6 +18,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.DataVersion;
+import org.apache.rocketmq.common.PlainAccessConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.RPCHook;
@@ -112,26 +112,32 @@ final class Acl {
         }
     }
 
-    /** Reads each of "files" as the accounts' files are read: its JSON, "null", or "error"; and writes it to "written". */
+    /** Reads each of "files" as the original's broker does: what it says, "null", or "error". */
     static JSONObject yaml(JSONObject command) {
         JSONArray results = new JSONArray();
-        JSONArray files = command.getJSONArray("files");
-        for (int i = 0; i < files.size(); i++) {
-            results.add(read(files.getString(i), command.getJSONArray("written").getString(i)));
+        for (String file : command.getJSONArray("files").toJavaList(String.class)) {
+            results.add(read(file));
         }
         return new JSONObject().fluentPut("results", results);
     }
 
-    private static String read(String file, String written) {
+    private static Object read(String file) {
         try {
-            JSONObject data = AclUtils.getYamlDataObject(new File(file).getPath(), JSONObject.class);
-            Map<?, ?> plain = AclUtils.getYamlDataObject(file, LinkedHashMap.class);
-            if (plain != null) {
-                @SuppressWarnings("unchecked")
-                Map<String, Object> map = (Map<String, Object>) plain;
-                AclUtils.writeDataObject(written, map);
+            JSONObject data = AclUtils.getYamlDataObject(file, JSONObject.class);
+            if (data == null || data.isEmpty()) {
+                return "null";
             }
-            return data == null ? "null" : data.toJSONString();
+            JSONArray white = data.getJSONArray(AclConstants.CONFIG_GLOBAL_WHITE_ADDRS);
+            JSONArray addresses = new JSONArray();
+            for (int i = 0; white != null && i < white.size(); i++) {
+                addresses.add(white.getString(i));
+            }
+            JSONArray accounts = data.getJSONArray(AclConstants.CONFIG_ACCOUNTS);
+            JSONArray versions = data.getJSONArray(AclConstants.CONFIG_DATA_VERSION);
+            return new JSONObject().fluentPut("white", addresses)
+                .fluentPut("accounts", accounts == null ? new JSONArray() : accounts.toJavaList(PlainAccessConfig.class))
+                .fluentPut("counter", versions == null || versions.isEmpty() ? 0
+                    : versions.toJavaList(DataVersion.class).get(0).getCounter().get());
         } catch (Exception e) {
             return "error";
         }
