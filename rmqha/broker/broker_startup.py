@@ -167,8 +167,8 @@ def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConf
             raise ConfigError(f"{what} not supported", file, key)
     if store_config.enableAutoSwitchHA and store_config.transientStorePoolEnable:
         # Differs: 5.1.4 starts with both
-        raise ConfigError("with enableAutoSwitchHA there are no write buffers: a change of roles cuts the log off, which "
-                          "they would write again; take one of the two out", file, "transientStorePoolEnable")
+        raise ConfigError("with enableAutoSwitchHA there are no write buffers: a change of roles cuts the log off, "
+                          "which they would write again; take one of the two out", file, "transientStorePoolEnable")
     if broker_config.aclEnable and not acl_yaml.is_available():
         raise ConfigError(f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}", file, "aclEnable")
 
