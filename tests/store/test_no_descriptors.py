@@ -1,4 +1,4 @@
-"""No more descriptors for a while: nothing was asked of the disk, so nothing is lost, and the store goes on after it."""
+"""No more descriptors for a while: nothing was asked of the disk, nothing is lost, and the store goes on after it."""
 import errno
 import os
 
