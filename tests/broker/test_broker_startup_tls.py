@@ -15,7 +15,7 @@ from rmqha.remoting.common.tls_mode import TlsMode
 ])
 def test_outgoing_connections_use_tls_as_told(options, line, expected, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_OPT", options)
-    monkeypatch.setattr(broker_startup, "_set_up_logging", lambda config: None)
+    monkeypatch.setattr(broker_startup, "_set_up_logging", lambda *_: None)
     file = tmp_path / "broker.conf"
     file.write_text(f"listenPort=0\nstorePathRootDir={tmp_path}/store\n{line}\n")
     controller = broker_startup.create_broker_controller(broker_startup.parse_command_line(["-c", str(file)]))
