@@ -49,7 +49,7 @@ class MonitorService:
         addr = monitor_config.namesrvAddr
         self._admin = DefaultMQAdminExt(addr, rpc_hook)
         self._pull_consumer = DefaultMQPullConsumer(mix_all.TOOLS_CONSUMER_GROUP, addr, rpc_hook)
-        self._push_consumer = DefaultMQPushConsumer(mix_all.MONITOR_CONSUMER_GROUP, addr, self._take_event, rpc_hook)
+        self._push_consumer = DefaultMQPushConsumer(mix_all.MONITOR_CONSUMER_GROUP, addr, self.take_event, rpc_hook)
         self._push_consumer.consume_thread_min = self._push_consumer.consume_thread_max = 1
         self._push_consumer.subscribe(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, "*")
         self._scheduled_service = ScheduledService("MonitorService")
@@ -68,7 +68,8 @@ class MonitorService:
         self._push_consumer.shutdown()
         self._admin.shutdown()
 
-    def _take_event(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+    def take_event(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        """Hear of messages that were deleted before a group asked for them."""
         for msg in messages:
             try:
                 event = remoting_serializable.from_json(OffsetMovedEvent, msg.body)

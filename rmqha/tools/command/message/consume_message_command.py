@@ -85,7 +85,9 @@ def wanted_messages(command_line: CommandLine) -> Wanted | str:
         return "Please set the endTimestamp before now!"
     if command_line.has_option("e") and begin > end:
         return "Please make sure that the beginTimestamp is less than or equal to the endTimestamp"
-    queue = MessageQueue(topic, broker_name, command_line.integer("i", bits=32)) if command_line.has_option("i") else None
+    queue = None
+    if command_line.has_option("i"):
+        queue = MessageQueue(topic, broker_name, command_line.integer("i", bits=32))
     return Wanted(topic, count, queue, offset, begin, end)
 
 
