@@ -174,6 +174,29 @@ def test_put_on_an_asynchronous_master_sends_nothing_itself(monkeypatch):
         assert peer.read_data_frame()[0] == 0
 
 
+def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_to_it(monkeypatch):
+    begin = threading.Event()
+    transfer = WriteSocketService._transfer_until_end
+    monkeypatch.setattr(WriteSocketService, "_transfer_until_end", lambda self: begin.wait(60) and transfer(self))
+    store = FakeStore()
+    with running(store), Peer.connect(store) as peer:
+        store.put(100)
+        wait_until(lambda: store.ha_service.connection_list, 20_000)
+        (connection,) = store.ha_service.connection_list
+        writer = connection.write_socket_service
+        assert not writer.transfer_now()  # nobody has reported
+        peer.report(0)
+        wait_until(lambda: connection.is_serving, 20_000)
+        store.put(100)
+        assert not writer.transfer_now() and writer.next_transfer_from_where == 0
+        begin.set()
+        assert peer.read_data_frame() == (0, store.log())
+        wait_until(lambda: writer._ready and writer.transfer_now(), 20_000)  # all is sent
+        peer.close()
+        wait_until(lambda: not store.ha_service.connection_list and not writer._ready, 20_000)
+        assert not writer.transfer_now()
+
+
 def test_puts_of_one_round_are_one_transfer(monkeypatch):
     store, transfers = FakeStore(), []
     flush = store.ha_service.flush
