@@ -1,7 +1,7 @@
 """The log files of RocketMQ: the same names, places and line format as its logback files give.
 
-`<home>/logs/rocketmqlogs/{namesrv,broker,store,remoting,...}.log`, rolled by size into `otherdays/<name>.<n>.log`,
-lines as `2026-01-01 12:00:00 INFO threadName - text`.
+`<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
+`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, lines as `2026-01-01 12:00:00 INFO threadName - text`.
 """
 import logging
 import os
@@ -52,28 +52,36 @@ BROKER_FILES = (
     LogFile("commercial", ("RocketmqCommercial",), 500 * _MEGABYTE),
 )
 
+TOOLS_FILES = (
+    LogFile("tools_default", ("",), max_index=5),
+    LogFile("tools", ("RocketmqTools",), max_index=5),
+)
+# the original's settings name an appender for these that is not there
+TOOLS_SILENT_LOGGERS = ("RocketmqCommon", "RocketmqStore", "RocketmqRemoting")
+
 CONSOLE_LOGGERS = ("RocketmqConsole", "RocketmqNamesrvConsole")
 
 
 class OtherDaysFileHandler(RotatingFileHandler):
-    """A log file that rolls into `otherdays/<name>.<n>.log` beside it, n counted from 1 for the youngest.
+    """A log file that rolls into `<old_folder>/<name>.<n>.log`, n counted from 1 for the youngest.
 
-    The file is made with the first line. Rolling renames and does not compress: it happens on whatever thread logs.
+    Rolling renames and does not compress: it happens on whatever thread logs.
     """
 
     # Differs: no .gz, and local time where logback's pattern says GMT+8
-    def __init__(self, path: str, max_bytes: int, max_index: int) -> None:
-        super().__init__(path, maxBytes=max_bytes, backupCount=max_index, encoding="utf-8", delay=True)
+    def __init__(self, path: str, max_bytes: int, max_index: int, old_folder: str | None = None) -> None:
+        self._old_folder = old_folder or os.path.join(os.path.dirname(os.path.abspath(path)), "otherdays")
+        super().__init__(path, maxBytes=max_bytes, backupCount=max_index, encoding="utf-8",
+                         errors="backslashreplace")  # half a surrogate pair in a name that is logged
 
     def rotation_filename(self, default_name: str) -> str:
-        """`<folder>/store.log.1` -> `<folder>/otherdays/store.1.log`."""
-        folder, rolled = os.path.split(default_name)
-        base, _, index = rolled.rpartition(".")
-        return os.path.join(folder, "otherdays", f"{base.removesuffix('.log')}.{index}.log")
+        """`<folder>/store.log.1` -> `<old_folder>/store.1.log`."""
+        base, _, index = os.path.basename(default_name).rpartition(".")
+        return os.path.join(self._old_folder, f"{base.removesuffix('.log')}.{index}.log")
 
     def doRollover(self) -> None:  # noqa: N802, logging's name
         """Shift the old files by one and begin anew."""
-        os.makedirs(os.path.join(os.path.dirname(self.baseFilename), "otherdays"), exist_ok=True)
+        os.makedirs(self._old_folder, exist_ok=True)
         super().doRollover()
 
 
@@ -103,28 +111,37 @@ def setup_namesrv_logging(log_dir: str | None = None) -> None:
 
 def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "") -> None:
     """Send the loggers of a broker to their files; `sub_dir` keeps brokers of one host apart (isolateLogEnable)."""
-    setup_logging(BROKER_FILES, os.path.join(log_dir or default_log_dir(), sub_dir))
+    setup_logging(BROKER_FILES, log_dir, sub_dir)
 
 
-def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None) -> None:
+def setup_tools_logging(log_dir: str | None = None) -> None:
+    """Send the loggers of the admin tools to their files; nothing but what they print goes to the console."""
+    setup_logging(TOOLS_FILES, log_dir)
+    for name in TOOLS_SILENT_LOGGERS:
+        _attach(name, _formatted(logging.NullHandler(), _FULL))
+
+
+def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_dir: str = "") -> None:
     """Give each logger its file and the console loggers the standard output; handlers of an earlier call go.
 
     When the folder cannot be made, all goes to the standard error. The loggers' levels are INFO.
     """
-    folder = log_dir or default_log_dir()
+    root = log_dir or default_log_dir()
+    folder, old_folder = os.path.join(root, sub_dir), os.path.join(root, "otherdays", sub_dir)
     usable = _usable(folder)
     for file in files:
-        handler = _file_handler(folder, file) if usable else logging.StreamHandler(sys.stderr)
-        handler.setFormatter(JavaLevelFormatter(file.line_format))
+        handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        if usable:
+            path = os.path.join(folder, file.name + ".log")
+            handler = OtherDaysFileHandler(path, file.max_bytes, file.max_index, old_folder)
         for name in file.loggers:
-            _attach(name, handler)
+            _attach(name, _formatted(handler, file.line_format))
     setup_console_logging()
 
 
 def setup_console_logging() -> None:
     """Let the console loggers, which print the config items, write to the standard output."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JavaLevelFormatter())
+    handler = _formatted(logging.StreamHandler(sys.stdout), _FULL)
     for name in CONSOLE_LOGGERS:
         _attach(name, handler)
 
@@ -140,8 +157,9 @@ def _attach(name: str, handler: logging.Handler) -> None:
     logger.propagate = False
 
 
-def _file_handler(folder: str, file: LogFile) -> logging.Handler:
-    return OtherDaysFileHandler(os.path.join(folder, file.name + ".log"), file.max_bytes, file.max_index)
+def _formatted(handler: logging.Handler, line_format: str) -> logging.Handler:
+    handler.setFormatter(JavaLevelFormatter(line_format))
+    return handler
 
 
 def _usable(folder: str) -> bool:

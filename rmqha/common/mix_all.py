@@ -113,7 +113,7 @@ def string2file_not_safe(text: str, file_name: str) -> None:
     """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
         file.flush()
         os.fsync(file.fileno())
 

@@ -96,6 +96,11 @@ def test_file_is_replaced_and_the_old_text_kept(tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == ["a.json", "a.json.bak"]
 
 
+def test_text_that_utf8_cannot_write_is_no_reason_not_to_save_the_rest(tmp_path):
+    mix_all.string2file("a\ud800b", str(tmp_path / "a"))
+    assert mix_all.file2string(str(tmp_path / "a")) == "a?b"
+
+
 def test_file_system_without_links_gets_a_copy(tmp_path, monkeypatch):
     def no_links(*_):
         raise PermissionError("no links here")

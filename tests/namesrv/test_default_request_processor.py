@@ -236,7 +236,7 @@ def test_missing_registration_field_is_an_error(ask, missing):
 
 
 def test_negative_version_is_an_error(ask):
-    with pytest.raises(ValueError):
+    with pytest.raises(RemotingCommandException):
         ask(request_code.REGISTER_BROKER, version=-1, **BROKER)
 
 

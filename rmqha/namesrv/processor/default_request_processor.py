@@ -35,6 +35,7 @@ from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ class DefaultRequestProcessor:
 
     def register_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """REGISTER_BROKER; brokers before 3.0.11 send no filter servers."""
+        if request.version < 0:
+            raise RemotingCommandException(f"there is no version {request.version}")
         with_filter_server = value2version(request.version) >= Version.V3_0_11
         header = request.decode_command_custom_header(RegisterBrokerRequestHeader)
         if not self._checksum(channel, request, header):
@@ -142,7 +145,10 @@ class DefaultRequestProcessor:
         header = request.decode_command_custom_header(QueryDataVersionRequestHeader)
         if not request.body:
             raise RemotingCommandException("no data version to compare with")
-        data_version = remoting_serializable.decode(DataVersion, request.body)
+        try:
+            data_version = remoting_serializable.decode(DataVersion, request.body)
+        except FastjsonError as failure:
+            raise RemotingCommandException(f"the body is no DataVersion: {failure}") from None
         changed = self._routes.is_broker_topic_config_changed(header.brokerAddr, data_version)
         if not changed:
             self._routes.update_broker_info_update_timestamp(header.brokerAddr)

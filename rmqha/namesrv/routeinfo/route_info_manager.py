@@ -24,6 +24,7 @@ from rmqha.common.protocol.route.queue_data import QueueData
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -33,7 +34,7 @@ log = logging.getLogger("RocketmqNamesrv")
 BROKER_CHANNEL_EXPIRED_TIME = 1000 * 60 * 2
 
 
-class RegistrationError(ValueError):
+class RegistrationError(RemotingCommandException):
     """A registration that makes no sense; the tables are as they were."""
 
 

@@ -12,6 +12,7 @@ from rmqha.remoting.protocol.fastjson_writer import dumps
 
 __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenObject", "dumps", "loads"]
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _REF_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
@@ -43,7 +44,25 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
         raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
     except ValueError as error:
         raise error if isinstance(error, FastjsonError) else FastjsonError(str(error), 0) from None
+    value = encodable(value, text)
     return _resolve_references(value, value) if '"$ref"' in text else value
+
+
+def encodable(value: object, text: str) -> object:
+    """`value`, read from `text`, with `?` for each half of a surrogate pair, as Java writes it where bytes are needed."""
+    return _encodable(value) if _SURROGATE.search(text) else value
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, FrozenObject):
+        return FrozenObject({_encodable(key): _encodable(item) for key, item in value.items()})
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
 
 
 def _check_depth(value: object) -> None:

@@ -277,7 +277,7 @@ def _loads_header(header: Buffer) -> object:
     try:
         value, end = _scan_json(text, 0)
         if end == len(text):
-            return value
+            return fastjson.encodable(value, text)
         refused = FastjsonError("not close json text", end)
     except (StopIteration, ValueError, RecursionError) as error:
         refused = error

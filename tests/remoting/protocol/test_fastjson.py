@@ -133,6 +133,15 @@ def test_a_double_is_read_again_as_it_was(number):
     assert float(java_double(number)) == number
 
 
+@pytest.mark.parametrize("text, value", [
+    ('{"a":"\\ud800x","b":["\\ud83d\\ude00"],"\\uDFFF":1}', {"a": "?x", "b": ["\U0001f600"], "?": 1}),
+    ('{{"t":"\\ud800"}:1}', {FrozenObject(t="?"): 1}), ("{'a':'\\udc00'}", {"a": "?"}),
+])
+def test_half_a_surrogate_pair_is_a_question_mark(text, value):
+    """As in Java where bytes are needed: a name that can't be written would keep a table from being saved."""
+    assert fastjson.loads(text) == value
+
+
 def test_what_has_no_json_is_a_type_error():
     with pytest.raises(TypeError):
         fastjson.dumps(object())

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
+from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.remoting.exception import RemotingCommandException
@@ -131,6 +132,20 @@ def test_missing_or_malformed_field_is_named(changes, field):
 def test_signs_are_read_as_java_reads_them():
     header = with_fields(e="-1", f="+2").decode_command_custom_header(SendMessageRequestHeaderV2)
     assert (header.e, header.f) == (-1, 2)
+
+
+def test_field_that_is_not_needed_may_be_malformed():
+    """As in 4.9: it keeps its default."""
+    command = RemotingCommand()
+    command.ext_fields = {"topic": "T", "queueId": "x", "index": "1.5", "count": "7"}
+    assert command.decode_command_custom_header(QueryConsumeQueueRequestHeader) == QueryConsumeQueueRequestHeader(
+        "T", 0, 0, 7)
+
+
+def test_half_a_surrogate_pair_in_a_header_is_a_question_mark():
+    head = b'{"code":10,"extFields":{"topic":"\\ud800"},"flag":0,"opaque":1}'
+    command = RemotingCommand.decode(len(head).to_bytes(4, "big") + head)
+    assert command.ext_fields == {"topic": "?"}
 
 
 def test_no_fields_at_all_is_a_missing_field():

@@ -1,0 +1,1 @@
+"""Broken input by the hundred thousand: each run is told its seed, and can be repeated."""
