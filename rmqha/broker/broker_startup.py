@@ -87,7 +87,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     if command_line.printConfigItem or command_line.printImportantConfig:
         print_config_items(configs, only_important=not command_line.printConfigItem)
         return None
-    _set_up_logging(broker_config)
+    _set_up_logging(broker_config, command_line.logDir)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
@@ -131,10 +131,29 @@ def run(controller: BrokerController, stop: threading.Event) -> int:
            f"serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}")
     if config.namesrvAddr is not None:
         tip += f" and name server is {config.namesrvAddr}"
+    for warning in unsafe_settings(controller):
+        log.warning(warning)
+        click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
     stop.wait()
     return 0
+
+
+def unsafe_settings(controller: BrokerController) -> list[str]:
+    """What lets strangers in, for the console."""
+    config = controller.broker_config
+    warnings = []
+    if not config.aclEnable:
+        warnings.append(
+            "warning: access control is off (aclEnable=false): whoever reaches port "
+            f"{controller.remoting_server.local_listen_port} of any address of this host may send, read and "
+            "administrate")
+    if controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
+        warnings.append(
+            f"warning: the replication port {controller.message_store.ha_service.ha_listen_port} is open on all "
+            "addresses and asks nobody who they are: whoever reaches it may copy all messages")
+    return warnings
 
 
 def shutdown(controller: BrokerController) -> None:
@@ -180,9 +199,9 @@ def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, f
         raise ConfigError("Slave's brokerId must be > 0", file, "brokerId")
 
 
-def _set_up_logging(broker_config: BrokerConfig) -> None:
+def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:
     sub_dir = f"{broker_config.brokerName}_{broker_config.brokerId}" if broker_config.isolateLogEnable else ""
-    log_setup.setup_broker_logging(sub_dir=sub_dir)
+    log_setup.setup_broker_logging(log_dir, sub_dir)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_commandline_options(app_name: str) -> argparse.ArgumentParser:
-    """A parser with the options that all servers share: -h and -n.
+    """A parser with the options that all servers share: -h, -n and --log-dir, which the original lacks.
 
     Usage errors print the help and exit with 1.
 
@@ -28,6 +28,8 @@ def build_commandline_options(app_name: str) -> argparse.ArgumentParser:
     parser.add_argument("-h", "--help", action="help", help="Print help")
     parser.add_argument("-n", "--namesrvAddr", metavar="<arg>",
                         help="Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'")
+    parser.add_argument("--log-dir", dest="logDir", metavar="<folder>",
+                        help="Where the log files are kept (default: $ROCKETMQ_LOG_DIR, else ~/logs/rocketmqlogs)")
     return parser
 
 

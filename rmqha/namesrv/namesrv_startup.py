@@ -71,7 +71,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     mix_all.properties2object(server_util.command_line2properties(command_line), namesrv_config)
     if namesrv_config.rocketmqHome is None:
         namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
-    log_setup.setup_namesrv_logging()
+    log_setup.setup_namesrv_logging(command_line.logDir)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
@@ -99,6 +99,10 @@ def start(controller: NamesrvController) -> None:
         controller.shutdown()
         raise
     tip = f"The Name Server boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
+    warning = (f"warning: port {controller.local_listen_port} is open on all addresses and a name server asks nobody "
+               "who they are: whoever reaches it may register brokers and change routes")
+    log.warning(warning)
+    click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
 

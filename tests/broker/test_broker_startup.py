@@ -23,7 +23,7 @@ def controller_of(tmp_path, text, *options):
 @pytest.fixture(autouse=True)
 def no_log_files(tmp_path, monkeypatch):
     """Keep the log set-up of the test run."""
-    monkeypatch.setattr(broker_startup, "_set_up_logging", lambda config: None)
+    monkeypatch.setattr(broker_startup, "_set_up_logging", lambda *_: None)
 
 
 def test_file_and_option_reach_the_config(tmp_path):
@@ -96,7 +96,11 @@ def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
     command = [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(file)]
     broker = ServerProcess("broker", command, tmp_path, "boot success", {"HOME": str(tmp_path)}).start()
     try:
-        assert broker.output() == f"The broker[b, 127.0.0.1:{port}] boot success. serializeType=JSON\n"
+        *warnings, success = broker.output().splitlines()
+        assert success == f"The broker[b, 127.0.0.1:{port}] boot success. serializeType=JSON"
+        assert [line.split(":")[0] for line in warnings] == ["warning"] * 2
+        assert f"access control is off (aclEnable=false): whoever reaches port {port}" in warnings[0]
+        assert f"the replication port {port + 1} is open" in warnings[1]
         assert (tmp_path / "store" / "abort").exists()
         broker.process.send_signal(number)
         assert broker.process.wait(20) == 0
