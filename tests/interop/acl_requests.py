@@ -38,8 +38,8 @@ def heartbeat(group: str, topic: str) -> bytes:
 
 
 def pull_fields(topic: str, group: str) -> dict[str, object]:
-    """PULL_MESSAGE (11), without waiting."""
-    return {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
+    """PULL_MESSAGE (11) of a queue that is not there: what is found in others depends on the moment."""
+    return {"consumerGroup": group, "topic": topic, "queueId": 7, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
 
 
@@ -103,5 +103,8 @@ def denied_by_rmqha_only(topic: str, group: str) -> dict[str, tuple[int, dict, b
         "unknown code": (9999, {}, b""),
         "delete account": (51, {"accessKey": "nobody"}, b""),
         "make account": (50, {"accessKey": "short"}, b""),
+        "delete no account": (51, {}, b""),
+        "make no account": (50, {}, b""),
+        "no white addresses": (53, {}, b""),
         "white addresses": (53, {"globalWhiteAddrs": "1.2.3.4", "aclFileFullPath": "/nowhere.yml"}, b""),
     }

@@ -1,12 +1,20 @@
 """Access control of the real broker and of rmqha's: the same accounts, the same requests, the same answers."""
 import itertools
 import json
+import re
 import shutil
-import time
-from pathlib import Path
 
 import pytest
+import yaml
 
+from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
+from rmqha.acl.common.session_credentials import SessionCredentials
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.exception import MQClientException
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_status import SendStatus
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message import Message
 from tests.interop.acl_requests import (
     broker_requests, denied_by_rmqha_only, group_requests, topic_requests)
 from tests.support.signed_client import SignedClient
@@ -75,10 +83,10 @@ def start(kind, folder, module_nodes):
     from tests.support.nodes import BrokerNode, NamesrvNode
     home = folder / "home"
     (home / "conf" / "acl" / "deeper").mkdir(parents=True)
-    if kind == "java":
-        shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / "logback_broker.xml", home / "conf")
+    for name in ("broker", "tools"):  # what Java's broker and mqadmin want to see there
+        shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", home / "conf")
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS_FILE, "utf-8")
-    (home / "conf" / "acl" / "deeper" / "other.yaml").write_text(OTHER_FILE, "utf-8")
+    (home / "conf" / "acl" / "deeper" / "other.yml").write_text(OTHER_FILE, "utf-8")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
     module_nodes.append(namesrv)
     namesrv.start()
@@ -103,10 +111,10 @@ def brokers(module_nodes, tmp_path_factory):
 
 
 def without_place(remark):
-    """The remark up to where the exception was raised: that place has another name in each language."""
+    """The remark without where the exception was raised, whose name is another in each language, and without ports."""
     if remark is not None and remark.startswith("org.apache.rocketmq.acl.common.AclException"):
         return remark.rsplit(", ", 1)[0]
-    return remark
+    return None if remark is None else re.sub(r"(127\.[0-9.]+):\d+", r"\1", remark)
 
 
 def answers(broker, account, source, requests):
@@ -153,7 +161,7 @@ def test_each_request_has_the_same_answer(brokers, who):
 
 
 def test_what_rmqha_denies_beyond_the_original(brokers):
-    """Each of these is a way round the permissions with the original: alice owns neither topic, group nor admin rights."""
+    """With the original each of these is a way round: alice owns neither the topic nor the group nor admin rights."""
     requests = denied_by_rmqha_only("DeniedTopic", "freeGroup")
     given = {kind: answers(broker, ALICE, HOME, requests) for kind, broker in brokers.items()}
     assert not any("AclException" in (remark or "") for _code, remark in given["java"].values())
@@ -164,6 +172,138 @@ def test_what_rmqha_denies_beyond_the_original(brokers):
         "send v1 retry freeGroup": (1, denied + "No default permission for group:freeGroup"),
         "unknown code": (1, need_admin.format(9999)), "delete account": (1, need_admin.format(51)),
         "make account": (1, need_admin.format(50)), "white addresses": (1, need_admin.format(53)),
+        "delete no account": (1, need_admin.format(51)), "make no account": (1, need_admin.format(50)),
+        "no white addresses": (1, need_admin.format(53)),
     }
     admins = {kind: answers(broker, ADMIN, HOME, requests) for kind, broker in brokers.items()}
     assert admins["rmqha"] == admins["java"]
+
+
+DENIED_TO_ALICE = "No default permission for topic:SubTopic"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_javas_clients_sign_for_either_broker(brokers, java_driver, kind):
+    broker = brokers[kind]
+    alice = {"accessKey": ALICE[0], "secretKey": ALICE[1]}
+    sent = java_driver.submit("aclSend", namesrv=broker.namesrv, topics=["BothTopic", "SubTopic"], **alice).result()
+    assert sent["results"][0] == "SEND_OK" and DENIED_TO_ALICE in sent["results"][1]
+    consumed = java_driver.submit("aclConsume", namesrv=broker.namesrv, topic="BothTopic", group="aliceGroup",
+                                  deadlineMs=60_000, **alice).result()
+    assert consumed["came"]
+
+
+def why_not_sent(producer, topic):
+    """What the last broker that was tried has answered."""
+    with pytest.raises(MQClientException) as failure:
+        producer.send(Message(topic, b"x"))
+    return str(failure.value.__cause__)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_clients_sign_for_either_broker(brokers, kind):
+    broker = brokers[kind]
+    hook = AclClientRPCHook(SessionCredentials(*ALICE))
+    body, came = f"from python to {kind}".encode(), []
+    with DefaultMQProducer("acl-python", broker.namesrv, hook) as producer:
+        assert producer.send(Message("BothTopic", body)).send_status is SendStatus.SEND_OK
+        batch = [Message("BothTopic", b"one"), Message("BothTopic", b"two")]
+        assert producer.send_batch(batch).send_status is SendStatus.SEND_OK
+        assert DENIED_TO_ALICE in why_not_sent(producer, "SubTopic")
+    with DefaultMQPushConsumer("aliceGroup", broker.namesrv, came.extend, hook) as consumer:
+        consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        consumer.subscribe("BothTopic")
+        wait_until(lambda: body in [message.body for message in came], 60_000, "the message")
+
+
+def test_unsigned_and_wrongly_signed_clients_are_told_so(brokers):
+    for kind, broker in brokers.items():
+        for hook, why in ((None, "No accessKey is configured"),
+                          (AclClientRPCHook(SessionCredentials("aliceKey", "wrongSecret")),
+                           "Check signature failed for accessKey=aliceKey")):
+            with DefaultMQProducer(f"acl-wrong-{kind}", broker.namesrv, hook) as producer:
+                assert why in why_not_sent(producer, "BothTopic")
+
+
+def test_files_are_read_again_when_they_change(brokers):
+    """A new account, a changed secret, a new file: in force without a restart, on both; a broken file changes nothing."""
+    request = {"send": topic_requests("BothTopic")["send BothTopic"]}
+    newcomer, new_alice, eve = ("newKey0", "newSecret"), ("aliceKey", "another8"), ("eveKey0", "evesSecret")
+
+    def outcomes():
+        return {kind: [answers(broker, who, HOME, request)["send"] for who in (newcomer, ALICE, new_alice, eve)]
+                for kind, broker in brokers.items()}
+
+    before = outcomes()
+    assert before["rmqha"] == before["java"] and [code for code, _ in before["java"]] == [1, 0, 1, 1]
+    for broker in brokers.values():
+        conf = broker.home / "conf"
+        text = ACCOUNTS_FILE.replace("12345678", "another8")
+        (conf / "plain_acl.yml").write_text(text + "- accessKey: newKey0\n  secretKey: newSecret\n"
+                                            "  defaultTopicPerm: PUB\n", "utf-8")
+        (conf / "acl" / "eve.yml").write_text("accounts:\n- accessKey: eveKey0\n  secretKey: evesSecret\n"
+                                              "  defaultTopicPerm: PUB\n", "utf-8")
+    wait_until(lambda: all([code for code, _ in given] == [0, 1, 0, 0] for given in outcomes().values()), 60_000,
+               "the new files in force")
+    after = outcomes()
+    assert after["rmqha"] == after["java"]
+
+
+def mqadmin(java_driver, broker, *args):
+    """What Java's mqadmin prints for the admin, without what is each broker's own."""
+    (broker.home / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*ADMIN), "utf-8")
+    text = java_driver.admin(*args, "-n", broker.namesrv, home=broker.home)
+    text = text.replace(broker.address, "<address>").replace(str(broker.home), "<home>")
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d{13}", "<time>", text)
+
+
+def accounts_file(broker, name):
+    """A file of accounts without its version's time."""
+    data = yaml.safe_load((broker.home / "conf" / name).read_text("utf-8"))
+    for version in data.get("dataVersion", ()):
+        assert version.pop("timestamp") > 0
+    return data
+
+
+ACTIONS = {
+    "make an account": ("updateAclConfig", "-a", "carolKey", "-s", "carolSecret", "-w", "127.0.0.7", "-i", "DENY", "-u",
+                        "SUB", "-t", "PubTopic=PUB,SubTopic=SUB|PUB", "-g", "aliceGroup=SUB", "-m", "true"),
+    "change an account": ("updateAclConfig", "-a", "aliceKey", "-s", "123456789", "-t", "SubTopic=SUB"),
+    "change an account of another file": ("updateAclConfig", "-a", "otherKey", "-s", "otherSecret", "-i", "PUB|SUB"),
+    "too short a secret": ("updateAclConfig", "-a", "daveKey", "-s", "short"),
+    "too short a key": ("updateAclConfig", "-a", "dave", "-s", "davesSecret"),
+    "no permission": ("updateAclConfig", "-a", "daveKey", "-s", "davesSecret", "-t", "PubTopic"),
+    "an unknown permission": ("updateAclConfig", "-a", "daveKey", "-s", "davesSecret", "-g", "aliceGroup=READ"),
+    "versions": ("clusterAclConfigVersion",),
+    "delete an account": ("deleteAclConfig", "-a", "chiefKey"),
+    "delete no account": ("deleteAclConfig", "-a", "nobodysKey"),
+    "other open addresses": ("updateGlobalWhiteAddr", "-g", "127.0.0.9,127.0.1-3.*,10.1.2.3"),
+    "open addresses of another file": ("updateGlobalWhiteAddr", "-g", "127.0.0.33", "-p",
+                                       "<home>/conf/acl/deeper/other.yml"),
+    "open addresses of no file": ("updateGlobalWhiteAddr", "-g", "127.0.0.33", "-p", "<home>/conf/none.yml"),
+    "open addresses of a folder": ("updateGlobalWhiteAddr", "-g", "127.0.0.33", "-p", "<home>/conf"),
+    "open addresses of a foreign file": ("updateGlobalWhiteAddr", "-g", "127.0.0.33", "-p", "/etc/hostname"),
+    "versions at the end": ("clusterAclConfigVersion",),
+}
+
+
+def outcome(java_driver, broker, action):
+    """What an action prints: all of it, or what the broker answered."""
+    command, *options = ACTIONS[action]
+    text = mqadmin(java_driver, broker, command, "-b", broker.address,
+                   *[option.replace("<home>", str(broker.home)) for option in options])
+    answer = re.search(r"CODE: .*?(?=\n\s+at |\nFor more|$)", text, re.DOTALL)
+    return answer[0] if answer else sorted(re.sub(r"PlainAccessConfig@\w+", "PlainAccessConfig", text).splitlines())
+
+
+def test_mqadmin_prints_and_writes_the_same(brokers, java_driver):
+    given = {kind: {action: outcome(java_driver, broker, action) for action in ACTIONS}
+             for kind, broker in brokers.items()}
+    assert given["rmqha"] == given["java"]
+    for name in ("plain_acl.yml", "acl/deeper/other.yml"):
+        files = {kind: accounts_file(broker, name) for kind, broker in brokers.items()}
+        assert files["rmqha"] == files["java"]
+    answered = {action for action, text in given["rmqha"].items() if isinstance(text, str)}
+    assert answered == {"too short a secret", "too short a key", "no permission", "an unknown permission",
+                        "delete no account", "open addresses of no file", "open addresses of a folder",
+                        "open addresses of a foreign file"}

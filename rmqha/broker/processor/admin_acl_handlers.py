@@ -53,7 +53,7 @@ class AdminAclHandlers(AdminHandlers):
         return self._change(
             lambda validator: validator.update_access_config(config),
             response_code.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
-            f"The accesskey[{header.accessKey}] corresponding to accessConfig has been updated failed.")
+            f"The accesskey[{_shown(header.accessKey)}] corresponding to accessConfig has been updated failed.")
 
     def delete_access_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Delete an account."""
@@ -62,7 +62,7 @@ class AdminAclHandlers(AdminHandlers):
         return self._change(
             lambda validator: validator.delete_access_config(header.accessKey),
             response_code.DELETE_ACL_CONFIG_FAILED,
-            f"The accesskey[{header.accessKey}] corresponding to accessConfig has been deleted failed.")
+            f"The accesskey[{_shown(header.accessKey)}] corresponding to accessConfig has been deleted failed.")
 
     def update_global_white_addrs_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Replace a file's addresses that need no account."""
@@ -71,7 +71,7 @@ class AdminAclHandlers(AdminHandlers):
         return self._change(
             lambda validator: validator.update_global_white_addrs_config(addresses, header.aclFileFullPath),
             response_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
-            f"The globalWhiteAddresses[{header.globalWhiteAddrs}] has been updated failed.")
+            f"The globalWhiteAddresses[{_shown(header.globalWhiteAddrs)}] has been updated failed.")
 
     def get_broker_acl_config_version(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """The versions of the files."""
@@ -98,3 +98,7 @@ class AdminAclHandlers(AdminHandlers):
             return RemotingCommand.create_response_command(failure_code, str(error))
         log.warning(refused)
         return RemotingCommand.create_response_command(failure_code, refused)
+
+
+def _shown(text: str | None) -> str:
+    return "null" if text is None else text

@@ -57,7 +57,7 @@ final class Acl {
         try {
             return producer.send(new Message(topic, "from java".getBytes(StandardCharsets.UTF_8))).getSendStatus().name();
         } catch (Exception e) {
-            return e.getMessage();
+            return e + " " + e.getCause();
         }
     }
 
