@@ -7,7 +7,7 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.output import Part
+from rmqha.tools.command.output import Document, Part
 from rmqha.tools.command.sub_command import SubCommand
 
 
@@ -55,4 +55,4 @@ def _on_broker(admin: DefaultMQAdminExt, addr: str, route: TopicRouteData, confi
         return
     admin.create_and_update_topic_config(addr, config)
     yield f"update topic perm from {old_perm} to {config.perm} in {addr} success.\n"
-    yield f"{config}.\n"
+    yield Document(f"{config}.\n", config)

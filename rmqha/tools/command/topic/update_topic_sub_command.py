@@ -6,7 +6,7 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option
-from rmqha.tools.command.output import Part
+from rmqha.tools.command.output import Document, Part
 from rmqha.tools.command.sub_command import SubCommand
 
 DEFAULT_QUEUES = 8
@@ -48,7 +48,7 @@ class UpdateTopicSubCommand(SubCommand):
             yield from _on_broker(admin, command_line.text("b"), config)
         else:
             yield from _on_cluster(admin, command_line.text("c"), config)
-        yield str(config)
+        yield Document(str(config), config)
 
 
 def _on_broker(admin: DefaultMQAdminExt, addr: str, config: TopicConfig) -> Iterator[Part]:

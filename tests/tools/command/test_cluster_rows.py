@@ -1,0 +1,143 @@
+"""Sub-commands about topics, brokers, clusters, name servers, offsets: their rows as JSON, and those without an end."""
+import json
+from itertools import islice
+
+import pytest
+
+from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topic_config import TopicConfig
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.command import commons_cli
+from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand
+from rmqha.tools.command.export.export_metadata_command import merged_groups, merged_topics
+from rmqha.tools.command.mq_admin_startup import main0
+from rmqha.tools.command.offset.reset_offset_by_time_command import parse_timestamp
+from rmqha.tools.command.output import Heading
+from rmqha.tools.command.sub_command_exception import JavaException
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def rows(cluster, capsys, tmp_path):
+    """rows(line) -> the objects that a command prints with --output json."""
+    def ask(line):
+        args = line.format(n=cluster.namesrv, b=cluster.master.address, s=cluster.slave.address, dir=tmp_path).split()
+        assert main0([*args, "--output", "json"]) == 0, capsys.readouterr().err
+        return [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    return ask
+
+
+def test_brokers_are_rows_with_numbers(rows, cluster):
+    wait_until(lambda: len(rows("clusterList -n {n}")) == 2, 30_000, "both brokers at the name server")
+    master, slave = rows("clusterList -n {n}")
+    assert (master["clusterName"], master["brokerName"], master["brokerId"]) == ("C", "broker-a", 0)
+    assert (slave["brokerId"], slave["brokerAddr"]) == (1, cluster.slave.address)
+    assert isinstance(master["inTps"], float) and isinstance(master["space"], float) and master["hour"] < 24
+    totals = rows("clusterList -n {n} -m")
+    assert [row["inTotalToday"] for row in totals] == [50, 50]
+    assert {row["brokerAddr"] for row in rows("brokerStatus -n {n} -c C")} == {
+        cluster.master.address, cluster.slave.address}
+
+
+def test_settings_are_rows_with_their_broker(rows, cluster):
+    settings = {(row["brokerAddr"], row["key"]): row["value"] for row in rows("getBrokerConfig -n {n} -c C")}
+    assert settings[cluster.slave.address, "brokerRole"] == "SLAVE"
+    assert settings[cluster.master.address, "brokerId"] == "0"
+    assert {row["namesrvAddr"] for row in rows("getNamesrvConfig -n {n}")} == {cluster.namesrv}
+
+
+def test_the_titles_name_master_and_slave(cluster, capsys):
+    assert main0(["getBrokerConfig", "-n", cluster.namesrv, "-c", "C"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    master, slave = cluster.master.address, cluster.slave.address
+    assert [line for line in printed if line.startswith("====")] == [
+        f"============Master: {master}============",
+        f"============My Master: {master}=====Slave: {slave}============"]
+
+
+def test_topics_and_queues_are_rows(rows, cluster):
+    assert {"topic": "T"} in rows("topicList -n {n}")
+    assert {"clusterName": "C", "topic": "T", "consumerGroup": ""} in rows("topicList -n {n} -c")
+    assert rows("topicClusterList -n {n} -t T") == [{"clusterName": "C"}]
+    status = rows("topicStatus -n {n} -t T")
+    assert sum(row["maxOffset"] for row in status) == 50
+    assert min(row["lastUpdated"] for row in status if row["maxOffset"]) > 1_600_000_000_000
+    route, = rows("topicRoute -n {n} -t T")
+    listed, = rows("topicRoute -n {n} -t T -l")
+    assert route["brokerDatas"][0]["brokerAddrs"] == listed["brokerAddrs"]
+    assert route["queueDatas"][0]["readQueueNums"] == listed["readQueue"] == len(status)
+    stats, = rows("statsAll -n {n} -t T")
+    assert stats["consumerGroup"] is None and stats["accumulation"] == 0
+
+
+def test_a_topic_that_was_made_is_a_document(rows):
+    made, = rows("updateTopic -n {n} -b {b} -t Made -r 3 -w 2")
+    assert (made["topicName"], made["readQueueNums"], made["writeQueueNums"]) == ("Made", 3, 2)
+    wait_until(lambda: {"topic": "Made"} in rows("topicList -n {n}"), 30_000, "the topic at the name server")
+    changed, = rows("updateTopicPerm -n {n} -b {b} -t Made -p 4")
+    assert changed["perm"] == 4
+
+
+def test_offsets_are_rows_before_and_after(rows):
+    assert rows("updateSubGroup -n {n} -b {b} -g G")[0]["groupName"] == "G"
+    skipped = rows("skipAccumulatedMessage -n {n} -g G -t T")
+    assert sum(row["rollbackOffset"] for row in skipped) == 50
+    back = rows("resetOffsetByTime -n {n} -g G -t T -s 2020-01-01#00:00:00:000")
+    assert [row["rollbackOffset"] for row in back] == [0] * len(skipped)
+    assert [row["queueId"] for row in back] == list(range(len(skipped)))
+
+
+def test_exports_name_their_file(rows, tmp_path):
+    for command, name in (("exportConfigs", "configs"), ("exportMetadata", "metadata"), ("exportMetrics", "metrics")):
+        file = tmp_path / f"{name}.json"
+        assert rows(f"{command} -n {{n}} -c C -f {{dir}}") == [{"file": str(file)}]
+        assert json.loads(file.read_text("utf-8"))
+
+
+def test_a_broker_that_does_not_answer_does_not_end_a_list(cluster, capsys, monkeypatch):
+    wait_until(lambda: listed(cluster, capsys) == 2, 30_000, "both brokers at the name server")
+    asked = DefaultMQAdminExt.fetch_broker_runtime_stats
+    monkeypatch.setattr(DefaultMQAdminExt, "fetch_broker_runtime_stats", lambda admin, addr: asked(
+        admin, "127.0.0.1:1" if addr == cluster.slave.address else addr))
+    for args, count in ((["clusterList"], 2), (["brokerStatus", "-c", "C"], 1)):
+        assert main0([*args, "-n", cluster.namesrv]) == 0
+        printed = capsys.readouterr()
+        assert sum(address in printed.out for address in (cluster.master.address, cluster.slave.address)) == count
+        assert "RemotingConnectException: connect to 127.0.0.1:1 failed" in printed.err
+
+
+def listed(cluster, capsys):
+    main0(["clusterList", "-n", cluster.namesrv, "--json"])
+    return len(capsys.readouterr().out.splitlines())
+
+
+def test_the_list_of_clusters_comes_again_and_again(cluster, monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    command_line = commons_cli.parse(ClusterListSubCommand.build_commandline_options(), ["-m", "-i", "7"])
+    admin = DefaultMQAdminExt(cluster.namesrv)
+    try:
+        parts = list(islice(ClusterListSubCommand().execute(command_line, admin), 12))
+    finally:
+        admin.shutdown()
+    assert sum(isinstance(part, Heading) for part in parts) >= 3
+    assert slept[:2] == [7, 7]
+
+
+def test_queues_of_a_topic_and_a_group_on_many_brokers_are_added_up():
+    topics = [TopicConfigSerializeWrapper({"A": TopicConfig("A", 4, 3)}),
+              TopicConfigSerializeWrapper({"B": TopicConfig("B", 1, 1), "A": TopicConfig("A", 2, 2, perm=4)})]
+    assert merged_topics(topics) == {"A": TopicConfig("A", 6, 5, perm=4), "B": TopicConfig("B", 1, 1)}
+    groups = [SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g", retryQueueNums=1)}),
+              SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g", retryQueueNums=2, retryMaxTimes=3)})]
+    assert merged_groups(groups) == {"g": SubscriptionGroupConfig("g", retryQueueNums=3, retryMaxTimes=3)}
+
+
+def test_times_are_now_numbers_or_dates():
+    assert (parse_timestamp("now"), parse_timestamp("-1"), parse_timestamp("17")) == (-1, -1, 17)
+    assert parse_timestamp("2020-01-01#00:00:00:007") % 1000 == 7
+    for text in ("", "soon", "2020-01-01", "2020-01-01#00:00:00", "2020-13-01#00:00:00:000", "9" * 20):
+        with pytest.raises(JavaException, match="give now, ms, or yyyy-MM-dd#HH:mm:ss:SSS"):
+            parse_timestamp(text)
