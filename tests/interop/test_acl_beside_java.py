@@ -15,8 +15,10 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_status import SendStatus
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.interop.acl_requests import (
-    broker_requests, denied_by_rmqha_only, group_requests, topic_requests)
+    broker_requests, denied_by_rmqha_only, group_requests, send_fields, topic_requests)
+from tests.support.mqadmin import rmqha_tool
 from tests.support.signed_client import SignedClient
 from tests.support.wait import wait_until
 
@@ -193,6 +195,33 @@ def test_javas_clients_sign_for_either_broker(brokers, java_driver, kind):
     assert consumed["came"]
 
 
+def bodies_by_key(admin):
+    """The bodies of the messages with the key; none before they are indexed."""
+    try:
+        return [bytes(message.body)
+                for message in admin.mq_admin.query_message("BothTopic", "acl-key", 8, 0, 1 << 50).message_list]
+    except MQClientException:
+        return []
+
+
+def test_queries_by_key_need_no_unsigned_flag(brokers, java_driver):
+    """The original's clients sign a flag that its broker leaves out: each query by key is refused."""
+    kept = {**send_fields("BothTopic"), "properties": "KEYS\x01acl-key\x02"}
+    ours = {}
+    for kind, broker in brokers.items():
+        with SignedClient(broker.address, ADMIN) as client:
+            assert client.request(10, b"x", **kept).code == 0
+        admin = DefaultMQAdminExt(broker.namesrv, AclClientRPCHook(SessionCredentials(*ADMIN)))
+        try:
+            ours[kind] = wait_until(lambda: bodies_by_key(admin), 30_000, "the message by its key")
+        finally:
+            admin.shutdown()
+    assert ours == {"java": [b"x"], "rmqha": [b"x"]}
+    javas = {kind: mqadmin(java_driver, broker, "queryMsgByKey", "-t", "BothTopic", "-k", "acl-key")
+             for kind, broker in brokers.items()}
+    assert "QueryMsgByKeySubCommand command failed" in javas["java"] and "#Message ID" in javas["rmqha"]
+
+
 def why_not_sent(producer, topic):
     """What the last broker that was tried has answered."""
     with pytest.raises(MQClientException) as failure:
@@ -249,10 +278,18 @@ def test_files_are_read_again_when_they_change(brokers):
     assert after["rmqha"] == after["java"]
 
 
-def mqadmin(java_driver, broker, *args):
-    """What Java's mqadmin prints for the admin, without what is each broker's own."""
+def rmqha_mqadmin(*args, home):
+    """What rmqha's mqadmin prints."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ROCKETMQ_HOME", str(home))
+        text = rmqha_tool(list(args))
+    return re.sub(r"PlainAccessConfig \[.*\]", "org.apache.rocketmq.common.PlainAccessConfig", text)
+
+
+def mqadmin(tool, broker, *args):
+    """What a mqadmin prints for the admin, without what is each broker's own."""
     (broker.home / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*ADMIN), "utf-8")
-    text = java_driver.admin(*args, "-n", broker.namesrv, home=broker.home)
+    text = tool(*args, "-n", broker.namesrv, home=broker.home)
     text = text.replace(broker.address, "<address>").replace(str(broker.home), "<home>")
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d{13}", "<time>", text)
 
@@ -287,17 +324,17 @@ ACTIONS = {
 }
 
 
-def outcome(java_driver, broker, action):
+def outcome(tool, broker, action):
     """What an action prints: all of it, or what the broker answered."""
     command, *options = ACTIONS[action]
-    text = mqadmin(java_driver, broker, command, "-b", broker.address,
+    text = mqadmin(tool, broker, command, "-b", broker.address,
                    *[option.replace("<home>", str(broker.home)) for option in options])
     answer = re.search(r"CODE: .*?(?=\n\s+at |\nFor more|$)", text, re.DOTALL)
     return answer[0] if answer else sorted(re.sub(r"PlainAccessConfig@\w+", "PlainAccessConfig", text).splitlines())
 
 
 def test_mqadmin_prints_and_writes_the_same(brokers, java_driver):
-    given = {kind: {action: outcome(java_driver, broker, action) for action in ACTIONS}
+    given = {kind: {action: outcome(java_driver.admin, broker, action) for action in ACTIONS}
              for kind, broker in brokers.items()}
     assert given["rmqha"] == given["java"]
     for name in ("plain_acl.yml", "acl/deeper/other.yml"):
@@ -307,3 +344,20 @@ def test_mqadmin_prints_and_writes_the_same(brokers, java_driver):
     assert answered == {"too short a secret", "too short a key", "no permission", "an unknown permission",
                         "delete no account", "open addresses of no file", "open addresses of a folder",
                         "open addresses of a foreign file"}
+
+
+def test_rmqhas_mqadmin_prints_what_javas_prints(brokers, java_driver):
+    given = {}
+    for letter, tool in (("java", java_driver.admin), ("rmqha", rmqha_mqadmin)):
+        for kind, broker in brokers.items():
+            mqadmin(tool, broker, "updateAclConfig", "-b", broker.address, "-a", "chiefKey", "-s", "chiefSecret")
+            given[letter, kind] = {action: outcome(tool, broker, action) for action in ACTIONS}
+            for name in ("versions", "versions at the end"):  # they count up from run to run
+                given[letter, kind][name] = [re.sub(r" \d+ +", " <n> ", line) for line in given[letter, kind][name]]
+    original = given.pop(("java", "java"))
+    for printed in given.values():
+        assert printed == original
+    listed = [sorted(re.sub(r" \d+ +", " <n> ", line) for line in mqadmin(
+        tool, broker, "clusterAclConfigVersion", "-c", "InteropCluster").splitlines())
+        for tool in (java_driver.admin, rmqha_mqadmin) for broker in brokers.values()]
+    assert listed == listed[:1] * 4 and len(listed[0]) == 4  # a heading, two files, a last line
