@@ -9,12 +9,11 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.broker.processor.plain_send_answer import Answered, SendAnswers
-from rmqha.broker.processor.plain_send_header import PropertyShapes, match_header
+from rmqha.broker.processor.plain_send_header import cluster_property, read_plain_send
 from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
 from rmqha.common import mix_all
 from rmqha.common.constant import perm_name
 from rmqha.common.message import message_layout
-from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType
@@ -31,7 +30,6 @@ log = logging.getLogger("RocketmqBroker")
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
-_JSON_MARK = b"\x00"  # first byte of a frame whose header is JSON
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 _pack_short = message_layout.SHORT.pack
 
@@ -39,7 +37,6 @@ _pack_short = message_layout.SHORT.pack
 class _Route(NamedTuple):
     """What is known of a topic, as long as its configuration is the same."""
 
-    topic: str
     field: bytes  # the record's, with its length
     config: TopicConfig
 
@@ -60,45 +57,38 @@ class ExpressSend:
         self._processor = processor
         self._topics = broker_controller.topic_config_manager.topic_config_table
         self._put = PlainPut(broker_controller.message_store)
-        self._shapes = PropertyShapes(self._config.brokerClusterName)
+        self._cluster = cluster_property(self._config.brokerClusterName)
         self._answers = SendAnswers(self._config)
-        self._routes: dict[bytes, _Route] = {}
+        self._routes: dict[str, _Route] = {}
         self._queue_keys: dict[tuple[str, int], str] = {}
         self._channel: Channel | None = None  # of what was taken
         self._born_host = b""
         self._sends: list[PlainSend] = []
         self._frames: list[memoryview] = []
-        self._opaques: list[bytes] = []
+        self._opaques: list[str] = []
 
     def take(self, channel: Channel, frame: memoryview) -> bool:
         """Keep a plain send; see ExpressLane."""
-        end = 4 + int.from_bytes(frame[1:4])
-        if frame[:1] != _JSON_MARK or end > len(frame):
+        header = read_plain_send(frame, self._cluster)
+        if header is None:
             return False
-        fields = match_header(bytes(frame[4:end]))
-        if fields is None:
-            return False
-        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque = fields
+        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque, end, crc = header
         route = self._routes.get(topic)
-        if route is None or self._topics.get(route.topic) is not route.config:
+        if route is None or self._topics.get(topic) is not route.config:
             route = self._route_of(topic)
             if route is None:
                 return False
-        queue_id, sys_flag, config = int(queue_id), int(sys_flag), route.config
-        if queue_id >= config.writeQueueNums and queue_id >= config.readQueueNums or sys_flag & _OTHER_SYS_FLAGS:
-            return False
-        properties = self._shapes.rewrite(properties)
-        body = frame[end:]
-        if (properties is None or len(properties) > message_layout.MAX_PROPERTIES_LENGTH
+        config, body = route.config, frame[end:]
+        if (queue_id >= config.writeQueueNums and queue_id >= config.readQueueNums or sys_flag & _OTHER_SYS_FLAGS
+                or len(properties) > message_layout.MAX_PROPERTIES_LENGTH
                 or len(body) > self._store_config.maxMessageSize):
             return False
         if channel is not self._channel and not self._begin(channel):
             return False
-        key = self._queue_keys.get((route.topic, queue_id)) or self._queue_key(route.topic, queue_id)
+        key = self._queue_keys.get((topic, queue_id)) or self._queue_key(topic, queue_id)
         tail = b"".join((route.field, _pack_short(len(properties)), properties))
-        self._sends.append(PlainSend(
-            route.topic, queue_id, key, PlainSend.record_size(len(body), len(tail)), body_crc32(body) if body else 0,
-            int(flag), sys_flag, int(born), self._born_host, int(reconsumed), body, tail))
+        self._sends.append(PlainSend(topic, queue_id, key, PlainSend.record_size(len(body), len(tail)), crc, flag,
+                                     sys_flag, born, self._born_host, reconsumed, body, tail))
         self._frames.append(frame)
         self._opaques.append(opaque)
         if len(self._sends) >= _MAX_TOGETHER:
@@ -124,13 +114,13 @@ class ExpressSend:
         else:
             result.status.then(answer)
 
-    def _answer(self, channel: Channel, sends: list[PlainSend], opaques: list[bytes], host_hex: str,
+    def _answer(self, channel: Channel, sends: list[PlainSend], opaques: list[str], host_hex: str,
                 result: PlainPutResult, put_result: PutMessageResult) -> None:
         """The messages are as safe as they get: count and answer them. By whoever completes the put."""
         self._count(sends)
         code = SENT_CODES[put_result.put_message_status]
         answered = [
-            Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque.decode())
+            Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
             for send, opaque, queue_offset, physical_offset
             in zip(sends, opaques, result.queue_offsets, result.physical_offsets)]
         channel.write_encoded(self._answers.encode(code, answered))
@@ -155,9 +145,8 @@ class ExpressSend:
         self._channel, self._born_host = channel, message_layout.host_to_bytes(host)
         return True
 
-    def _route_of(self, name: bytes) -> _Route | None:
+    def _route_of(self, topic: str) -> _Route | None:
         """What the processor's checks of the topic have found; None when it has not checked it yet."""
-        topic = name.decode("ascii")
         config = self._topics.get(topic)
         if (config is None or not self._processor.has_checked(topic)
                 or topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
@@ -166,7 +155,7 @@ class ExpressSend:
         if len(self._routes) >= _MAX_ROUTES:
             self._routes.clear()
             self._queue_keys.clear()
-        route = self._routes[name] = _Route(topic, message_layout.encode_topic(topic), config)
+        route = self._routes[topic] = _Route(message_layout.encode_topic(topic), config)
         return route
 
     def _queue_key(self, topic: str, queue_id: int) -> str:

@@ -1,95 +1,103 @@
-"""The header of a send as clients of 4.9 write it, read by one pattern: what the broker never looks at is not decoded.
+"""The header of a send as clients of 4.9 write it: read by one pattern, without making a command of it.
 
-Pure: no socket, no store. Whatever is unusual does not match, and goes the general way.
+Pure: no socket, no store. Whatever is unusual is not read here, and goes the general way. `read_plain_send` is compiled
+where a C compiler was (_plain_send.c), and `read_in_python` where none was: both read the same.
 """
+import functools
+import importlib
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import property_order
+from rmqha.common.message.message_layout import body_crc32
 
+READER_VERSION = 1
+
+_TEXT = rb'[^"\\\x00-\x1f]'
 _NUMBER = rb"(\d{1,9})"
 # {"code":310,"extFields":{a: producer group, b: topic, c: default topic, d: its queues, e: queue id, f: sysFlag,
 # g: born timestamp, h: flag, i: properties, j: reconsume times, k: unit mode, l: max reconsume times, m: batch,
 # n: broker name}, ...}
-_match_header: Callable = re.compile(
-    rb'\{"code":310,"extFields":\{"a":"[^"\\]+","b":"([^"\\]+)","c":"[^"\\]+","d":"\d{1,9}","e":"' + _NUMBER
-    + rb'","f":"' + _NUMBER + rb'","g":"(\d{13})","h":"' + _NUMBER + rb'","i":"([^"]*)","j":"' + _NUMBER
-    + rb'","k":"(?:true|false)",(?:"l":"\d{1,9}",)?"m":"false"(?:,"n":"[^"\\]*")?\},"flag":0,"language":"JAVA",'
-    + rb'"opaque":' + _NUMBER + rb',"serializeTypeCurrentRPC":"JSON","version":\d{1,9}\}').fullmatch
+_match_header = re.compile(
+    rb'\{"code":310,"extFields":\{"a":"' + _TEXT + rb'+","b":"(' + _TEXT + rb'+)","c":"' + _TEXT
+    + rb'+","d":"\d{1,9}","e":"' + _NUMBER + rb'","f":"' + _NUMBER + rb'","g":"(\d{13})","h":"' + _NUMBER
+    + rb'","i":"([^"\x00-\x1f]*)","j":"' + _NUMBER + rb'","k":"(?:true|false)",(?:"l":"\d{1,9}",)?"m":"false"'
+    + rb'(?:,"n":"' + _TEXT + rb'*")?\},"flag":0,"language":"JAVA","opaque":' + _NUMBER
+    + rb',"serializeTypeCurrentRPC":"JSON","version":\d{1,9}\}').fullmatch
 
-_CLUSTER = message_const.PROPERTY_CLUSTER
-_WAIT = message_const.PROPERTY_WAIT_STORE_MSG_OK
-# Properties that make a message more than something to append.
+_CLUSTER, _WAIT = message_const.PROPERTY_CLUSTER, message_const.PROPERTY_WAIT_STORE_MSG_OK
+# Properties that make a message more than something to append, and the one that the broker sets.
 _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PROPERTY_TRANSACTION_PREPARED,
-                      message_const.PROPERTY_INNER_MULTI_DISPATCH))
+                      message_const.PROPERTY_INNER_MULTI_DISPATCH, _CLUSTER))
+_MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
+
+PlainHeader = tuple[str, int, int, int, int, bytes, int, str, int, int]
+"""Topic, queue id, sysFlag, born timestamp (ms), flag, the record's properties, reconsume times, opaque as digits,
+where the body begins in the frame, its BODYCRC."""
 
 
-def match_header(header: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes] | None:
-    """Topic, queue id, sysFlag, born timestamp, flag, properties, reconsume times, opaque as they stand there.
+def cluster_property(cluster_name: str) -> bytes:
+    """What every record's properties have, as `read_plain_send` wants it."""
+    return f"{_CLUSTER}\x01{cluster_name}".encode()
 
-    None when it is no plain send.
-    """
-    if not header.isascii():
+
+def read_in_python(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | None:
+    """The header of a frame (without its length field); None when it is no plain send."""
+    end = 4 + int.from_bytes(frame[1:4])
+    if len(frame) < 4 or frame[0] or end > len(frame):
         return None
-    match = _match_header(header)
-    return None if match is None else match.groups()
+    header = bytes(frame[4:end])
+    match = _match_header(header) if header.isascii() else None
+    if match is None:
+        return None
+    topic, queue_id, sys_flag, born, flag, escaped, reconsumed, opaque = match.groups()
+    properties = _stored_properties(escaped, cluster)
+    if properties is None:
+        return None
+    body = frame[end:]
+    return (topic.decode(), int(queue_id), int(sys_flag), int(born), int(flag), properties, int(reconsumed),
+            opaque.decode(), end, body_crc32(body) if body else 0)
 
 
-class _Shape(NamedTuple):
-    """What is to be done with properties of these names in this order."""
+def _stored_properties(escaped: bytes, cluster: bytes) -> bytes | None:
+    """Those of a header without WAIT, with CLUSTER, in Java's order; None when they are unusual."""
+    text = escaped.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+    if b"\\" in text:
+        return None
+    entries = text.split(b"\x02")
+    if not entries[-1]:
+        entries.pop()
+    try:
+        pairs = [(name, value) for name, value in [entry.split(b"\x01") for entry in entries]]
+    except ValueError:
+        return None
+    order = _order(tuple([name for name, _ in pairs]))
+    if order is None or not all(map(all, pairs)) or dict(pairs).get(b"WAIT", b"true") != b"true":
+        return None
+    entries.append(cluster)
+    return b"\x02".join([entries[index] for index in order])
 
-    order: tuple[int, ...]  # which entry comes when; -1: the cluster's
-    wait: int  # the entry that says whether the client waits; -1: there is none
+
+@functools.lru_cache(maxsize=4096)
+def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
+    """Which entry comes when, of properties with these names; -1 is CLUSTER's. None for names that are unusual."""
+    texts = [name.decode("ascii") for name in names]
+    if len(texts) > _MAX_PROPERTIES or len(set(texts)) != len(texts) or _SPECIAL & set(texts):
+        return None
+    places = {name: index for index, name in enumerate(texts)}
+    # WAIT has left the map when it is iterated over
+    stored = tuple([name for name in (*texts, _CLUSTER) if name != _WAIT])
+    return tuple([places.get(name, -1) for name in property_order(stored)])
 
 
-class PropertyShapes:
-    """Turns the properties of a header into those of the record: without WAIT, with CLUSTER, in Java's order.
+def _choose() -> Callable[[memoryview | bytes, bytes], PlainHeader | None]:
+    try:
+        compiled = importlib.import_module("rmqha.broker.processor._plain_send")
+    except ImportError:  # no compiler was there: the other reads the same, slower
+        return read_in_python
+    return compiled.read_plain_send if compiled.READER_VERSION == READER_VERSION else read_in_python
 
-    The order of each set of names is found once. One thread.
-    """
 
-    MAX_SHAPES = 4096
-
-    def __init__(self, cluster_name: str) -> None:
-        self._cluster = f"{_CLUSTER}\x01{cluster_name}".encode()
-        self._shapes: dict[tuple[bytes, ...], _Shape | None] = {}
-
-    def rewrite(self, escaped: bytes) -> bytes | None:
-        """The record's properties; None when the message is no plain one or the text is unusual."""
-        text = escaped.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-        if b"\\" in text:
-            return None
-        entries = text.split(b"\x02")
-        if not entries[-1]:
-            entries.pop()
-        try:
-            names = tuple([name for name, _ in [entry.split(b"\x01") for entry in entries]])
-        except ValueError:
-            return None
-        if names in self._shapes:
-            shape = self._shapes[names]
-        else:
-            shape = self._shape_of(names)
-        if shape is None or b"\x01\x02" in text or text.endswith(b"\x01"):
-            return None
-        order, wait = shape
-        if wait >= 0 and entries[wait] != b"WAIT\x01true":
-            return None
-        entries.append(self._cluster)
-        return b"\x02".join([entries[index] for index in order])
-
-    def _shape_of(self, names: tuple[bytes, ...]) -> _Shape | None:
-        if len(self._shapes) >= self.MAX_SHAPES:
-            self._shapes.clear()
-        texts = [name.decode("ascii") for name in names]
-        shape = None
-        if len(set(texts)) == len(texts) and "" not in texts and _CLUSTER not in texts and not _SPECIAL & set(texts):
-            wait = texts.index(_WAIT) if _WAIT in texts else -1
-            # WAIT leaves the map before CLUSTER's place in it is asked for
-            stored = tuple([name for name in (*texts, _CLUSTER) if name != _WAIT])
-            places = {name: index for index, name in enumerate(texts)}
-            shape = _Shape(tuple([places.get(name, -1) for name in property_order(stored)]), wait)
-        self._shapes[names] = shape
-        return shape
+read_plain_send = _choose()
+"""`read_in_python`, or its compiled twin."""

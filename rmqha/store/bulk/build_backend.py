@@ -1,7 +1,7 @@
-"""Builds the project with setuptools and, where a C compiler is, the bulk kernel with it.
+"""Builds the project with setuptools and, where a C compiler is, the bulk kernel and the reader of sends with it.
 
-Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and the kernel is optional:
-when it can't be compiled, setuptools says so and the project is installed without it.
+Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and both are optional:
+when one can't be compiled, setuptools says so and the project is installed without it.
 
 Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
 wheel here, also into that of an editable install, whose import hook Spark's search does not see.
@@ -19,15 +19,15 @@ from setuptools import build_meta
 _setup = setuptools.setup
 
 
-def _kernel() -> setuptools.Extension:
+def _extensions() -> list[setuptools.Extension]:
     flags = [] if sys.platform == "win32" else ["-O2", "-std=c11"]
-    return setuptools.Extension("rmqha.store.bulk._bulk", ["rmqha/store/bulk/_bulk.c"], extra_compile_args=flags,
-                                optional=True)
+    return [setuptools.Extension(path.replace("/", "."), [f"{path}.c"], extra_compile_args=flags, optional=True)
+            for path in ("rmqha/store/bulk/_bulk", "rmqha/broker/processor/_plain_send")]
 
 
 @functools.wraps(_setup)
 def _setup_with_kernel(**attributes):
-    return _setup(ext_modules=[_kernel()], **attributes)
+    return _setup(ext_modules=_extensions(), **attributes)
 
 
 # There is no setup.py: build_meta runs a plain `setuptools.setup()`.

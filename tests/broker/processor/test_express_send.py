@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.plain_send_header import PropertyShapes, match_header
-from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.sysflag import message_sys_flag
@@ -256,25 +255,6 @@ def test_counters_are_those_of_single_sends(pair):
         after = [(item.value, item.times) for item in items], store_stats.get_put_message_times_total()
         counted.append(([(b[0] - a[0], b[1] - a[1]) for a, b in zip(before[0], after[0])], after[1] - before[1]))
     assert counted[0] == counted[1] and counted[0][1] == 20
-
-
-@given(properties)
-def test_properties_are_rewritten_as_the_general_way_does(props):
-    escaped = props.replace("\x01", "\\u0001").replace("\x02", "\\u0002")
-    if '"' in escaped or not escaped.isascii():
-        return
-    found = PropertyShapes("C").rewrite(escaped.encode())
-    if found is None:
-        return
-    wanted = message_decoder.string2message_properties(props)
-    wanted[message_const.PROPERTY_CLUSTER] = "C"
-    assert wanted.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, "true") == "true"
-    assert found.decode() == message_decoder.message_properties2string(wanted)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_no_plain_header(data):
-    assert match_header(data) is None
 
 
 @pytest.mark.java

@@ -1,0 +1,292 @@
+/* The header of a plain send, compiled: what plain_send_header.py does in Python, and documents.
+ *
+ * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
+ * looked at. Whatever differs from the expected makes the result None.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define READER_VERSION 1
+#define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
+#define MAX_DIGITS 9
+#define BORN_DIGITS 13
+
+typedef struct { const uint8_t *at, *end; } cursor;
+typedef struct { const uint8_t *start; Py_ssize_t length; } span;
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t value = i;
+        for (int bit = 0; bit < 8; bit++)
+            value = value & 1 ? value >> 1 ^ 0xEDB88320u : value >> 1;
+        crc_table[0][i] = value;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int slice = 1; slice < 8; slice++)
+            crc_table[slice][i] = crc_table[slice - 1][i] >> 8 ^ crc_table[0][crc_table[slice - 1][i] & 0xFF];
+}
+
+static uint32_t crc32_of(const uint8_t *data, Py_ssize_t length)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; length >= 8; data += 8, length -= 8) {
+        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16
+                              | (uint32_t)data[3] << 24);
+        crc = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF]
+            ^ crc_table[4][low >> 24] ^ crc_table[3][data[4]] ^ crc_table[2][data[5]] ^ crc_table[1][data[6]]
+            ^ crc_table[0][data[7]];
+    }
+    while (length-- > 0)
+        crc = crc >> 8 ^ crc_table[0][(crc ^ *data++) & 0xFF];
+    return crc ^ 0xFFFFFFFFu;
+}
+
+/* -- pieces of the header: true when they stand at the cursor, which then is behind them -- */
+
+static int literal_of(cursor *c, const char *text, size_t length)
+{
+    if ((size_t)(c->end - c->at) < length || memcmp(c->at, text, length))
+        return 0;
+    c->at += length;
+    return 1;
+}
+#define literal(c, text) literal_of(c, text, sizeof(text) - 1)
+
+static int digits(cursor *c, int most, int64_t *value)
+{
+    int64_t number = 0;
+    int count = 0;
+    for (; count < most && c->at < c->end && *c->at >= '0' && *c->at <= '9'; count++)
+        number = number * 10 + (*c->at++ - '0');
+    *value = number;
+    return count > 0;
+}
+
+static int text(cursor *c, span *found, int escapes)
+{
+    found->start = c->at;
+    while (c->at < c->end && *c->at != '"') {
+        if (*c->at < 0x20 || *c->at > 0x7F || (*c->at == '\\' && !escapes))
+            return 0;
+        c->at++;
+    }
+    found->length = c->at - found->start;
+    return c->at < c->end;
+}
+
+typedef struct { int64_t queue_id, sys_flag, born, flag, reconsumed; span topic, properties, opaque; } plain_header;
+
+static int read_header(cursor *c, plain_header *h)
+{
+    span ignored;
+    int64_t number;
+    const uint8_t *born;
+    if (!literal(c, "{\"code\":310,\"extFields\":{\"a\":\"") || !text(c, &ignored, 0) || !ignored.length
+            || !literal(c, "\",\"b\":\"") || !text(c, &h->topic, 0) || !h->topic.length
+            || !literal(c, "\",\"c\":\"") || !text(c, &ignored, 0) || !ignored.length
+            || !literal(c, "\",\"d\":\"") || !digits(c, MAX_DIGITS, &number)
+            || !literal(c, "\",\"e\":\"") || !digits(c, MAX_DIGITS, &h->queue_id)
+            || !literal(c, "\",\"f\":\"") || !digits(c, MAX_DIGITS, &h->sys_flag)
+            || !literal(c, "\",\"g\":\""))
+        return 0;
+    born = c->at;
+    if (!digits(c, BORN_DIGITS, &h->born) || c->at - born != BORN_DIGITS
+            || !literal(c, "\",\"h\":\"") || !digits(c, MAX_DIGITS, &h->flag)
+            || !literal(c, "\",\"i\":\"") || !text(c, &h->properties, 1)
+            || !literal(c, "\",\"j\":\"") || !digits(c, MAX_DIGITS, &h->reconsumed)
+            || !literal(c, "\",\"k\":\"") || !(literal(c, "true") || literal(c, "false")) || !literal(c, "\","))
+        return 0;
+    if (literal(c, "\"l\":\"") && (!digits(c, MAX_DIGITS, &number) || !literal(c, "\",")))
+        return 0;
+    if (!literal(c, "\"m\":\"false\"") || (literal(c, ",\"n\":\"") && (!text(c, &ignored, 0) || !literal(c, "\""))))
+        return 0;
+    if (!literal(c, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":"))
+        return 0;
+    h->opaque.start = c->at;
+    if (!digits(c, MAX_DIGITS, &number))
+        return 0;
+    h->opaque.length = c->at - h->opaque.start;
+    return literal(c, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":") && digits(c, MAX_DIGITS, &number)
+        && literal(c, "}") && c->at == c->end;
+}
+
+/* -- properties -- */
+
+static Py_ssize_t unescape(const span *escaped, uint8_t *out)
+{
+    Py_ssize_t length = 0;
+    for (Py_ssize_t at = 0; at < escaped->length; at++) {
+        uint8_t byte = escaped->start[at];
+        if (byte == '\\') {
+            if (escaped->length - at < 6 || memcmp(escaped->start + at, "\\u000", 5)
+                    || (escaped->start[at + 5] != '1' && escaped->start[at + 5] != '2'))
+                return -1;
+            byte = (uint8_t)(escaped->start[at + 5] - '0');
+            at += 5;
+        }
+        out[length++] = byte;
+    }
+    return length;
+}
+
+typedef struct { span entry; Py_ssize_t name_length; int bucket; } property;
+
+static int is_name(const property *p, const char *name)
+{
+    return (size_t)p->name_length == strlen(name) && !memcmp(p->entry.start, name, strlen(name));
+}
+
+/* An entry `name 1 value`, neither of them empty. */
+static int split(property *p)
+{
+    const uint8_t *separator = memchr(p->entry.start, 1, (size_t)p->entry.length);
+    if (!separator)
+        return 0;
+    p->name_length = separator - p->entry.start;
+    Py_ssize_t value_length = p->entry.length - p->name_length - 1;
+    uint32_t hash = 0; /* String.hashCode, and HashMap's place of it */
+    for (Py_ssize_t at = 0; at < p->name_length; at++)
+        hash = hash * 31 + p->entry.start[at];
+    p->bucket = (int)((hash ^ hash >> 16) & 15);
+    return p->name_length && value_length && !memchr(separator + 1, 1, (size_t)value_length);
+}
+
+/* Those that make a message more than something to append, and the one that the broker sets. */
+static int is_special(const property *p)
+{
+    return is_name(p, "DELAY") || is_name(p, "TRAN_MSG") || is_name(p, "INNER_MULTI_DISPATCH") || is_name(p, "CLUSTER");
+}
+
+static int is_known(const property *p, const property *others, int count)
+{
+    for (int other = 0; other < count; other++)
+        if (others[other].name_length == p->name_length
+                && !memcmp(others[other].entry.start, p->entry.start, (size_t)p->name_length))
+            return 1;
+    return 0;
+}
+
+/* The entries of `data`; their number, or -1 when they are unusual. */
+static int read_properties(const uint8_t *data, Py_ssize_t length, property *found)
+{
+    const uint8_t *at = data, *end, *stop;
+    int count = 0;
+    if (!length)
+        return 0;
+    if (data[length - 1] == 2 && --length == 0)
+        return -1;
+    for (end = data + length;; at = stop + 1) {
+        stop = at < end ? memchr(at, 2, (size_t)(end - at)) : NULL;
+        if (count == MAX_STORED - 1)
+            return -1;
+        property *p = &found[count];
+        p->entry = (span){at, (stop ? stop : end) - at};
+        if (!p->entry.length || !split(p) || is_special(p) || is_known(p, found, count))
+            return -1;
+        count++;
+        if (!stop)
+            return count;
+    }
+}
+
+/* The properties of the record in Java's order, CLUSTER among them; NULL without an error when they are unusual. */
+static PyObject *stored_properties(const uint8_t *data, Py_ssize_t length, const span *cluster)
+{
+    property stored[MAX_STORED];
+    int kept = 0, count = read_properties(data, length, stored);
+    if (count < 0)
+        return NULL;
+    Py_ssize_t size = -1;
+    for (int index = 0; index < count; index++) {
+        property *p = &stored[index];
+        if (!is_name(p, "WAIT"))
+            stored[kept++] = *p;
+        else if (p->entry.length != 9 || memcmp(p->entry.start + 5, "true", 4))
+            return NULL;
+    }
+    stored[kept].entry = *cluster;
+    if (!split(&stored[kept++]))
+        return NULL;
+    for (int index = 0; index < kept; index++)
+        size += stored[index].entry.length + 1;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, size);
+    if (!result)
+        return NULL;
+    uint8_t *first = (uint8_t *)PyBytes_AS_STRING(result), *out = first;
+    for (int bucket = 0; bucket < 16; bucket++)
+        for (int index = 0; index < kept; index++) {
+            if (stored[index].bucket != bucket)
+                continue;
+            if (out > first)
+                *out++ = 2;
+            memcpy(out, stored[index].entry.start, (size_t)stored[index].entry.length);
+            out += stored[index].entry.length;
+        }
+    return result;
+}
+
+static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer frame;
+    PyObject *result = NULL, *properties = NULL;
+    uint8_t fixed[1024], *unescaped = fixed;
+    plain_header h;
+    if (count != 2 || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "read_plain_send(frame, cluster property as bytes)");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &frame, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *data = frame.buf;
+    span cluster = {(const uint8_t *)PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1])};
+    Py_ssize_t end = frame.len < 4 ? -1 : 4 + ((Py_ssize_t)data[1] << 16 | data[2] << 8 | data[3]);
+    if (end >= 0 && end <= frame.len && data[0] == 0) {
+        cursor c = {data + 4, data + end};
+        if (read_header(&c, &h)) {
+            if (h.properties.length > (Py_ssize_t)sizeof fixed)
+                unescaped = PyMem_Malloc((size_t)h.properties.length);
+            if (!unescaped) {
+                PyErr_NoMemory();
+            } else {
+                Py_ssize_t length = unescape(&h.properties, unescaped);
+                if (length >= 0)
+                    properties = stored_properties(unescaped, length, &cluster);
+            }
+        }
+    }
+    if (properties) {
+        uint32_t crc = frame.len > end ? crc32_of(data + end, frame.len - end) & 0x7FFFFFFFu : 0;
+        result = Py_BuildValue("s#LLLLNLs#nI", (const char *)h.topic.start, h.topic.length, (long long)h.queue_id,
+                               (long long)h.sys_flag, (long long)h.born, (long long)h.flag, properties,
+                               (long long)h.reconsumed, (const char *)h.opaque.start, h.opaque.length, end, crc);
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
+    if (unescaped != fixed)
+        PyMem_Free(unescaped);
+    PyBuffer_Release(&frame);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"read_plain_send", (PyCFunction)(void (*)(void))read_plain_send, METH_FASTCALL, "See plain_send_header."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT, "_plain_send", "The header of a plain send, compiled.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__plain_send(void)
+{
+    make_crc_table();
+    PyObject *module = PyModule_Create(&module_def);
+    if (module && PyModule_AddIntConstant(module, "READER_VERSION", READER_VERSION) < 0)
+        Py_CLEAR(module);
+    return module;
+}

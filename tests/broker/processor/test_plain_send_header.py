@@ -1,0 +1,115 @@
+"""Reading the header of a plain send: compiled and in Python the same, and what the general way makes of it."""
+import importlib
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rmqha.broker.processor.plain_send_header import cluster_property, read_in_python
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+CLUSTER = cluster_property("DefaultCluster")
+WAIT = message_const.PROPERTY_WAIT_STORE_MSG_OK
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The compiled reader."""
+    module = pytest.importorskip("rmqha.broker.processor._plain_send", reason="no C compiler was there at the install")
+    return module.read_plain_send
+
+
+def frame(properties: str = "", body: bytes = b"body", **fields) -> bytes:
+    """A send's frame, without its length field."""
+    values = {"a": "producer", "b": "Topic", "c": "TBW102", "d": 4, "e": 3, "f": 0, "g": 1_700_000_000_123, "h": 7,
+              "i": properties, "j": 2, "k": False, "m": False} | fields
+    command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(**values))
+    command.opaque, command.body = 4711, body or None
+    return command.encode()[4:]
+
+
+names = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "own", "other", "B",
+                         "b" * 9, "INSTANCE_ID", "INNER_MULTI_DISPATCH", "é", ""])
+values = st.one_of(st.sampled_from(["true", "false", "1", "TagA", "", "a\x01b", "with space"]), st.text(max_size=6))
+properties = st.one_of(
+    st.dictionaries(names, values, max_size=5).map(lambda some: "\x02".join(f"{k}\x01{v}" for k, v in some.items())),
+    st.dictionaries(st.text("abcXYZ_19", min_size=1, max_size=5), st.text("abc", min_size=1), max_size=14).map(
+        message_decoder.message_properties2string),
+    st.text("a\x01\x02\\\"", max_size=7),
+    st.sampled_from(["\x02", "a\x01b\x02", "a\x01b\x02\x02", "k\x01" + "v" * 2000]))
+bodies = st.binary(max_size=70)
+
+
+@settings(max_examples=400)
+@given(properties, bodies, st.integers(-1, 2**31), st.sampled_from([None, 0, 5]), st.booleans(),
+       st.sampled_from([None, "broker-a", ""]))
+def test_compiled_and_python_read_the_same(compiled, props, body, number, most, unit, broker):
+    data = frame(props, body, e=number, l=most, k=unit, n=broker)
+    assert compiled(data, CLUSTER) == read_in_python(data, CLUSTER) == compiled(memoryview(data), CLUSTER)
+
+
+@settings(max_examples=600)
+@given(st.data())
+def test_damaged_frames_are_read_the_same(compiled, data):
+    whole = bytearray(frame("TAGS\x01a\x02WAIT\x01true", b"xy"))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        kind = data.draw(st.sampled_from(["change", "cut", "insert"]))
+        if kind == "change":
+            whole[at] = data.draw(st.sampled_from(b'0"1a\\{},\x00\x01\xff '))
+        elif kind == "cut":
+            del whole[at:at + data.draw(st.integers(1, 5))]
+        else:
+            whole[at:at] = data.draw(st.binary(max_size=4))
+        if not whole:
+            break
+    assert compiled(bytes(whole), CLUSTER) == read_in_python(bytes(whole), CLUSTER)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60))
+@example(b"")
+@example(b"\0\0\0")
+@example(b"\0\xff\xff\xff")
+def test_any_bytes_are_no_plain_send(compiled, data):
+    assert compiled(data, CLUSTER) is None and read_in_python(data, CLUSTER) is None
+
+
+@settings(max_examples=300)
+@given(properties, bodies)
+def test_what_is_read_is_what_the_general_way_reads(props, body):
+    data = frame(props, body, n="broker-a")
+    found = read_in_python(data, CLUSTER)
+    if found is None:
+        return
+    topic, queue_id, sys_flag, born, flag, stored, reconsumed, opaque, end, crc = found
+    assert (topic, queue_id, sys_flag, born, flag, reconsumed, opaque) == (
+        "Topic", 3, 0, 1_700_000_000_123, 7, 2, "4711")
+    assert data[end:] == body and crc == (body_crc32(body) if body else 0)
+    wanted = message_decoder.string2message_properties(props)
+    wanted[message_const.PROPERTY_CLUSTER] = "DefaultCluster"
+    assert wanted.pop(WAIT, "true") == "true"
+    assert stored.decode() == message_decoder.message_properties2string(wanted)
+
+
+def test_plain_sends_are_read_and_others_are_not():
+    for good in (frame(), frame("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), frame(l=16), frame(k=True),
+                 frame(n="b")):
+        assert read_in_python(good, CLUSTER) is not None
+    for other in (frame("WAIT\x01false"), frame("DELAY\x013"), frame(m=True), frame("é\x01a"), frame(e=-1),
+                  frame(a="with \"quotes\""), frame("a\x01b\x02a\x01c")):
+        assert read_in_python(other, CLUSTER) is None
+
+
+def test_reader_that_is_used_is_the_compiled_one_where_there_is_one():
+    header = importlib.import_module("rmqha.broker.processor.plain_send_header")
+    try:
+        compiled = importlib.import_module("rmqha.broker.processor._plain_send")
+    except ModuleNotFoundError:
+        assert header.read_plain_send is read_in_python
+    else:
+        assert header.read_plain_send is compiled.read_plain_send
