@@ -33,7 +33,8 @@ class Sync(Power):
     def sides(self) -> tuple[dict, dict]:
         master, slave = super().sides()
         self._trigger = self.folder / "trigger"
-        environment = {"LD_PRELOAD": str(preloads.compiled("failing_sync", self.folder)), "FAULTS_SYNC_TRIGGER": str(self._trigger)}
+        library = preloads.compiled("failing_sync", self.folder)
+        environment = {"LD_PRELOAD": str(library), "FAULTS_SYNC_TRIGGER": str(self._trigger)}
         return {**master, "env": environment}, slave
 
     def cycle(self) -> str:

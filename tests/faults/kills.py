@@ -5,14 +5,23 @@ from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.pair_broker import Broker
 
+_SAVED_EACH = 8  # cycles
+
 
 class Kill(Fault):
-    """One cycle: some acknowledgements, a kill, what the survivors hold, a restart, and the whole verdict."""
+    """One cycle: some acknowledgements, a kill, what the survivors hold, a restart, and the whole verdict.
+
+    Now and then the master has time to save its consumer offsets before.
+    """
 
     name = "kill"
 
+    def __init__(self, *args, **keys):
+        super().__init__(*args, **keys)
+        self._cycles = 0
+
     def make(self) -> Pair:
-        return Pair(self.folder, self.seed, self.kinds, *self.sides())
+        return Pair(self.folder, self.seed, self.kinds, *self.sides(), namesrv=True)
 
     def cycle(self) -> str:
         pair, rng = self.pair, self.rng
@@ -20,6 +29,12 @@ class Kill(Fault):
         gently, again = rng.random() < 0.1, rng.random() < 0.15
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
+        self._cycles += 1
+        if self._cycles % _SAVED_EACH == 2:
+            pair.senders.pause()
+            pair.commits.wait_until_saved()
+            pair.senders.go()
+            pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
         time.sleep(rng.random() * 0.02)
         victims = {"master": [pair.master], "slave": [pair.slave], "both": [pair.master, pair.slave]}[target]
         rng.shuffle(victims)
@@ -36,6 +51,11 @@ class Kill(Fault):
             victim.start(BOOT_MS)
         told = pair.settle()
         return f"{'SIGTERM' if gently else 'kill -9'} of {target}{', again while it recovers' if again else ''}: {told}"
+
+    def end(self) -> None:
+        """Also count how often the slave has taken higher consumer offsets from its master."""
+        super().end()
+        self.notes["times higher offsets on the slave"] += self.pair.commits.grown_on_slave
 
     @staticmethod
     def _end(victim: Broker, gently: bool) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 
 from rmqha.broker import broker_startup
+from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common.completable import Completable
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -119,6 +120,12 @@ def first_ack_unchecked() -> None:
     ReadSocketService._accept = accept
 
 
+def offsets_not_loaded() -> None:
+    """A broker that comes back knows no consumer offsets."""
+    assert callable(ConsumerOffsetManager.decode)
+    ConsumerOffsetManager.decode = lambda self, json_string: None
+
+
 def die() -> None:
     """Not a fault of the broker's own: once it is told so, it is killed at the n-th passage of a named point."""
     name = os.environ["FAULTS_POINT"]
@@ -131,7 +138,7 @@ def die() -> None:
 
 
 PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
-                                              tail_not_zeroed, first_ack_unchecked)}
+                                              tail_not_zeroed, first_ack_unchecked, offsets_not_loaded)}
 
 
 if __name__ == "__main__":

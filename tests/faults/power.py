@@ -55,6 +55,7 @@ class Power(Fault):
         for victim in victims:
             victim.kill()
             self._disks[victim.base_name].lose_power()
+            pair.commits.lost_power(victim)
         if pair.master in victims:
             pair.senders.pause()
         # the master stood still before its image was taken: each answer was given before
@@ -77,6 +78,7 @@ class Power(Fault):
         if self.trusting:
             self._outgrow(master, slave, ends[1])
         slave.kill()
+        self.pair.commits.set_up_anew(slave)
         for child in slave.store.iterdir():
             if child.is_dir():
                 shutil.rmtree(child)

@@ -13,6 +13,7 @@ FOUND_BY = {
     "ack_before_flush": ("power", (("ack_before_flush",), NOBODY), "A: "),
     "swallowed_eio": ("sync", (("swallowed_eio",), NOBODY), "after a failed fsync"),
     "tail_not_zeroed": ("tail", (("tail_not_zeroed",), NOBODY), "C on the master"),
+    "offsets_not_loaded": ("kill", (("offsets_not_loaded",), NOBODY), "D: "),
     "first_ack_unchecked": ("liars", (("first_ack_unchecked",), NOBODY), "A: "),
 }
 CYCLES = 12  # at most; with this seed they are found in the first
