@@ -158,6 +158,8 @@ class TlsSocket:
                 size = 0
             taken += size
             self._ended = not size
+            if not (self._incoming.pending or self._ssl.pending()):  # cheaper than asking in vain
+                break
         return taken
 
     def _push(self) -> bool:

@@ -39,10 +39,14 @@ def secured(raw: Raw, context: ssl.SSLContext | None = None) -> Raw:
 
 
 class Wire:
-    """A TLS client by hand: what goes out is held back, and may be spoilt, before it is sent."""
+    """A TLS client by hand: what goes out is held back, and may be cut or spoilt, before it is sent.
+
+    `flush` may run on a thread of its own; all else on one: OpenSSL's connections know no threads.
+    """
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
+        self._plain = bytearray()  # read, not yet taken
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = trusting().wrap_bio(self.incoming, self.outgoing)
 
@@ -62,9 +66,26 @@ class Wire:
 
     def flush(self, piece: int = 1 << 20) -> None:
         """Send all, `piece` bytes at a time."""
-        data = self.outgoing.read()
+        data = memoryview(self.outgoing.read())
         for at in range(0, len(data), piece):
             self.raw.send(data[at:at + piece])
+
+    def write(self, data: bytes) -> None:
+        """Encrypt."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.tls.write(rest):]
+
+    def read_command(self) -> RemotingCommand:
+        """The next whole frame."""
+        data = self._plain
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+            more = self.read()
+            assert more, "the server has closed"
+            data += more
+        size = 4 + int.from_bytes(data[:4], "big")
+        frame, self._plain = bytes(data[4:size]), data[size:]
+        return RemotingCommand.decode(memoryview(frame))
 
     def receive(self) -> bool:
         """Take what the server sends; False at the end."""
@@ -182,11 +203,13 @@ def test_request_in_one_packet_with_the_end_of_the_handshake_is_served(served):
 def test_flood_of_requests_on_one_connection_is_answered_in_order(served):
     count = 3000
     with Raw(served[0]) as raw:
-        secured(raw)
-        data = b"".join(json_frame(b"x" * (opaque % 400), opaque=opaque) for opaque in range(count))
-        sender = threading.Thread(target=raw.send, args=(data,))
+        wire = Wire(raw)
+        wire.shake_hands()
+        for opaque in range(count):
+            wire.write(json_frame(b"x" * (opaque % 400), opaque=opaque))
+        sender = threading.Thread(target=wire.flush)
         sender.start()
-        assert [raw.read().opaque for _ in range(count)] == list(range(count))
+        assert [wire.read_command().opaque for _ in range(count)] == list(range(count))
         sender.join()
 
 
@@ -196,14 +219,16 @@ def test_answers_wait_for_a_reader_who_is_slow(served):
     bodies = [os.urandom(1 << 20) for _ in range(24)]
     with Raw(server) as raw:
         raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        secured(raw)
-        asked = threading.Thread(target=lambda: [raw.send(json_frame(body, opaque=number))
-                                                 for number, body in enumerate(bodies)])
+        wire = Wire(raw)
+        wire.shake_hands()
+        for number, body in enumerate(bodies):
+            wire.write(json_frame(body, opaque=number))
+        asked = threading.Thread(target=wire.flush)
         asked.start()
         wait_until(lambda: any(channel.is_blocked for channel in list(server.io.channels)), WAIT_MS, "a full socket")
         assert_unharmed(served)
         for number, body in enumerate(bodies):
-            answer = raw.read()
+            answer = wire.read_command()
             assert (answer.opaque, answer.body == body) == (number, True)
         asked.join()
 
