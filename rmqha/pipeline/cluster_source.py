@@ -271,9 +271,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         ends = self._stop_at if self._stop_at is not None else self._connected().offsets(LATEST)
         begins, backlog = {}, {}
         for queue, end in walk(ends):
-            begin = get_offset(start["queues"], queue)
-            if begin is None:
-                begin = 0 if self._stop_at is None else end
+            begin = get_offset(start["queues"], queue, 0)  # 0: the queue is new since the query began
             begins[queue], backlog[queue] = begin, max(end - begin, 0)
         if isinstance(limit, ReadMaxRows):
             backlog = shares(backlog, limit.max_rows)

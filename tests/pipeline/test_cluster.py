@@ -136,6 +136,25 @@ def test_tables_that_cannot_be_sent_are_told(spark, columns, options, message):
          .options(**{"nameServer": "127.0.0.1:1", "topic": "T", **options}).save())
 
 
+def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from rmqha.pipeline.cluster_source import READ_OPTIONS, ClusterStreamReader, partitions_of
+    from rmqha.pipeline.options import Options
+    from rmqha.pipeline.table import table_schema
+    options = Options({"nameServer": "127.0.0.1:1", "subscribe": "T"}, READ_OPTIONS, FORMAT)
+    reader = ClusterStreamReader(options, table_schema(options))
+    reader._stop_at = {"T": {"b": {"0": 5, "1": 70}}}  # of Trigger.AvailableNow
+    start = {"version": 1, "queues": {"T": {"b": {"0": 5}}}}
+    taken = []
+    for _ in range(3):
+        end = reader.latestOffset(start, ReadMaxRows(40))
+        taken += [(span.queue.queueId, span.begin, span.end)
+                  for span in partitions_of(start["queues"], end["queues"], 1)]
+        start = end
+    assert taken == [(1, 0, 40), (1, 40, 70)]
+
+
 def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):  # noqa: F811, the fixture
     topic = new_topic()
     send(servers.namesrv, topic, 0, 20)
