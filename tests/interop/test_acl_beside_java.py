@@ -217,7 +217,7 @@ def test_queries_by_key_need_no_unsigned_flag(brokers, java_driver):
         finally:
             admin.shutdown()
     assert ours == {"java": [b"x"], "rmqha": [b"x"]}
-    javas = {kind: mqadmin(java_driver, broker, "queryMsgByKey", "-t", "BothTopic", "-k", "acl-key")
+    javas = {kind: mqadmin(java_driver.admin, broker, "queryMsgByKey", "-t", "BothTopic", "-k", "acl-key")
              for kind, broker in brokers.items()}
     assert "QueryMsgByKeySubCommand command failed" in javas["java"] and "#Message ID" in javas["rmqha"]
 
@@ -255,7 +255,7 @@ def test_unsigned_and_wrongly_signed_clients_are_told_so(brokers):
 
 
 def test_files_are_read_again_when_they_change(brokers):
-    """A new account, a changed secret, a new file: in force without a restart, on both; a broken file changes nothing."""
+    """A new account, a changed secret, a new file, and one that goes: in force without a restart, on both."""
     request = {"send": topic_requests("BothTopic")["send BothTopic"]}
     newcomer, new_alice, eve = ("newKey0", "newSecret"), ("aliceKey", "another8"), ("eveKey0", "evesSecret")
 
@@ -274,6 +274,12 @@ def test_files_are_read_again_when_they_change(brokers):
                                               "  defaultTopicPerm: PUB\n", "utf-8")
     wait_until(lambda: all([code for code, _ in given] == [0, 1, 0, 0] for given in outcomes().values()), 60_000,
                "the new files in force")
+    after = outcomes()
+    assert after["rmqha"] == after["java"]
+    for broker in brokers.values():
+        (broker.home / "conf" / "acl" / "eve.yml").unlink()
+    wait_until(lambda: all([code for code, _ in given] == [0, 1, 0, 1] for given in outcomes().values()), 60_000,
+               "the removed file no longer in force")
     after = outcomes()
     assert after["rmqha"] == after["java"]
 

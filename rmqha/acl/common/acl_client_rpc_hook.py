@@ -2,6 +2,7 @@
 from rmqha.acl.common.acl_content import combine_request_content
 from rmqha.acl.common.acl_signer import cal_signature
 from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SessionCredentials
+from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 
@@ -30,4 +31,5 @@ class AclClientRPCHook:
     def parse_request_content(self, request: RemotingCommand) -> dict[str, str]:
         """The fields to be signed."""
         request.make_custom_header_to_net()
-        return dict(request.ext_fields or {})
+        # Differs: the flag of queries by key is not signed, as a broker leaves it out; the original's queries are refused
+        return {name: text for name, text in (request.ext_fields or {}).items() if name != UNIQUE_MSG_QUERY_FLAG}

@@ -26,6 +26,7 @@ class PlainAccessResource(AccessResource):
     remote_address_strategy: RemoteAddressStrategy | None = field(default=None, repr=False)
     request_code: int = 0
     content: bytes = field(default=b"", repr=False)  # what is signed
+    content_with_flag: bytes | None = field(default=None, repr=False)  # what may be signed instead
     signature: str | None = field(default=None, repr=False)
     secret_token: str | None = field(default=None, repr=False)
 

@@ -316,9 +316,7 @@ class PlainPermissionManager:
         owned = _account(tables, plain_access_resource.access_key)
         if owned.remote_address_strategy.match(plain_access_resource):
             return
-        signature = cal_signature(plain_access_resource.content, owned.secret_key)
-        given = plain_access_resource.signature or ""
-        if not hmac.compare_digest(signature.encode(), given.encode("utf-8", "replace")):
+        if not _is_signed(plain_access_resource, owned.secret_key):
             raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
         if (plain_access_resource.resource_perm_map or {}).get(RMQ_SYS_TRACE_TOPIC) == permission.PUB:
             return  # the topic of message traces is open to all
@@ -363,6 +361,13 @@ def _account(tables: _Tables, access_key: str | None) -> PlainAccessResource:
     if owned is None:
         raise AclException(f"No PlainAccessResource for accessKey={access_key}")
     return owned
+
+
+def _is_signed(resource: PlainAccessResource, secret_key: str) -> bool:
+    given = (resource.signature or "").encode("utf-8", "replace")
+    contents = (resource.content, resource.content_with_flag)
+    return any(content is not None and hmac.compare_digest(cal_signature(content, secret_key).encode(), given)
+               for content in contents)
 
 
 def _key_of(account: Any) -> str | None:
