@@ -14,6 +14,7 @@ from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 
 if TYPE_CHECKING:
+    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 
 log = logging.getLogger("RocketmqClient")
@@ -87,23 +88,26 @@ class RebalancePushImpl(RebalanceImpl):
             return last_offset
         if last_offset != -1:  # no answer: try again at the next rebalance
             return -1
-        return self._first_offset(mq)
-
-    def _first_offset(self, mq: MessageQueue) -> int:
-        consumer, admin = self._consumer_impl.default_mq_push_consumer, self.mq_client_factory.mq_admin_impl
-        is_retry = mq.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
-        match consumer.consume_from_where:
-            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-                return 0
-            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-                if is_retry:
-                    return admin.max_offset(mq)
-                moment = datetime.strptime(consumer.consume_timestamp, "%Y%m%d%H%M%S")
-                return admin.search_offset(mq, int(moment.timestamp() * 1000))
-            case _:  # CONSUME_FROM_LAST_OFFSET and its deprecated names
-                return 0 if is_retry else admin.max_offset(mq)
+        consumer = self._consumer_impl.default_mq_push_consumer
+        return first_offset(mq, consumer.consume_from_where, consumer.consume_timestamp,
+                            self.mq_client_factory.mq_admin_impl)
 
     def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
         for pull_request in pull_request_list:
             self._consumer_impl.execute_pull_request_immediately(pull_request)
             log.info("doRebalance, %s, add a new pull request %s", self.consumer_group, pull_request)
+
+
+def first_offset(mq: MessageQueue, where: ConsumeFromWhere, consume_timestamp: str, admin: "MQAdminImpl") -> int:
+    """Where a group begins that has no offset of a queue yet; `consume_timestamp` is yyyyMMddHHmmss in local time."""
+    is_retry = mq.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+    match where:
+        case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            return 0
+        case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            if is_retry:
+                return admin.max_offset(mq)
+            moment = datetime.strptime(consume_timestamp, "%Y%m%d%H%M%S")
+            return admin.search_offset(mq, int(moment.timestamp() * 1000))
+        case _:  # CONSUME_FROM_LAST_OFFSET and its deprecated names
+            return 0 if is_retry else admin.max_offset(mq)

@@ -1,0 +1,199 @@
+"""Taking messages that were pulled in the background."""
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
+from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
+from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
+from rmqha.client.trace.hook.consume_message_trace_hook_impl import ConsumeMessageTraceHookImpl
+from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.common import util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+    from rmqha.remoting.rpc_hook import RPCHook
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class DefaultLitePullConsumer(ClientConfig):
+    """Gives messages when it is asked, one caller at a time; pulls ahead meanwhile.
+
+        with DefaultLitePullConsumer("billing", "127.0.0.1:9876") as consumer:
+            consumer.subscribe("orders", "paid || refunded")
+            while True:
+                for message in consumer.poll():
+                    print(message.body)
+
+    Either `subscribe` (the group shares the queues) or `assign` (these queues, whatever others do). What `poll` gave
+    counts as consumed at the next `poll` that commits, or with `commit_sync`. Settings are attributes, to be set before
+    `start`; times are ms. Calls before `start` that need it raise RuntimeError, wrong arguments ValueError, and what a
+    broker refuses MQClientException.
+
+    Java: org.apache.rocketmq.client.consumer.DefaultLitePullConsumer (4.9.8)
+    """
+
+    def __init__(
+        self,
+        consumer_group: str,
+        namesrv_addr: str | None = None,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
+    ) -> None:
+        super().__init__()
+        if namesrv_addr is not None:
+            self.namesrv_addr = namesrv_addr
+        self.namespace = namespace
+        self.consumer_group = consumer_group
+        self.message_model = MessageModel.CLUSTERING
+        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull
+        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
+        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
+        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
+        self.auto_commit = True
+        self.auto_commit_interval_millis = 5_000
+        self.pull_batch_size = 10
+        self.pull_threshold_for_all = 10_000  # messages in the cache, about
+        self.consume_max_span = 2_000  # queue offsets between the oldest and the newest of a queue in the cache
+        self.pull_threshold_for_queue = 1_000  # messages of a queue in the cache
+        self.pull_threshold_size_for_queue = 100  # MiB of a queue in the cache
+        self.poll_timeout_millis = 5_000
+        self.topic_metadata_check_interval_millis = 30_000
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
+        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
+        self.default_lite_pull_consumer_impl = DefaultLitePullConsumerImpl(
+            self, rpc_hook, client_manager or MQClientManager())
+        self.trace_dispatcher: AsyncTraceDispatcher | None = None
+        if enable_msg_trace:
+            trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
+            self.trace_dispatcher = AsyncTraceDispatcher(
+                consumer_group, TraceDispatcherType.CONSUME, customized_trace_topic, trace_producer)
+            self.register_consume_message_hook(ConsumeMessageTraceHookImpl(self.trace_dispatcher))
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Hang something behind each pull: its messages count as consumed. Before `start`."""
+        self.default_lite_pull_consumer_impl.hooks.consume_message_hook_list.append(hook)
+
+    def start(self) -> None:
+        """Begin to pull. MQClientException for bad settings, a second start, or a group that is here already."""
+        self.consumer_group = self.with_namespace(self.consumer_group)
+        self.default_lite_pull_consumer_impl.start()
+        if self.trace_dispatcher is not None:
+            start_trace_dispatcher(self.trace_dispatcher, self)
+
+    def shutdown(self) -> None:
+        """Store offsets, disconnect. What is cached is not consumed. Idempotent."""
+        self.default_lite_pull_consumer_impl.shutdown()
+        if self.trace_dispatcher is not None:
+            self.trace_dispatcher.shutdown()
+
+    def subscribe(
+        self, topic: str, sub_expression: str | MessageSelector | None = "*",
+        message_queue_listener: MessageQueueListener | None = None,
+    ) -> None:
+        """Take this consumer's share of a topic: all, some tags, or what an SQL92 condition matches."""
+        if message_queue_listener is not None:
+            self.message_queue_listener = message_queue_listener
+        selector = sub_expression if isinstance(sub_expression, MessageSelector) else MessageSelector(sub_expression)
+        self.default_lite_pull_consumer_impl.subscribe(self.with_namespace(topic), selector)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Take nothing of a topic any more."""
+        self.default_lite_pull_consumer_impl.unsubscribe(self.with_namespace(topic))
+
+    def assign(self, message_queues: Iterable[MessageQueue]) -> None:
+        """Take exactly these queues, whatever others of the group have."""
+        self.default_lite_pull_consumer_impl.assign(self._with_namespace(message_queues))
+
+    def set_sub_expression_for_assign(self, topic: str, sub_expression: str) -> None:
+        """Filter the assigned queues of a topic by tags. Before `start`."""
+        self.default_lite_pull_consumer_impl.set_sub_expression_for_assign(self.with_namespace(topic), sub_expression)
+
+    def poll(self, timeout_ms: float | None = None) -> list[MessageExt]:
+        """The messages of one pull; none when none come in time."""
+        return self.default_lite_pull_consumer_impl.poll(self.poll_timeout_millis if timeout_ms is None else timeout_ms)
+
+    def seek(self, message_queue: MessageQueue, offset: int) -> None:
+        """Go on elsewhere in an assigned queue."""
+        self.default_lite_pull_consumer_impl.seek(self.queue_with_namespace(message_queue), offset)
+
+    def seek_to_begin(self, message_queue: MessageQueue) -> None:
+        """Go on at the first message that is still there."""
+        self.seek(message_queue, self._admin.min_offset(self.queue_with_namespace(message_queue)))
+
+    def seek_to_end(self, message_queue: MessageQueue) -> None:
+        """Go on behind the last message."""
+        self.seek(message_queue, self._admin.max_offset(self.queue_with_namespace(message_queue)))
+
+    def pause(self, message_queues: Iterable[MessageQueue]) -> None:
+        """Pull nothing of these for now; what is cached is still handed out."""
+        self.default_lite_pull_consumer_impl.pause(self._with_namespace(message_queues))
+
+    def resume(self, message_queues: Iterable[MessageQueue]) -> None:
+        """Pull again."""
+        self.default_lite_pull_consumer_impl.resume(self._with_namespace(message_queues))
+
+    def fetch_message_queues(self, topic: str) -> set[MessageQueue]:
+        """All queues of a topic."""
+        return self.default_lite_pull_consumer_impl.fetch_message_queues(self.with_namespace(topic))
+
+    def offset_for_timestamp(self, message_queue: MessageQueue, timestamp: int) -> int:
+        """The first queue offset stored at or after `timestamp` (ms)."""
+        return self._admin.search_offset(self.queue_with_namespace(message_queue), timestamp)
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: TopicMessageQueueChangeListener
+    ) -> None:
+        """Tell `listener` when the queues of a topic change."""
+        self.default_lite_pull_consumer_impl.register_topic_message_queue_change_listener(
+            self.with_namespace(topic), listener)
+
+    def commit_sync(self) -> None:
+        """All that `poll` gave is consumed; brokers hear of it within 5 s."""
+        self.default_lite_pull_consumer_impl.commit_all()
+
+    def commit(self, offsets: dict[MessageQueue, int], persist: bool = False) -> None:
+        """These are the next offsets to consume; `persist` tells the brokers now."""
+        wrapped = {self.queue_with_namespace(mq): offset for mq, offset in offsets.items()}
+        self.default_lite_pull_consumer_impl.commit(wrapped, persist)
+
+    def committed(self, message_queue: MessageQueue) -> int:
+        """The group's offset; -1 when there is none."""
+        return self.default_lite_pull_consumer_impl.committed(self.queue_with_namespace(message_queue))
+
+    @property
+    def _admin(self) -> "MQAdminImpl":
+        return self.default_lite_pull_consumer_impl.check_service_state().mq_admin_impl
+
+    def _with_namespace(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return [self.queue_with_namespace(mq) for mq in queues]
+
+    def __enter__(self) -> "DefaultLitePullConsumer":
+        try:
+            self.start()
+        except Exception:  # no name server, say: leave no thread behind
+            self.shutdown()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.shutdown()

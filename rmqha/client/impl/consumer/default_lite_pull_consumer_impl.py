@@ -1,0 +1,563 @@
+"""A lite pull consumer: pulls its queues in the background, and hands out what came when it is asked.
+
+    rebalance (or assign) --> a PullTask per queue --asynchronous pull--> broker
+           ^ pause, full cache: again in a moment          | answer
+           |   by PullMsgThread-<group>                    v
+           +------------------------------------- ProcessQueue, consume_request_cache --> poll(), in the user's thread
+    MonitorMessageQueueChangeThread: compares the queues of topics that somebody wants to know about
+"""
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from rmqha.client import validators
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.common.service_state import ServiceState
+from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.pull_callback import PullCallback
+from rmqha.client.consumer.pull_result import PullResult
+from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
+from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.impl.consumer.assigned_message_queue import AssignedMessageQueue, MessageQueueState
+from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
+from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.common import mix_all, util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.filter import expression_type, filter_api
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body import consumer_running_info
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.sysflag import pull_sys_flag
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
+    from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL = 50
+PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL = 20
+PULL_TIME_DELAY_MILLS_WHEN_PAUSE = 1_000
+PULL_TIME_DELAY_MILLS_ON_EXCEPTION = 3_000
+FIRST_COMPARISON_MS = 10_000
+MIB = 1024 * 1024
+
+_NONE, _SUBSCRIBE, _ASSIGN = range(3)
+
+
+@dataclass(slots=True)
+class ConsumeRequest:
+    """Messages of one pull that wait to be handed out.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl$ConsumeRequest (4.9.8)
+    """
+
+    message_exts: list[MessageExt]
+    message_queue: MessageQueue
+    process_queue: ProcessQueue
+
+
+class DefaultLitePullConsumerImpl:
+    """What DefaultLitePullConsumer does.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl (4.9.8)
+    """
+
+    # Differs: pulls are asynchronous and take no threads, where Java keeps 20 that wait for answers
+    def __init__(
+        self, default_lite_pull_consumer: "DefaultLitePullConsumer", rpc_hook: "RPCHook | None",
+        client_manager: MQClientManager,
+    ) -> None:
+        self.default_lite_pull_consumer = default_lite_pull_consumer
+        self._rpc_hook = rpc_hook
+        self._client_manager = client_manager
+        self.rebalance_impl = RebalanceLitePullImpl(self)
+        self.hooks = ConsumerHooks()
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
+        self.consumer_start_timestamp = util_all.current_time_millis()
+        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
+        self._state_lock = threading.RLock()
+        self.mq_client_factory: MQClientInstance | None = None
+        self.pull_api_wrapper: PullAPIWrapper | None = None
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore | None = None
+        self.assigned_message_queue = AssignedMessageQueue()
+        self._subscription_type = _NONE  # guarded by _state_lock
+        self._topic_to_sub_expression: dict[str, str] = {}  # of assigned topics; written before start
+        self._changed = threading.Condition()  # announces: messages are cached, or the consumer ends
+        self._consume_request_cache: deque[ConsumeRequest] = deque()  # guarded by _changed
+        self._task_table: dict[MessageQueue, PullTaskImpl] = {}  # guarded by _changed
+        self._scheduler = ScheduledService(f"PullMsgThread-{default_lite_pull_consumer.consumer_group}")
+        self._monitor = ScheduledService("MonitorMessageQueueChangeThread")
+        self._topic_listeners: dict[str, TopicMessageQueueChangeListener] = {}  # guarded by _state_lock
+        self._message_queues_for_topic: dict[str, set[MessageQueue]] = {}  # owned by the monitor once it runs
+        self._next_auto_commit_ns = 0  # owned by the polling thread
+
+    # ---- life
+
+    def check_service_state(self) -> MQClientInstance:
+        """The running instance; RuntimeError while the consumer does not run."""
+        factory = self.mq_client_factory
+        if self.service_state is not ServiceState.RUNNING or factory is None:
+            raise RuntimeError("The consumer not running, please start it first.")
+        return factory
+
+    def start(self) -> None:
+        """Begin to pull what is subscribed to or assigned."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.CREATE_JUST:
+                raise MQClientException("The PullConsumer service state not OK, maybe started once, "
+                                        f"{self.service_state.name}")
+            self.service_state = ServiceState.START_FAILED
+            self._check_config()
+            self._start()
+            self.service_state = ServiceState.RUNNING
+        self._operate_after_running()
+
+    def _check_config(self) -> None:
+        consumer = self.default_lite_pull_consumer
+        validators.check_group(consumer.consumer_group)
+        if consumer.consumer_group == mix_all.DEFAULT_CONSUMER_GROUP:
+            raise MQClientException(
+                f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
+        if consumer.consumer_timeout_millis_when_suspend < consumer.broker_suspend_max_time_millis:
+            raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater than "
+                                    "brokerSuspendMaxTimeMillis")
+
+    def _start(self) -> None:
+        consumer = self.default_lite_pull_consumer
+        if consumer.message_model is MessageModel.CLUSTERING:
+            consumer.change_instance_name_to_pid()
+        factory = self.mq_client_factory = self._client_manager.get_or_create_mq_client_instance(
+            consumer, self._rpc_hook)
+        if not factory.register_consumer(consumer.consumer_group, self):
+            self.service_state = ServiceState.CREATE_JUST
+            raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
+                                    "another name please.")
+        rebalance = self.rebalance_impl
+        rebalance.consumer_group = consumer.consumer_group
+        rebalance.message_model = consumer.message_model
+        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
+        rebalance.mq_client_factory = factory
+        self.pull_api_wrapper = PullAPIWrapper(factory, consumer.consumer_group, consumer.unit_mode)
+        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
+        is_broadcasting = consumer.message_model is MessageModel.BROADCASTING
+        make = LocalFileOffsetStore if is_broadcasting else RemoteBrokerOffsetStore
+        self.offset_store = make(factory, consumer.consumer_group)
+        self.offset_store.load()
+        factory.start()
+        log.info("the consumer [%s] start OK", consumer.consumer_group)
+
+    def _operate_after_running(self) -> None:
+        factory = self.mq_client_factory
+        if self._subscription_type == _SUBSCRIBE:
+            for topic in list(self.rebalance_impl.subscription_inner):
+                factory.update_topic_route_info_from_name_server(topic)
+        elif self._subscription_type == _ASSIGN:
+            self._start_pull_tasks(self.assigned_message_queue.message_queues())
+        for topic in list(self._topic_listeners):
+            self._message_queues_for_topic[topic] = self.fetch_message_queues(topic)
+        self._monitor.schedule_at_fixed_rate(
+            self._fetch_topic_message_queues_and_compare, FIRST_COMPARISON_MS,
+            self.default_lite_pull_consumer.topic_metadata_check_interval_millis)
+        factory.check_client_in_broker()
+        factory.send_heartbeat_to_all_broker_with_lock()
+        factory.rebalance_immediately()
+
+    def shutdown(self) -> None:
+        """Store offsets, leave the brokers. Idempotent."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.RUNNING:
+                return
+            self.persist_consumer_offset()
+            self.service_state = ServiceState.SHUTDOWN_ALREADY
+        with self._changed:
+            for task in self._task_table.values():
+                task.cancelled = True
+            self._task_table.clear()
+            self._changed.notify_all()
+        self.mq_client_factory.unregister_consumer(self.group_name())
+        self._scheduler.shutdown()
+        self._monitor.shutdown()
+        self.mq_client_factory.shutdown()
+        log.info("the consumer [%s] shutdown OK", self.group_name())
+
+    # ---- which queues
+
+    def _set_subscription_type(self, kind: int) -> None:
+        if self._subscription_type not in (_NONE, kind):
+            raise RuntimeError("Subscribe and assign are mutually exclusive.")
+        self._subscription_type = kind
+
+    def subscribe(self, topic: str, selector: MessageSelector) -> None:
+        """Take this consumer's share of a topic."""
+        with self._state_lock:
+            self._set_subscription_type(_SUBSCRIBE)
+            try:
+                subscription = filter_api.build(topic, selector.expression, selector.type)
+            except ValueError as error:
+                raise MQClientException("subscribe exception") from error
+            self.rebalance_impl.subscription_inner[topic] = subscription
+            self.assigned_message_queue.process_queue_table = self.rebalance_impl.process_queue_table
+        if self.service_state is ServiceState.RUNNING:
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+            self.mq_client_factory.rebalance_immediately()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Take nothing of a topic any more."""
+        self.rebalance_impl.subscription_inner.pop(topic, None)
+        self._cancel_tasks(lambda mq: mq.topic == topic)
+        self.assigned_message_queue.remove(topic)
+
+    def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Take exactly these queues, whatever others of the group have."""
+        if not queues:
+            raise ValueError("Message queues can not be null or empty.")
+        with self._state_lock:
+            self._set_subscription_type(_ASSIGN)
+            self.assigned_message_queue.update(queues)
+        if self.service_state is ServiceState.RUNNING:
+            self._cancel_tasks(lambda mq: mq not in queues)
+            self._start_pull_tasks(queues)
+
+    def set_sub_expression_for_assign(self, topic: str, sub_expression: str) -> None:
+        """Filter the assigned queues of a topic by tags. Before `start`."""
+        if not sub_expression or not sub_expression.strip():
+            raise ValueError("subExpression can not be null or empty.")
+        with self._state_lock:
+            if self.service_state is not ServiceState.CREATE_JUST:
+                raise RuntimeError("setAssignTag only can be called before start.")
+            self._set_subscription_type(_ASSIGN)
+            self._topic_to_sub_expression[topic] = sub_expression
+
+    def update_assign_queue_and_start_pull_task(
+        self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
+    ) -> None:
+        """The share of a topic changed."""
+        queues = mq_all if self.message_model() is MessageModel.BROADCASTING else mq_divided
+        self.assigned_message_queue.update(queues, topic)
+        self._cancel_tasks(lambda mq: mq.topic == topic and mq not in queues)
+        self._start_pull_tasks(queues)
+
+    def _cancel_tasks(self, is_over: Callable[[MessageQueue], bool]) -> None:
+        with self._changed:
+            for mq in [mq for mq in self._task_table if is_over(mq)]:
+                self._task_table.pop(mq).cancelled = True
+
+    def _start_pull_tasks(self, queues: Collection[MessageQueue]) -> None:
+        with self._changed:
+            for mq in queues:
+                if mq not in self._task_table:
+                    self._task_table[mq] = PullTaskImpl(self, mq)
+                    self._scheduler.schedule(self._task_table[mq].run, 0)
+
+    # ---- messages to the user
+
+    def poll(self, timeout_ms: float) -> list[MessageExt]:
+        """The messages of one pull, or none when none come in time."""
+        self.check_service_state()
+        if timeout_ms < 0:
+            raise ValueError("Timeout must not be negative")
+        if self.default_lite_pull_consumer.auto_commit:
+            self._maybe_auto_commit()
+        deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
+        with self._changed:
+            while True:
+                while self._consume_request_cache:
+                    request = self._consume_request_cache.popleft()
+                    if not request.process_queue.dropped:
+                        return self._taken(request)
+                left_ns = deadline_ns - time.monotonic_ns()
+                if left_ns <= 0 or self.service_state is not ServiceState.RUNNING:
+                    return []
+                self._changed.wait(left_ns / 1e9)
+
+    def _taken(self, request: ConsumeRequest) -> list[MessageExt]:
+        offset = request.process_queue.remove_message(request.message_exts)
+        state = self.assigned_message_queue.state(request.message_queue)
+        if state is not None:
+            state.consume_offset = offset
+        for msg in request.message_exts:
+            msg.topic = self.default_lite_pull_consumer.without_namespace(msg.topic)
+        return request.message_exts
+
+    def _maybe_auto_commit(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._next_auto_commit_ns:
+            self.commit_all()
+            self._next_auto_commit_ns = now_ns + self.default_lite_pull_consumer.auto_commit_interval_millis * 1_000_000
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Pull nothing of these for now; what is cached is still handed out."""
+        self.assigned_message_queue.set_paused(queues, True)
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        """Pull again."""
+        self.assigned_message_queue.set_paused(queues, False)
+
+    def seek(self, mq: MessageQueue, offset: int) -> None:
+        """Go on elsewhere; what is cached is forgotten."""
+        state = self.assigned_message_queue.state(mq)
+        if state is None:
+            reason = ", may be rebalancing" if self._subscription_type == _SUBSCRIBE else ""
+            raise MQClientException(f"The message queue is not in assigned list{reason}, message queue: {mq}")
+        admin = self.check_service_state().mq_admin_impl
+        least, most = admin.min_offset(mq), admin.max_offset(mq)
+        if not least <= offset <= most:
+            raise MQClientException(f"Seek offset illegal, seek offset = {offset}, min offset = {least}, max offset = "
+                                    f"{most}")
+        with self._changed:
+            old = self._task_table.pop(mq, None)
+            if old is not None:
+                old.cancelled = True
+            state.process_queue.clear()
+            kept = [request for request in self._consume_request_cache if request.message_queue != mq]
+            self._consume_request_cache = deque(kept)
+            state.seek_offset = offset
+        self._start_pull_tasks([mq])
+
+    # ---- offsets
+
+    def commit_all(self) -> None:
+        """Remember how far the user has come; it goes to the brokers every 5 s and at the end."""
+        self.commit({mq: state.consume_offset for mq in self.assigned_message_queue.message_queues()
+                     if (state := self.assigned_message_queue.state(mq)) is not None and state.consume_offset != -1},
+                    persist=False)
+
+    def commit(self, offsets: dict[MessageQueue, int], persist: bool) -> None:
+        """Remember these offsets of assigned queues; `persist` tells the brokers now."""
+        self.check_service_state()
+        for mq, offset in offsets.items():
+            state = self.assigned_message_queue.state(mq)
+            if offset == -1:
+                log.error("consumerOffset is -1 in messageQueue [%s].", mq)
+            elif state is not None and not state.process_queue.dropped:
+                self.offset_store.update_offset(mq, offset, increase_only=False)
+        if persist:
+            for mq in offsets:
+                self.offset_store.persist(mq)
+
+    def committed(self, mq: MessageQueue) -> int:
+        """The group's offset; -1 when there is none."""
+        self.check_service_state()
+        offset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+        if offset == -2:
+            raise MQClientException("Fetch consume offset from broker exception")
+        return offset
+
+    # ---- pulling, on the scheduler's and the remoting client's threads
+
+    def is_flow_controlled(self, process_queue: ProcessQueue) -> bool:
+        """Whether enough is cached, of the queue or of all."""
+        consumer = self.default_lite_pull_consumer
+        return len(self._consume_request_cache) * consumer.pull_batch_size > consumer.pull_threshold_for_all \
+            or process_queue.msg_count > consumer.pull_threshold_for_queue \
+            or process_queue.msg_size // MIB > consumer.pull_threshold_size_for_queue \
+            or process_queue.get_max_span() > consumer.consume_max_span
+
+    def run_later(self, task: "PullTaskImpl", delay_ms: float) -> None:
+        """Go on with a queue after a while."""
+        self._scheduler.schedule(task.run, delay_ms)
+
+    def subscription_of(self, topic: str) -> SubscriptionData:
+        """What of a topic is wanted."""
+        if self._subscription_type == _SUBSCRIBE:
+            return self.rebalance_impl.subscription_inner[topic]
+        return filter_api.build_subscription_data(topic, self._topic_to_sub_expression.get(topic, "*"))
+
+    def found(self, task: "PullTaskImpl", state: MessageQueueState, result: PullResult) -> None:
+        """Cache what was pulled, unless the user went elsewhere meanwhile."""
+        consumer = self.default_lite_pull_consumer
+        context = self.hooks.before(consumer, self.group_name(), result.msg_found_list, task.message_queue)
+        self.hooks.after(context, consumer, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
+        with self._changed:
+            if task.cancelled or state.process_queue.dropped or state.seek_offset != -1:
+                return
+            if result.pull_status is PullStatus.FOUND and result.msg_found_list:
+                state.process_queue.put_message(result.msg_found_list)
+                self._consume_request_cache.append(
+                    ConsumeRequest(result.msg_found_list, task.message_queue, state.process_queue))
+                self._changed.notify()
+            state.pull_offset = result.next_begin_offset
+
+    # ---- topics
+
+    def fetch_message_queues(self, topic: str) -> set[MessageQueue]:
+        """All queues of a topic, as the user knows it."""
+        queues = self.check_service_state().mq_admin_impl.fetch_subscribe_message_queues(topic)
+        return set(self.default_lite_pull_consumer.queues_without_namespace(queues))
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: TopicMessageQueueChangeListener
+    ) -> None:
+        """Tell `listener` when the queues of a topic change."""
+        with self._state_lock:
+            self._topic_listeners[topic] = listener
+        if self.service_state is ServiceState.RUNNING:
+            self._message_queues_for_topic[topic] = self.fetch_message_queues(topic)
+
+    def _fetch_topic_message_queues_and_compare(self) -> None:
+        for topic, listener in list(self._topic_listeners.items()):
+            queues = self.fetch_message_queues(topic)
+            if queues != self._message_queues_for_topic.get(topic):
+                self._message_queues_for_topic[topic] = queues
+                listener.on_changed(topic, queues)
+
+    # ---- MQConsumerInner
+
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self.default_lite_pull_consumer.consumer_group
+
+    def message_model(self) -> MessageModel:
+        """Each message to one of the group, or to all."""
+        return self.default_lite_pull_consumer.message_model
+
+    def consume_type(self) -> ConsumeType:
+        """The user decides when to take messages."""
+        return ConsumeType.CONSUME_ACTIVELY
+
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Said in heartbeats only."""
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What is subscribed to."""
+        return list(self.rebalance_impl.subscription_inner.values())
+
+    def do_rebalance(self) -> None:
+        """Take the queues that are this consumer's share."""
+        if self.service_state is ServiceState.RUNNING:
+            self.rebalance_impl.do_rebalance()
+
+    def persist_consumer_offset(self) -> None:
+        """Store how far the group has come."""
+        if self.service_state is not ServiceState.RUNNING:
+            return
+        queues = self.assigned_message_queue.message_queues()
+        if self._subscription_type == _SUBSCRIBE:
+            queues = list(self.rebalance_impl.process_queue_table)
+        self.offset_store.persist_all(queues)
+
+    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
+        """The queues of a topic changed."""
+        if topic in self.rebalance_impl.subscription_inner:
+            self.rebalance_impl.topic_subscribe_info_table[topic] = info
+
+    def is_subscribe_topic_need_update(self, topic: str) -> bool:
+        """True when the topic is subscribed to and its queues are not known yet."""
+        return topic in self.rebalance_impl.subscription_inner \
+            and topic not in self.rebalance_impl.topic_subscribe_info_table
+
+    def is_unit_mode(self) -> bool:
+        """True for a unit's consumer."""
+        return self.default_lite_pull_consumer.unit_mode
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        """Settings, subscriptions and start time, for the admin commands."""
+        info = ConsumerRunningInfo()
+        consumer = self.default_lite_pull_consumer
+        info.properties.update({item.name: mix_all.property_text(getattr(consumer, item.name))
+                                for item in fields(ClientConfig)})
+        info.properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        info.subscriptionSet.extend(sorted(self.subscriptions()))
+        return info
+
+
+class PullTaskImpl:
+    """Pulls one queue, again and again, until it is cancelled. One pull at a time.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl$PullTaskImpl (4.9.8)
+    """
+
+    def __init__(self, consumer_impl: DefaultLitePullConsumerImpl, message_queue: MessageQueue) -> None:
+        self._impl = consumer_impl
+        self.message_queue = message_queue
+        self.cancelled = False  # set once, by whoever takes the queue away or goes elsewhere in it
+
+    def run(self) -> None:
+        """Pull, or look again in a moment; on the scheduler's thread."""
+        if self.cancelled:
+            return
+        state = self._impl.assigned_message_queue.state(self.message_queue)
+        if state is None or state.process_queue.dropped:
+            log.info("The message queue not be able to poll, because it's dropped. group=%s, messageQueue=%s",
+                     self._impl.group_name(), self.message_queue)
+        elif state.paused:
+            self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_PAUSE)
+        elif self._impl.is_flow_controlled(state.process_queue):
+            self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL)
+        else:
+            self._pull_from(state)
+
+    def _pull_from(self, state: MessageQueueState) -> None:
+        try:
+            offset = self._next_pull_offset(state)
+        except (MQClientException, MQBrokerException, RemotingException) as error:
+            log.error("Failed to get next pull offset: %s", error)
+            offset = -1
+        if offset < 0:
+            self._impl.run_later(self, PULL_TIME_DELAY_MILLS_ON_EXCEPTION)
+            return
+        try:
+            self._pull(state, offset)
+        except Exception as error:  # no broker; the topic was unsubscribed meanwhile
+            self._failed(error)
+
+    def _next_pull_offset(self, state: MessageQueueState) -> int:
+        if state.seek_offset != -1:
+            state.pull_offset = state.consume_offset = state.seek_offset
+            state.seek_offset = -1
+        if state.pull_offset == -1:
+            return self._impl.rebalance_impl.compute_pull_from_where_with_exception(self.message_queue)
+        return state.pull_offset
+
+    def _pull(self, state: MessageQueueState, offset: int) -> None:
+        impl, consumer = self._impl, self._impl.default_lite_pull_consumer
+        subscription = impl.subscription_of(self.message_queue.topic)
+        is_tag_type = expression_type.is_tag_type(subscription.expressionType)
+
+        def on_success(result: PullResult) -> None:
+            try:
+                impl.found(self, state, impl.pull_api_wrapper.process_pull_result(
+                    self.message_queue, result, subscription))
+            except Exception as error:  # a record that does not decode
+                self._failed(error)
+                return
+            if not self.cancelled:
+                impl.run_later(self, 0)
+
+        impl.pull_api_wrapper.pull_kernel_impl(
+            self.message_queue, subscription.subString, subscription.expressionType,
+            0 if is_tag_type else subscription.subVersion, offset, consumer.pull_batch_size,
+            pull_sys_flag.build_sys_flag(False, True, True, False, True), 0, consumer.broker_suspend_max_time_millis,
+            consumer.consumer_timeout_millis_when_suspend, PullCallback(on_success, self._failed))
+
+    def _failed(self, error: Exception) -> None:
+        if self.cancelled:
+            return
+        log.error("An error occurred in pull message process. %s: %s", self.message_queue, error)
+        is_flow_control = isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL
+        self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL if is_flow_control
+                             else self._impl.default_lite_pull_consumer.pull_time_delay_mills_when_exception)

@@ -1,0 +1,196 @@
+"""The lite pull consumer at rmqha's own brokers."""
+import pytest
+
+from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
+from rmqha.client.exception import MQClientException
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message import Message
+from tests.support.wait import wait_until
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def producer(servers):
+    """One that all tests of the module share."""
+    with DefaultMQProducer("lite-producer", servers.namesrv) as running:
+        yield running
+
+
+@pytest.fixture
+def filled(servers, producer):
+    """filled(tags...) -> a topic with one message "<tag>-<number>" per tag, spread over both brokers."""
+    def make(*tags: str) -> str:
+        topic = servers.unique("Lite")
+        producer.admin.create_topic("TBW102", topic, 2)
+        for number, tag in enumerate(tags):
+            message = Message(topic, f"{tag}-{number}".encode(), tags=tag)
+            message.put_user_property("number", str(number))
+            producer.send(message)
+        return topic
+    return make
+
+
+def consumer_of(servers, group: str | None = None, **settings) -> DefaultLitePullConsumer:
+    """A consumer that begins at the first messages; not yet started."""
+    consumer = DefaultLitePullConsumer(group or servers.unique("lite"), servers.namesrv)
+    consumer.consume_from_where = FIRST
+    for name, value in settings.items():
+        setattr(consumer, name, value)
+    return consumer
+
+
+def taken(consumer: DefaultLitePullConsumer, count: int) -> list[str]:
+    """Bodies that the consumer gives until there are `count`, sorted."""
+    bodies: list[str] = []
+
+    def enough() -> bool:
+        bodies.extend(bytes(msg.body).decode() for msg in consumer.poll(200))
+        return len(bodies) >= count
+    wait_until(enough, 60_000, f"{count} messages")
+    return sorted(bodies)
+
+
+def test_each_message_is_given_once_and_the_next_consumer_goes_on_behind(servers, filled, producer):
+    topic, group = filled(*"abcdefgh"), servers.unique("lite")
+    consumer = consumer_of(servers, group)
+    consumer.subscribe(topic)
+    with consumer:
+        assert taken(consumer, 8) == [f"{tag}-{number}" for number, tag in enumerate("abcdefgh")]
+        assert consumer.poll(50) == []
+        consumer.commit_sync()
+    producer.send(Message(topic, b"later"))
+    with (again := consumer_of(servers, group)):
+        again.subscribe(topic)
+        assert taken(again, 1) == ["later"]
+
+
+def test_tags_and_conditions_select(servers, filled):
+    topic = filled("a", "b", "a", "c")
+    with (by_tag := consumer_of(servers)):
+        by_tag.subscribe(topic, "a || c")
+        assert taken(by_tag, 3) == ["a-0", "a-2", "c-3"]
+
+
+def test_two_consumers_of_a_group_share_the_queues_and_are_told(servers, filled):
+    topic, group = filled(*"abcdefgh"), servers.unique("lite")
+    shares: dict[str, set] = {}
+
+    class Listener(MessageQueueListener):
+        def __init__(self, name):
+            self.name = name
+
+        def message_queue_changed(self, topic, mq_all, mq_divided):
+            shares[self.name] = set(mq_divided)
+
+    one, two = consumer_of(servers, group), consumer_of(servers, group)
+    one.subscribe(topic, "*", Listener("one"))
+    two.subscribe(topic, "*", Listener("two"))
+    with one, two:
+        wait_until(lambda: len(shares.get("one", ())) == 2 and len(shares.get("two", ())) == 2, 60_000, "two shares")
+        assert shares["one"] | shares["two"] == one.fetch_message_queues(topic)
+
+
+def test_assigned_queues_are_pulled_whatever_others_do(servers, filled):
+    topic = filled(*"aabb")
+    with (consumer := consumer_of(servers)):
+        queues = sorted(consumer.fetch_message_queues(topic))
+        consumer.assign(queues)
+        assert taken(consumer, 4) == ["a-0", "a-1", "b-2", "b-3"]
+        with pytest.raises(RuntimeError, match="mutually exclusive"):
+            consumer.subscribe(topic)
+
+
+def test_assigned_queues_can_be_filtered(servers, filled):
+    topic = filled(*"aabb")
+    consumer = consumer_of(servers)
+    consumer.set_sub_expression_for_assign(topic, "b")
+    with consumer:
+        consumer.assign(consumer.fetch_message_queues(topic))
+        assert taken(consumer, 2) == ["b-2", "b-3"]
+        with pytest.raises(RuntimeError, match="before start"):
+            consumer.set_sub_expression_for_assign(topic, "a")
+
+
+def test_seek_gives_messages_again_or_passes_them_over(servers, filled, producer):
+    topic = filled(*"abcd")
+    with (consumer := consumer_of(servers)):
+        queues = sorted(consumer.fetch_message_queues(topic))
+        consumer.assign(queues)
+        first = taken(consumer, 4)
+        for queue in queues:
+            consumer.seek_to_begin(queue)
+        assert taken(consumer, 4) == first
+        for queue in queues:
+            consumer.seek_to_begin(queue)
+            consumer.seek_to_end(queue)
+        producer.send(Message(topic, b"behind the end"))
+        assert taken(consumer, 1) == ["behind the end"]
+        with pytest.raises(MQClientException, match="Seek offset illegal"):
+            consumer.seek(queues[0], 1_000)
+        consumer.assign(queues[:1])
+        with pytest.raises(MQClientException, match="not in assigned list"):
+            consumer.seek(queues[1], 0)
+
+
+def test_paused_queues_are_not_pulled_until_resumed(servers, filled, producer):
+    topic = filled("a")
+    queues = producer.fetch_publish_message_queues(topic)
+    consumer = consumer_of(servers)
+    consumer.assign(queues)
+    consumer.pause(queues)
+    with consumer:
+        assert consumer.poll(300) == []
+        consumer.resume(queues)
+        assert taken(consumer, 1) == ["a-0"]
+
+
+def test_commits_are_what_the_user_says(servers, filled):
+    topic, group = filled("a", "b", "c", "d"), servers.unique("lite")
+    with (consumer := consumer_of(servers, group, auto_commit=False)):
+        queues = sorted(consumer.fetch_message_queues(topic))
+        consumer.assign(queues)
+        taken(consumer, 4)
+        assert {consumer.committed(queue) for queue in queues} == {0}  # as a broker says of a queue that begins at 0
+        consumer.commit({queues[0]: 1}, persist=True)
+        assert consumer.committed(queues[0]) == 1
+        assert consumer.offset_for_timestamp(queues[0], 0) == 0
+
+
+def test_a_topic_that_grows_is_noticed(servers, filled, producer):
+    topic = filled("a")
+    seen: list[set] = []
+
+    class Listener(TopicMessageQueueChangeListener):
+        def on_changed(self, topic, message_queues):
+            seen.append(message_queues)
+
+    consumer = consumer_of(servers)
+    with consumer:
+        consumer.register_topic_message_queue_change_listener(topic, Listener())
+        producer.admin.create_topic("TBW102", topic, 3)
+        compare = consumer.default_lite_pull_consumer_impl._fetch_topic_message_queues_and_compare
+
+        def noticed() -> bool:
+            compare()
+            return bool(seen) and len(seen[-1]) == 6
+        wait_until(noticed, 60_000, "six queues")
+
+
+def test_wrong_use_is_told(servers):
+    consumer = consumer_of(servers)
+    with pytest.raises(RuntimeError, match="not running"):
+        consumer.poll()
+    with pytest.raises(ValueError, match="null or empty"):
+        consumer.assign([])
+    with pytest.raises(MQClientException, match="subscribe exception"):
+        consumer.subscribe("T", MessageSelector("", "NOKIND"))
+    consumer.broker_suspend_max_time_millis = 40_000
+    with pytest.raises(MQClientException, match="Long polling mode"):
+        consumer.start()
+    with pytest.raises(MQClientException, match="maybe started once"):
+        consumer.start()
