@@ -231,6 +231,14 @@ CASES = [
     ),
     case(
         "resetOffsets",
+        Command("updateSubGroup -n {n} -b {b} -g left{own}", shown=False),
+        "cloneGroupOffset -n {n} -s readers -d left{own} -t Orders",
+        Command("resetOffsetByTime -n {n} -g left{own} -t Orders -s 0 -f false", sort=True),
+        Command("resetOffsetByTime -n {n} -g left{own} -t Orders -s now -f false", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g left{own} -t Orders -f false", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g left{own} -t Orders", sort=True),
+        Command("resetOffsetByTime -n {n} -g left{own} -t Orders -s 2020-01-01#00:00:00:000", sort=True),
+        Command("resetOffsetByTime -n {n} -g left{own} -t Orders -s now", sort=True),
         Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s 0", sort=True),
         Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s now -f false", sort=True),
         Command("skipAccumulatedMessage -n {n} -g idle{own} -t Orders", sort=True),
@@ -299,6 +307,10 @@ OF_MANY_BROKERS = [
     ),
     case(
         "offsets",
+        Command("updateSubGroup -n {n} -c {c} -g left{own}", shown=False),
+        "cloneGroupOffset -n {n} -s readers -d left{own} -t Orders",
+        Command("resetOffsetByTime -n {n} -g left{own} -t Orders -s 0", sort=True),
+        Command("skipAccumulatedMessage -n {n} -g left{own} -t Orders", sort=True),
         Command("resetOffsetByTime -n {n} -g idle{own} -t Orders -s 0", sort=True),
         Command("skipAccumulatedMessage -n {n} -g idle{own} -t Orders", sort=True),
         Command("resetOffsetByTime -n {n} -g runners -t Orders -s now", sort=True),
@@ -312,5 +324,43 @@ OF_MANY_BROKERS = [
         Command("exportMetadata -n {n} -c {c} -t -s -f {dir}", file="topic.json"),
         Command("exportMetadata -n {n} -c {c} -g -f {dir}", file="subscriptionGroup.json"),
         Command("exportMetrics -n {n} -c {c} -f {dir}", file="metrics.json", masks=(VERSION, METRICS)),
+    ),
+]
+
+# Java prints an account as Java prints what has no text of its own.
+ACCOUNT = (r"org.apache.rocketmq.common.PlainAccessConfig@\w+|PlainAccessConfig \[.*\]", "<account>")
+TIMES_CHANGED = (r"(plain_acl.yml  )\d+ *", r"\1<n> ")
+OF_ACCOUNTS = [
+    case(
+        "accounts",
+        Command("updateAclConfig -n {n} -b {b} -a account{own} -s secret12 -t Orders=PUB,Empty=SUB -g readers=SUB -i DENY"
+                " -u SUB -w 127.0.0.7 -m true", masks=(ACCOUNT,)),
+        Command("updateAclConfig -n {n} -c {c} -a account{own} -s secret123", masks=(ACCOUNT,)),
+        Command("updateAclConfig -n {n} -c nowhere -a account{own} -s secret123", masks=(ACCOUNT,)),
+        "updateAclConfig -n {n} -b {b} -a account{own} -s short",
+        "updateAclConfig -n {n} -b {b} -a no -s secret12",
+        Command("clusterAclConfigVersion -n {n} -b {b}", masks=(TIMES_CHANGED,)),
+        Command("clusterAclConfigVersion -n {n} -c {c}", masks=(TIMES_CHANGED,)),
+        "deleteAclConfig -n {n} -b {b} -a account{own}",
+        "deleteAccessConfig -n {n} -c {c} -a account{own}",
+        "updateGlobalWhiteAddr -n {n} -b {b} -g 127.0.0.9,10.1.2.3",
+        "updateGlobalWhiteAddr -n {n} -c {c} -g 127.0.0.9",
+        "clusterAclConfigVersion -n {n} -c nowhere",
+    ),
+    case(
+        "signed",
+        "topicStatus -n {n} -t SELF_TEST_TOPIC",
+        "updateTopic -n {n} -b {b} -t Signed{own}",
+        "deleteTopic -n {n} -c {c} -t Signed{own}",
+        "brokerConsumeStats -n {n} -b {b}",
+        Command("sendMessage -n {n} -t Orders -p body -b {name} -i 0", masks=((r"\b[0-9A-F]{32,56}\b", "<id>"),)),
+    ),
+]
+OF_STRANGERS = [
+    case(
+        "unsigned",
+        "topicStatus -n {n} -t Orders",
+        "updateTopic -n {n} -b {b} -t Signed{own}",
+        "clusterAclConfigVersion -n {n} -b {b}",
     ),
 ]

@@ -31,6 +31,10 @@ def before_stacks(text: str) -> str:
     return head + mark + (" with stacks" if "TID: " in stacks else "")
 
 
+RUNNING_INFO = (
+    CLIENT_ID, (r"\b20\d{12}(\d{3})?\b", "<time>"), (r" *\d+\.\d\d *", " <n> "),
+    (r"(cachedMsg\w+|commitOffset)=\d+", r"\1=<n>"),
+)
 MADE = (
     Command("updateTopic -n {n} -b {b} -t Mine{own} -r 2 -w 2", shown=False),
     Command("topicRoute -n {n} -t Mine{own}", until='"perm":6', shown=False),
@@ -40,6 +44,12 @@ MADE = (
 def made(letter: str) -> tuple[Command, ...]:
     """A topic of two queues of a case's own, and its route."""
     return tuple(Command(each.line.replace("Mine", letter), until=each.until, shown=False) for each in MADE)
+
+
+def in_queues(letter: str, *bodies: str) -> tuple[Command, ...]:
+    """Wait until the last messages of queue 0, 1, ... are in their queues."""
+    return tuple(Command(f"printMsgByQueue -n {{n}} -t {letter}{{own}} -a {{name}} -i {queue_id} -p true -d true",
+                         until=f"BODY: {body}", shown=False) for queue_id, body in enumerate(bodies))
 
 
 CASES = [
@@ -85,7 +95,7 @@ CASES = [
         *made("Again"),
         Command("sendMessage -n {n} -t Again{own} -p again -k akey -c TagB -b {name} -i 1", masks=(ID,)),
         Command("queryMsgByOffset -n {n} -t Again{own} -b {name} -i 1 -o 0", keep=("id", r"^OffsetID: +(\w+)"),
-                shown=False),
+                until="OffsetID", shown=False),
         Command("queryMsgById -n {n} -i {id} -s true",
                 masks=(ID, (r"queueId=\d", "queueId=<n>"), (r"queueOffset=\d", "queueOffset=<n>"))),
     ),
@@ -97,7 +107,8 @@ CASES = [
         "sendMessage -n {n} -t Sent{own} -p three -i 1",
         Command("sendMessage -n {n} -t Sent{own} -p four -b {name} -i x", masks=(
             (r"^\S+(?=: SendMessageCommand)", "<exception>"),)),
-        Command("printMsgByQueue -n {n} -t Sent{own} -a {name} -i 1 -p true -d true -f true", masks=MESSAGE),
+        Command("printMsgByQueue -n {n} -t Sent{own} -a {name} -i 1 -p true -d true -f true", masks=MESSAGE,
+                until="BODY: two"),
         Command("sendMessage -n {n} -t Sent{own} -p five", masks=(ID, (r"(?<=broker-a {26})\d", "<n>"))),
     ),
     case(
@@ -106,6 +117,7 @@ CASES = [
         Command("sendMessage -n {n} -t Print{own} -p one -c TagA -b {name} -i 0", masks=(ID,)),
         Command("sendMessage -n {n} -t Print{own} -p two -c TagB -b {name} -i 1", masks=(ID,)),
         Command("sendMessage -n {n} -t Print{own} -p three -c TagA -b {name} -i 1", masks=(ID,)),
+        *in_queues("Print", "one", "three"),
         Command("printMsg -n {n} -t Print{own}", masks=MESSAGE),
         Command("printMsg -n {n} -t Print{own} -d false", masks=MESSAGE),
         Command("printMsg -n {n} -t Print{own} -s TagB", masks=MESSAGE),
@@ -125,6 +137,7 @@ CASES = [
         *made("Eaten"),
         *[Command(f"sendMessage -n {{n}} -t Eaten{{own}} -p body{number} -b {{name}} -i {number % 2}", shown=False)
           for number in range(4)],
+        *in_queues("Eaten", "body2", "body3"),
         Command("consumeMessage -n {n} -t Eaten{own}", masks=MESSAGE),
         Command("consumeMessage -n {n} -t Eaten{own} -c 1", masks=MESSAGE),
         Command("consumeMessage -n {n} -t Eaten{own} -c 3", masks=MESSAGE),
@@ -193,9 +206,7 @@ CASES = [
         Command("consumerConnection -n {n} -g runners", keep=("client", r"^(\S+@\S+)"), shown=False),
         Command("consumerStatus -n {n} -g runners", masks=(CLIENT_ID,)),
         Command("consumerStatus -n {n} -g runners -b {b}", masks=(CLIENT_ID,)),
-        Command("consumerStatus -n {n} -g runners -i {client}", sort=True, masks=(
-            CLIENT_ID, (r"\b20\d{12}(\d{3})?\b", "<time>"), (r" *\d+\.\d\d *", " <n> "),
-            (r"(cachedMsg\w+|commitOffset)=\d+", r"\1=<n>"))),
+        Command("consumerStatus -n {n} -g runners -i {client}", sort=True, masks=RUNNING_INFO),
         Command("consumerStatus -n {n} -g runners -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
         "consumerStatus -n {n} -g runners -i nobody",
         "consumerStatus -n {n} -g readers",
@@ -233,3 +244,17 @@ CASES = [
         "allocateMQ -n {n} -t Nowhere -i 1",
     ),
 ]
+
+A_JAVA_CONSUMER = case(  # of the group coffee; Java's clients have themselves printed with their addresses in memory
+    "a consumer written in Java",
+    Command("consumerProgress -n {n} -g coffee", until="Diff Total: 0", shown=False),
+    Command("consumerProgress -n {n} -g coffee -s true", masks=(TPS,), look=lines_with("Beans", "Total")),
+    Command("consumerConnection -n {n} -g coffee", masks=(ANY_HOST, CLIENT_ID), keep=("client", r"^(\S+@\S+)")),
+    Command("consumerStatus -n {n} -g coffee", masks=(CLIENT_ID,)),
+    Command("consumerStatus -n {n} -g coffee -i {client}", sort=True,
+            masks=(*RUNNING_INFO, (r"@[0-9a-f]{5,8}\b", "@<place>"))),
+    Command("consumerStatus -n {n} -g coffee -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
+    Command("queryMsgByOffset -n {n} -t Beans -b {name} -i 0 -o 0", masks=MESSAGE, until="trackType=CONSUMED,",
+            keep=("id", r"^OffsetID: +(\w+)"), look=lines_with("Topic", "MessageTrack")),
+    Command("queryMsgById -n {n} -i {id} -g coffee -d {client}", masks=(SPENT,)),
+)

@@ -1,6 +1,7 @@
 """mqadmin, Java's and rmqha's, on a Java and on an rmqha cluster after the same actions: the same four outputs."""
 import difflib
 import importlib
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,9 +16,9 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.command import mq_admin_startup
-from tests.interop import mqadmin_cases_cluster
-from tests.support import mqadmin
-from tests.support.java_driver import JavaDriver
+from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
+from tests.support import mqadmin, real_rocketmq
+from tests.support.java_driver import JavaDriver, Workload
 from tests.support.mqadmin import Case, Cluster, rmqha_tool
 from tests.support.wait import wait_until
 
@@ -71,6 +72,37 @@ def wide_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -
         yield cluster
 
 
+ACCOUNTS = """\
+accounts:
+- accessKey: rootKey
+  secretKey: rootSecret
+  admin: true
+"""
+CREDENTIALS = "accessKey: rootKey\nsecretKey: rootSecret\n"
+
+
+@pytest.fixture(scope="module")
+def guarded_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """A broker of rmqha that wants to know who asks; its home, and the tools', is `folder`/home."""
+    from tests.support.nodes import BrokerNode, NamesrvNode
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "home" / "conf").mkdir(parents=True)
+    logback = real_rocketmq.jars().parent / "home" / "conf" / "logback_tools.xml"
+    shutil.copy(logback, folder / "home" / "conf")  # what Java's mqadmin wants to see there
+    (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "ascii")
+    (folder / "home" / "conf" / "tools.yml").write_text(CREDENTIALS, "ascii")
+    namesrv = NamesrvNode("rmqha", folder / "namesrv")
+    module_nodes.append(namesrv)
+    namesrv.start()
+    broker = BrokerNode("rmqha", folder / "broker", namesrv.address, aclEnable="true")
+    broker._env["ROCKETMQ_HOME"] = str(folder / "home")
+    module_nodes.append(broker)
+    broker.start()
+    rmqha_tool(["updateTopic", "-n", namesrv.address, "-b", broker.address, "-t", "Orders"], folder / "home")
+    wait_until(lambda: '"perm":6' in rmqha_tool(["topicRoute", "-n", namesrv.address, "-t", "Orders"]), 30_000, "a route")
+    return Cluster("rmqha", namesrv, broker, folder)
+
+
 def act(cluster: Cluster, running: ExitStack) -> None:
     """Topics, messages, a group that has read them all, one that stays, and a producer that stays."""
     for topic, queues in (("Orders", QUEUES), ("Empty", 1)):
@@ -116,9 +148,39 @@ def test_both_tools_print_the_same_of_many_brokers(case: Case, wide_cluster, jav
     check(case, {"rmqha": wide_cluster}, java_driver)
 
 
-def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver) -> None:
+@pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_ACCOUNTS, ids=lambda case: case.name)
+def test_both_tools_print_the_same_with_an_account(case: Case, guarded_cluster, java_driver):
+    check(case, {"rmqha": guarded_cluster}, java_driver, guarded_cluster.folder / "home")
+
+
+@pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_STRANGERS, ids=lambda case: case.name)
+def test_both_tools_print_the_same_without_an_account(case: Case, guarded_cluster, java_driver):
+    check(case, {"rmqha": guarded_cluster}, java_driver)
+
+
+def test_each_command_that_ends_is_in_a_case():
+    run = {command.line.split()[0].lower() for case in [*CASES, *mqadmin_cases_cluster.OF_ACCOUNTS]
+           for command in case.commands}
+    endless = {"startmonitoring", "clusterrt"}
+    assert {command.command_name.lower() for command in mq_admin_startup.SUB_COMMANDS} - run == endless
+
+
+def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(clusters, java_driver):
+    consuming, load = [], Workload("Beans", 4, [20])
+    for cluster in clusters.values():
+        address = cluster.namesrv.address
+        java_driver.create_topic(address, cluster.broker.address, load.topic, 1)
+        assert all(sent.ok for sent in java_driver.produce(address, load, threads=1))
+        consuming.append(java_driver.start_consume(address, load.part(0, 5), "coffee"))
+    check(mqadmin_cases_messages.A_JAVA_CONSUMER, clusters, java_driver)
+    for cluster, job in zip(clusters.values(), consuming, strict=True):
+        java_driver.produce(cluster.namesrv.address, load.part(4, 1), threads=1)  # the one that the consumer waits for
+        assert job.result(90)["distinct"] == 5
+
+
+def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, home: Path | None = None) -> None:
     """Run a case with both tools on all clusters; the first run is Java's tool on the first cluster."""
-    tools = {JAVA: mqadmin.java_tool(java_driver), RMQHA: rmqha_tool}
+    tools = {JAVA: mqadmin.java_tool(java_driver, home), RMQHA: lambda args: rmqha_tool(args, home)}
     outputs = {(letter, kind): mqadmin.run(case, tool, letter, cluster)
                for kind, cluster in clusters.items() for letter, tool in tools.items()}
     original = outputs.pop((JAVA, next(iter(clusters))))

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from rmqha.tools.command import mq_admin_startup
 from tests.support.java_driver import JavaDriver
@@ -27,6 +28,8 @@ LETTERS = ("Qj", "Qr")  # Java's tool, rmqha's
 _OWN = re.compile(r"Q[jr]\b")
 _FRAMES = re.compile(r"^\t(at |\.\.\. \d+ more).*\n", re.MULTILINE)
 _UNTIL_MS = 30_000
+
+Tool = Callable[[list[str]], str]
 
 
 @dataclass(frozen=True)
@@ -73,21 +76,21 @@ class Cluster:
     others: tuple[BrokerNode, ...] = ()
 
 
-def java_tool(driver: JavaDriver) -> Callable[[list[str]], str]:
-    """Java's mqadmin in the driver's JVM."""
-    return lambda args: driver.admin(*args)
+def java_tool(driver: JavaDriver, home: Path | None = None) -> Tool:
+    """Java's mqadmin in the driver's JVM; `home`/conf/tools.yml is its account."""
+    return lambda args: driver.admin(*args, home=home)
 
 
-def rmqha_tool(args: list[str]) -> str:
-    """rmqha's mqadmin in this process; standard output and error as they come. What it writes here is thrown away."""
+def rmqha_tool(args: list[str], home: Path | None = None) -> str:
+    """rmqha's mqadmin in this process; standard output and error as they come."""
     printed = io.StringIO()
-    with (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed),
-          tempfile.TemporaryDirectory() as here, contextlib.chdir(here)):
+    env = {} if home is None else {"ROCKETMQ_HOME": str(home)}
+    with mock.patch.dict("os.environ", env), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         mq_admin_startup.main0(args)
     return printed.getvalue()
 
 
-def run(each: Case, tool: Callable[[list[str]], str], letter: str, cluster: Cluster) -> list[str]:
+def run(each: Case, tool: Tool, letter: str, cluster: Cluster) -> list[str]:
     """What the commands of a case print, made comparable."""
     folder = cluster.folder / letter
     names = {"n": cluster.namesrv.address, "b": cluster.broker.address, "own": letter, "dir": str(folder),
