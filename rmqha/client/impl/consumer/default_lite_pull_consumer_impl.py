@@ -141,8 +141,8 @@ class DefaultLitePullConsumerImpl:
             raise MQClientException(
                 f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
         if consumer.consumer_timeout_millis_when_suspend < consumer.broker_suspend_max_time_millis:
-            raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater than "
-                                    "brokerSuspendMaxTimeMillis")
+            raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater "
+                                    "than brokerSuspendMaxTimeMillis")
 
     def _start(self) -> None:
         consumer = self.default_lite_pull_consumer
