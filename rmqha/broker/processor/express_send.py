@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.broker.processor.plain_send_answer import Answered, SendAnswers
@@ -18,6 +19,7 @@ from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.plain_put import PlainPut, PlainPutResult, PlainSend
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.remoting_server import RemotingServer
     from rmqha.store.put_message_result import PutMessageResult
+    from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -108,32 +111,23 @@ class ExpressSend:
             for frame in frames:
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
+        counting = _Counting(self._controller.broker_stats_manager, sends)
         answer = functools.partial(self._answer, channel, sends, opaques, host.hex().upper(), result)
         if result.status.is_done:
+            counting.flush()
             answer(result.status.get())
         else:
-            result.status.then(answer)
+            result.status.then(lambda put_result: _answer_and_count(answer, counting, put_result))
 
     def _answer(self, channel: Channel, sends: list[PlainSend], opaques: list[str], host_hex: str,
                 result: PlainPutResult, put_result: PutMessageResult) -> None:
-        """The messages are as safe as they get: count and answer them. By whoever completes the put."""
-        self._count(sends)
+        """The messages are as safe as they get: answer them. By whoever completes the put."""
         code = SENT_CODES[put_result.put_message_status]
         answered = [
             Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
             for send, opaque, queue_offset, physical_offset
             in zip(sends, opaques, result.queue_offsets, result.physical_offsets)]
         channel.write_encoded(self._answers.encode(code, answered))
-
-    def _count(self, sends: list[PlainSend]) -> None:
-        stats = self._controller.broker_stats_manager
-        sizes: dict[str, list[int]] = {}
-        for send in sends:
-            sizes.setdefault(send.topic, []).append(send.size)
-        for topic, of_topic in sizes.items():
-            stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
-            stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
-        stats.inc_broker_put_nums(len(sends))
 
     def _begin(self, channel: Channel) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
@@ -163,3 +157,31 @@ class ExpressSend:
             self._queue_keys.clear()
         key = self._queue_keys[topic, queue_id] = f"{topic}-{queue_id}"
         return key
+
+
+def _answer_and_count(answer: Callable[[PutMessageResult], None], counting: _Counting,
+                      put_result: PutMessageResult) -> None:
+    """The senders wait already: count behind the answers of the round."""
+    answer(put_result)
+    if not flush_at_end_of_round(counting, last=True):
+        counting.flush()
+
+
+class _Counting:
+    """The statistics of sends."""
+
+    __slots__ = ("_stats", "_sends")
+
+    def __init__(self, stats: BrokerStatsManager, sends: list[PlainSend]) -> None:
+        self._stats = stats
+        self._sends = sends
+
+    def flush(self) -> None:
+        """Count."""
+        sizes: dict[str, list[int]] = {}
+        for send in self._sends:
+            sizes.setdefault(send.topic, []).append(send.size)
+        for topic, of_topic in sizes.items():
+            self._stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
+            self._stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
+        self._stats.inc_broker_put_nums(len(self._sends))

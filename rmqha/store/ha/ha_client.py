@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.flow_monitor import FlowMonitor
@@ -259,8 +260,9 @@ class HAClient(ServiceThread):
             if self._is_time_to_report_offset():
                 self._report_slave_max_offset(self.current_reported_offset)
             if self._select(interval_ms / 1000):
-                self._process_read_event()
-                self._report_slave_max_offset_plus()
+                with write_round():  # at its end, behind the report, the dispatch is woken
+                    self._process_read_event()
+                    self._report_slave_max_offset_plus()
             self._housekeeping()
 
     def _stored_offset(self) -> int:
