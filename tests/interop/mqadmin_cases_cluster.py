@@ -333,8 +333,8 @@ TIMES_CHANGED = (r"(plain_acl.yml  )\d+ *", r"\1<n> ")
 OF_ACCOUNTS = [
     case(
         "accounts",
-        Command("updateAclConfig -n {n} -b {b} -a account{own} -s secret12 -t Orders=PUB,Empty=SUB -g readers=SUB -i DENY"
-                " -u SUB -w 127.0.0.7 -m true", masks=(ACCOUNT,)),
+        Command("updateAclConfig -n {n} -b {b} -a account{own} -s secret12 -t Orders=PUB,Empty=SUB -g readers=SUB "
+                "-i DENY -u SUB -w 127.0.0.7 -m true", masks=(ACCOUNT,)),
         Command("updateAclConfig -n {n} -c {c} -a account{own} -s secret123", masks=(ACCOUNT,)),
         Command("updateAclConfig -n {n} -c nowhere -a account{own} -s secret123", masks=(ACCOUNT,)),
         "updateAclConfig -n {n} -b {b} -a account{own} -s short",

@@ -28,6 +28,7 @@ JAVA, RMQHA = mqadmin.LETTERS
 KINDS = ("java", "rmqha")
 CASES = [each for file in sorted(Path(__file__).parent.glob("mqadmin_cases_*.py"))
          for each in importlib.import_module(f"tests.interop.{file.stem}").CASES]
+OF_MANY_BROKERS = [*mqadmin_cases_cluster.OF_MANY_BROKERS, *mqadmin_cases_messages.OF_MANY_BROKERS]
 MESSAGES, QUEUES = 12, 4
 
 
@@ -99,7 +100,8 @@ def guarded_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory
     module_nodes.append(broker)
     broker.start()
     rmqha_tool(["updateTopic", "-n", namesrv.address, "-b", broker.address, "-t", "Orders"], folder / "home")
-    wait_until(lambda: '"perm":6' in rmqha_tool(["topicRoute", "-n", namesrv.address, "-t", "Orders"]), 30_000, "a route")
+    wait_until(lambda: '"perm":6' in rmqha_tool(["topicRoute", "-n", namesrv.address, "-t", "Orders"]), 30_000,
+               "a route of Orders")
     return Cluster("rmqha", namesrv, broker, folder)
 
 
@@ -143,7 +145,7 @@ def test_both_tools_print_the_same_on_both_clusters(case: Case, clusters, java_d
     check(case, clusters, java_driver)
 
 
-@pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_MANY_BROKERS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", OF_MANY_BROKERS, ids=lambda case: case.name)
 def test_both_tools_print_the_same_of_many_brokers(case: Case, wide_cluster, java_driver):
     check(case, {"rmqha": wide_cluster}, java_driver)
 

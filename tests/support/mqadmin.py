@@ -2,8 +2,8 @@
 
 A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may not.
 In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of the
-tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c} is the cluster's name, {name} the
-broker's. In the output they are put back, so that columns stay where they are.
+tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c} is the
+cluster's name, {name} the broker's. In the output they are put back, so that columns stay where they are.
 """
 import contextlib
 import io

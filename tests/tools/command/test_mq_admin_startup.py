@@ -135,6 +135,12 @@ def test_no_two_options_of_a_command_share_a_name():
         assert len(set(longs)) == len(longs), command
 
 
+def test_the_page_about_mqadmin_has_each_sub_command_once():
+    table = (ROOT / "docs" / "mqadmin.md").read_text("utf-8").partition("| sub-command |")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in row.split("|")[1].replace(",", " ").split()]
+    assert sorted(named) == sorted(command.command_name for command in SUB_COMMANDS)
+
+
 def test_accounts_come_from_tools_yml(tmp_path, monkeypatch):
     pytest.importorskip("yaml")
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
