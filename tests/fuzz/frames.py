@@ -14,7 +14,8 @@ FIRST_OPAQUE = 2_000_000
 NUMBERS = [0, -1, 1, 7, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, 2**31, -2**31, -2**31 - 1, 2**32, 2**63 - 1,
            2**63, -2**63, 10**40]
 TEXTS = ["", " ", "null", "true", "-", "0x1", "1e9", "NaN", "a\u0000b", "\u00e9", "\ud83d\ude00", "\ud800", "../../etc",
-         "a/b", "%s%n", "t" * 300, "k\x01v\x02", "\x01\x02\x01", "{}", "[]", "\"", "\\", "Codes", "CodesSend", "codes-group", "TBW102",
+         "a/b", "%s%n", "t" * 300, "k\x01v\x02", "\x01\x02\x01", "{}", "[]", "\"",
+         "\\", "Codes", "CodesSend", "codes-group", "TBW102",
          "%RETRY%codes-group", "RMQ_SYS_TRANS_HALF_TOPIC", "\u0661\u0662"]
 VALUES = [None, True, False, 1.5, [], {}, [[]], {"a": {"b": []}}, *NUMBERS[:8], *TEXTS[:6]]
 HEADER_KEYS = ["code", "flag", "opaque", "version", "language", "remark", "extFields", "serializeTypeCurrentRPC"]

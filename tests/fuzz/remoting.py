@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from tests.fuzz.frames import Call, Fuzzer, Input
-from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV, NAMESRV_CODES, cases_of
+from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV, NAMESRV_CODES, TOPIC, cases_of
 from tests.interop.request_code_compare import Servers
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.processes import ServerProcess
@@ -60,6 +60,13 @@ def calls_of(server: str, servers: Servers) -> list[Call]:
     return calls
 
 
+def probe(server: str, opaque: int) -> bytes:
+    """A right request."""
+    if server == NAMESRV:
+        return frame(header(GET_BROKER_CLUSTER_INFO, opaque))
+    return frame(header(GET_MAX_OFFSET, opaque, topic=TOPIC, queueId=0))
+
+
 class Target:
     """One port; `try_one` sends an input and says what came of it."""
 
@@ -81,7 +88,7 @@ class Target:
             if not one.is_complete:
                 client.socket.shutdown(1)
                 return self._until_closed(client, one)
-            client.send(self._probe(self._probe_opaque))
+            client.send(probe(self.name, self._probe_opaque))
             return self._until_probed(client, one)
         except TimeoutError:
             raise
@@ -97,11 +104,6 @@ class Target:
             self._used = 0
         self._used += 1
         return self._client
-
-    def _probe(self, opaque: int) -> bytes:
-        if self.name == NAMESRV:
-            return frame(header(GET_BROKER_CLUSTER_INFO, opaque))
-        return frame(header(GET_MAX_OFFSET, opaque, topic="GoodTopic", queueId=0))
 
     def _until_probed(self, client: RawClient, one: Input) -> str:
         outcome = NOTHING

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import TypeVar
 
 from rmqha.common.java_compat import int32
@@ -258,7 +259,10 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         command.remark = remark if remark is None or type(remark) is str else fastjson.dumps(remark)
         command.ext_fields = _ext_fields(get("extFields"))
         language = get("language", "JAVA")
-        command.language = _LANGUAGES.get(language) if isinstance(language, (str, int)) else None
+        if isinstance(language, (str, NoneType)) or isinstance(language, int) and language in _LANGUAGES:
+            command.language = _LANGUAGES.get(language)
+        else:
+            raise FastjsonError(f"parse enum {language!r:.40} error")
     except FastjsonError as error:
         raise RemotingCommandException(f"decode error, {error}") from None
     command.serialize_type = SerializeType.JSON
@@ -293,7 +297,7 @@ def _loads_header(header: Buffer) -> object:
 def _int_field(value: object) -> int:
     """An int32; absent, null and empty are 0, and numbers in quotes are numbers, as for fastjson."""
     if type(value) is not int:
-        if value is None or value == "":
+        if value in (None, "", "null", "NULL"):
             return 0
         if not isinstance(value, (str, float, bool)):
             raise FastjsonError(f"parseInt error, {type(value).__name__}")

@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting.protocol import fastjson
@@ -92,6 +92,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-2**63, 2**63 - 1) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of the machine, when it is busy
 @given(VALUES)
 def test_the_slow_parser_agrees_with_the_standard_library(value):
     text = json.dumps(value)
@@ -99,6 +100,7 @@ def test_the_slow_parser_agrees_with_the_standard_library(value):
     assert parse(json.dumps(value, ensure_ascii=False, indent=1)) == json.loads(text)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.integers(-2**63, 2**63 - 1) | st.text(), VALUES.filter(lambda value: value is not None)))
 def test_what_is_written_is_read_again(value):
     for pretty in (False, True):

@@ -79,9 +79,15 @@ def test_header_in_fastjsons_dialect_is_read():
 
 
 @pytest.mark.parametrize("language, expected", [("CPP", LanguageCode.CPP), ("KLINGON", None), (3, LanguageCode.PYTHON),
-                                                (None, None), ([], None)])
+                                                (None, None)])
 def test_unknown_language_is_null(language, expected):
     assert RemotingCommand.decode(json_frame(language=language)).language is expected
+
+
+@pytest.mark.parametrize("language", [[], {}, -1, 99, 1.5])
+def test_language_that_can_be_none_is_refused(language):
+    with pytest.raises(RemotingCommandException, match="enum"):
+        RemotingCommand.decode(json_frame(language=language))
 
 
 def test_unknown_binary_language_is_null_and_can_be_written():
