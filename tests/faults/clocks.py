@@ -9,7 +9,7 @@ from tests.faults.pair import BOOT_MS, Pair
 
 _SHIFT = struct.Struct("=q")
 _HOUR_S = 3600
-_JUMPS_S = (-24 * _HOUR_S, 24 * _HOUR_S, -_HOUR_S, _HOUR_S, -20, 20, -2, 2, 0)
+_SHIFTS_S = (-24 * _HOUR_S, 24 * _HOUR_S, -_HOUR_S, _HOUR_S, -20, 20, -2, 2, 0)
 
 
 class Clock(Fault):
@@ -17,6 +17,10 @@ class Clock(Fault):
     or deleted; in every third cycle a kill -9 follows, so that recovery meets store times that went back."""
 
     name = "clock"
+
+    def __init__(self, *args, **keys):
+        super().__init__(*args, **keys)
+        self._shifts = {"master": 0, "slave": 0}  # seconds
 
     @classmethod
     def why_not(cls) -> str | None:
@@ -37,7 +41,9 @@ class Clock(Fault):
         pair, rng = self.pair, self.rng
         pair.senders.go()
         pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
-        jumps = {name: rng.choice(_JUMPS_S) for name in rng.choice([["master"], ["slave"], ["master", "slave"]])}
+        names = rng.choice([["master"], ["slave"], ["master", "slave"]])
+        jumps = {name: rng.choice([shift for shift in _SHIFTS_S if shift != self._shifts[name]]) for name in names}
+        self._shifts.update(jumps)
         for name, seconds in jumps.items():
             with open(self._file(name), "r+b") as file:  # in place: the broker has it mapped
                 file.write(_SHIFT.pack(seconds))
@@ -49,5 +55,5 @@ class Clock(Fault):
         pair.check_copy(pair.slave)
         for broker in killed:
             broker.start(BOOT_MS)
-        names = " and ".join(broker.base_name for broker in killed)
-        return f"clocks off by {jumps} s{f', kill -9 of {names}' if killed else ''}: {pair.settle()}"
+        victims = " and ".join(broker.base_name for broker in killed)
+        return f"clocks off by {jumps} s{f', kill -9 of {victims}' if killed else ''}: {pair.settle()}"
