@@ -84,15 +84,17 @@ def test_brokers_of_both_kinds_register_with_the_name_server(cluster, driver, ki
     wait_until(lambda: registered() == set(BROKER_OF.values()), WAIT_MS, f"both brokers at the {kind} name server")
 
 
-@pytest.mark.parametrize("broker", KINDS)
-def test_java_client_sends_and_consumes(cluster, driver, broker):
-    """Its route comes from the other kind's name server."""
-    namesrv = cluster.namesrvs["java" if broker == "rmqha" else "rmqha"].address
-    load = Workload(f"JavaTls-{broker}", 120, [10, 1000, 70_000], seed=11)
-    driver.create_topic(namesrv, cluster.brokers[broker].address, load.topic)
+def test_java_client_sends_to_brokers_of_both_kinds_and_consumes(cluster, driver):
+    load = Workload("JavaTls", 240, [10, 1000, 70_000], seed=11)
+    for kind, other in zip(KINDS, reversed(KINDS)):  # asked of the name server of the other kind
+        driver.create_topic(cluster.namesrvs[other].address, cluster.brokers[kind].address, load.topic)
+    namesrv = cluster.namesrvs["rmqha"].address
+    wait_until(lambda: driver.admin("topicRoute", "-n", namesrv, "-t", load.topic).count("writeQueueNums") == 2, WAIT_MS,
+               "the topic at both brokers")
     sent = driver.produce(namesrv, load)
     assert [one.status for one in sent if not one.ok] == []
-    assert_all_read(driver.consume(namesrv, load, f"group-{broker}"), load, sent)
+    assert {one.broker_name for one in sent} == set(BROKER_OF.values())
+    assert_all_read(driver.consume(namesrv, load, "tls-group"), load, sent)
 
 
 @pytest.mark.parametrize("broker", KINDS)
