@@ -195,8 +195,8 @@ CASES = [
         "consumerProgress",
         Command("consumerProgress -n {n} -g readers", masks=(TPS,), look=lines_with("Orders", "#", "Total", "TPS")),
         Command("consumerProgress -n {n} -g runners", until="Diff Total: 0", shown=False),
-        Command("consumerProgress -n {n} -g runners", until="%RETRY%runners", masks=(TPS,)),
-        Command("consumerProgress -n {n} -g runners -s true", masks=(TPS,)),
+        Command("consumerProgress -n {n} -g runners", masks=(TPS,), look=lines_with("Orders", "#", "Total", "TPS")),
+        Command("consumerProgress -n {n} -g runners -s true", masks=(TPS,), look=lines_with("Orders", "#", "Total")),
         Command("consumerProgress -n {n} -g nobody"),
         Command("consumerProgress -n {n}", look=lines_with("#Group", "readers", "runners"),
                 masks=((r"(?m)\d+( +\d+)$", r"<n>\1"),)),
@@ -258,3 +258,27 @@ A_JAVA_CONSUMER = case(  # of the group coffee; Java's clients have themselves p
             keep=("id", r"^OffsetID: +(\w+)"), look=lines_with("Topic", "MessageTrack")),
     Command("queryMsgById -n {n} -i {id} -g coffee -d {client}", masks=(SPENT,)),
 )
+
+OF_MANY_BROKERS = [
+    case(
+        "groups of a cluster",
+        Command("updateSubGroup -n {n} -c {c} -g wide{own} -r 5", sort=True),
+        Command("getConsumerConfig -n {n} -g wide{own}"),
+        Command("deleteSubGroup -n {n} -c {c} -g wide{own}", sort=True),
+        Command("getConsumerConfig -n {n} -g wide{own}"),
+        Command("consumerProgress -n {n} -g runners", until="Diff Total: 0", shown=False),
+        Command("consumerProgress -n {n} -g runners", masks=(TPS,), look=lines_with("Orders", "#", "Total")),
+        Command("consumerProgress -n {n} -g runners -s true", masks=(TPS,), look=lines_with("Orders", "#", "Total")),
+        Command("consumerConnection -n {n} -g runners", masks=(ANY_HOST, CLIENT_ID)),
+    ),
+    case(
+        "messages of many brokers",
+        Command("queryMsgByKey -n {n} -t Orders -k key3", until="3", masks=(ID,)),
+        Command("queryMsgByOffset -n {n} -t Orders -b {name} -i 1 -o 2", masks=MESSAGE, look=tracks),
+        Command("queryMsgByOffset -n {n} -t Orders -b broker-b -i 1 -o 0", masks=MESSAGE, look=tracks),
+        Command("printMsg -n {n} -t Orders -d false", masks=MESSAGE),
+        Command("consumeMessage -n {n} -t Orders -c 10", masks=MESSAGE),
+        "allocateMQ -n {n} -t Orders -i 10.0.0.1,10.0.0.2,10.0.0.3",
+        Command("checkMsgSendRT -n {n} -t broker-b -a 6 -s 20", masks=(RT,)),
+    ),
+]

@@ -4,6 +4,7 @@ import random
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
+from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_client_ext import MessageClientExt
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import response_code
@@ -77,13 +78,14 @@ def consume_message_directly(
 
 
 def message_track_detail(admin: DefaultMQAdminExt, msg: MessageExt) -> list[MessageTrack]:
-    """What became of a message in each group that consumes its topic, by the group's name.
+    """What became of a message in each group that consumes its topic.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#messageTrackDetail (4.9.8)
     """
     groups = admin.query_topic_consume_by_who(msg.topic)
-    # Differs: no group instead of a NullPointerException when no broker has an address; groups stand sorted
-    return [_track(admin, msg, group) for group in sorted(groups.groupList if groups is not None else ())]
+    # Differs: no group instead of a NullPointerException when no broker has an address
+    names = hash_map_order(sorted(groups.groupList)) if groups is not None else []
+    return [_track(admin, msg, group) for group in names]
 
 
 def _track(admin: DefaultMQAdminExt, msg: MessageExt, group: str) -> MessageTrack:

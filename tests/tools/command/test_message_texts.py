@@ -12,6 +12,8 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.connection import Connection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.route.queue_data import QueueData
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.tools.command.commons_cli import NumberFormatException, parse
 from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand, plain_access_config
 from rmqha.tools.command.broker.send_msg_status_command import build_message
@@ -66,15 +68,17 @@ def test_ids_stand_between_commas(ids, filling):
 
 @given(st.sets(st.builds(MessageQueue, st.text(max_size=5), st.text(max_size=5), st.integers(0, 50)), max_size=40))
 def test_queues_in_javas_order_are_the_same_queues_whatever_order_they_came_in(queues):
-    ordered = in_java_order(queues)
+    ordered = in_java_order(queues, TopicRouteData())
     assert sorted(ordered) == sorted(queues)
-    assert in_java_order(reversed(ordered)) == ordered
+    assert in_java_order(reversed(ordered), TopicRouteData()) == ordered
 
 
-def test_a_queue_counts_down_in_javas_order():
-    # as Java's mqadmin allocateMQ prints four queues of the topic Orders on broker-a
-    assert [queue.queueId for queue in in_java_order(MessageQueue("Orders", "broker-a", number) for number in range(4))
-            ] == [3, 2, 1, 0]
+def test_queues_are_listed_as_javas_mqadmin_lists_them():
+    # as allocateMQ printed the queues of a topic on two brokers, whose route named broker-b first
+    queues = [MessageQueue("Orders", f"broker-{broker}", number) for broker in "ab" for number in range(4)]
+    route = TopicRouteData(queueDatas=[QueueData("broker-b"), QueueData("broker-a")])
+    assert [(queue.brokerName[-1], queue.queueId) for queue in in_java_order(queues, route)] == [
+        ("a", 3), ("b", 3), ("a", 2), ("b", 0), ("b", 2), ("a", 1), ("b", 1), ("a", 0)]
 
 
 def message(kind=MessageExt, **fields):

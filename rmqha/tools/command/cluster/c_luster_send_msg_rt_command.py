@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
@@ -43,7 +44,7 @@ class CLusterSendMsgRTCommand(SubCommand):
         """Go round until the user ends it."""
         names_by_cluster = admin.examine_broker_cluster_info().clusterAddrTable
         wanted = command_line.text("c")
-        clusters = sorted(names_by_cluster) if wanted is None else [wanted]
+        clusters = hash_map_order(sorted(names_by_cluster)) if wanted is None else [wanted]
         if not command_line.boolean("p"):
             yield BROKERS.heading()
         with new_producer(admin) as producer:
@@ -53,7 +54,7 @@ class CLusterSendMsgRTCommand(SubCommand):
                         # Differs: ends; the original says so again each interval
                         yield f"cluster [{cluster}] not exist"
                         return
-                    for broker_name in sorted(names_by_cluster[cluster]):
+                    for broker_name in hash_map_order(sorted(names_by_cluster[cluster])):
                         yield _measured(producer, cluster, broker_name, command_line)
                 time.sleep(command_line.integer("i", DEFAULT_INTERVAL_S))
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from rmqha.common import mix_all
+from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mq_version import get_version_desc
 from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
@@ -50,7 +51,7 @@ class ConsumerProgressSubCommand(SubCommand):
             return
         yield GROUPS.heading()
         prefix = mix_all.RETRY_GROUP_TOPIC_PREFIX
-        for topic in sorted(admin.fetch_all_topic_list().topicList):
+        for topic in hash_map_order(sorted(admin.fetch_all_topic_list().topicList)):
             if topic.startswith(prefix):
                 yield _group(admin, topic.removeprefix(prefix))
 

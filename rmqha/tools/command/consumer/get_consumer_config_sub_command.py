@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from rmqha.common import mix_all
+from rmqha.common.java_compat import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Document, Part
@@ -24,8 +25,9 @@ class GetConsumerConfigSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask a broker of each name."""
         info = admin.examine_broker_cluster_info()
-        for name, broker in sorted(info.brokerAddrTable.items()):
-            config = admin.examine_subscription_group_config(broker.select_broker_addr(), command_line.text("g"))
+        for name in hash_map_order(sorted(info.brokerAddrTable)):
+            addr = info.brokerAddrTable[name].select_broker_addr()
+            config = admin.examine_subscription_group_config(addr, command_line.text("g"))
             if config is None:
                 continue
             cluster = next((cluster for cluster, names in sorted(info.clusterAddrTable.items()) if name in names), None)

@@ -59,7 +59,7 @@ class ConsumeMessageCommand(SubCommand):
         with pull_consumer(admin, command_line.text("g", mix_all.TOOLS_CONSUMER_GROUP)) as consumer:
             try:
                 if wanted.queue is None:
-                    yield from _consume_topic(consumer, wanted)
+                    yield from _consume_topic(admin, consumer, wanted)
                 else:
                     yield from _consume_queue(consumer, wanted.queue, wanted)
             except ASK_ERRORS as error:
@@ -100,9 +100,10 @@ def _bounds(consumer: DefaultMQPullConsumer, queue: MessageQueue, wanted: Wanted
     return low, high
 
 
-def _consume_topic(consumer: DefaultMQPullConsumer, wanted: Wanted) -> Iterator[Part]:
+def _consume_topic(admin: DefaultMQAdminExt, consumer: DefaultMQPullConsumer, wanted: Wanted) -> Iterator[Part]:
     left = wanted.count
-    for queue in in_java_order(consumer.fetch_subscribe_message_queues(wanted.topic)):
+    queues = consumer.fetch_subscribe_message_queues(wanted.topic)
+    for queue in in_java_order(queues, admin.examine_topic_route_info(wanted.topic)):
         if left == 0:
             return
         low, high = _bounds(consumer, queue, wanted)

@@ -36,7 +36,9 @@ class PrintMessageSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Pull queue by queue."""
         with pull_consumer(admin) as consumer:
-            for queue in in_java_order(consumer.fetch_subscribe_message_queues(command_line.text("t"))):
+            topic = command_line.text("t")
+            queues = consumer.fetch_subscribe_message_queues(topic)
+            for queue in in_java_order(queues, admin.examine_topic_route_info(topic)):
                 low, high = bounds(consumer, queue, command_line)
                 yield f"minOffset={low}, maxOffset={high}, {queue}\n"
                 yield from _print_queue(consumer, queue, low, high, command_line)

@@ -6,6 +6,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.java_compat import int32, string_hash_code
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.message.message_text import message_fields, message_text
 from rmqha.tools.command.message.message_times import timestamp_format
@@ -44,12 +45,13 @@ def bounds(
     return low, high
 
 
-def in_java_order(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """The queues as a HashSet that got them in their order iterates over them.
+def in_java_order(queues: Iterable[MessageQueue], route: TopicRouteData) -> list[MessageQueue]:
+    """The queues as a HashSet that got them in the route's order iterates over them.
 
     Java: java.util.HashSet
     """
-    queues = sorted(queues)
+    places = {data.brokerName: place for place, data in enumerate(route.queueDatas)}
+    queues = sorted(queues, key=lambda queue: (places.get(queue.brokerName, len(places)), queue))
     capacity = 16
     while len(queues) > capacity * 3 // 4:
         capacity *= 2

@@ -31,7 +31,8 @@ class AllocateMQSubCommand(SubCommand):
         """Compute it from the topic's route."""
         topic = command_line.text("t")
         ip_list = util_all.split(command_line.text("i"), ",")
-        queues = in_java_order(topic_route_data2_topic_subscribe_info(topic, admin.examine_topic_route_info(topic)))
+        route = admin.examine_topic_route_info(topic)
+        queues = in_java_order(topic_route_data2_topic_subscribe_info(topic, route), route)
         averagely = AllocateMessageQueueAveragely()
         shares = {ip: averagely.allocate("aa", ip, queues, ip_list) for ip in hash_map_order(ip_list)}
         result = RebalanceResult(shares)
