@@ -22,7 +22,6 @@ OF_A_MOMENT = {
     "pageCacheLockTimeMills", "putMessageDistributeTime", "startAcceptSendRequestTimeStamp",
 }
 VERSION = (r"V4_9_[78]", "V4_9_x")
-HOURS_AND_SPACE = (r" +\S+ \d\.\d{4}$", " <hours and space>")
 METRICS = (r'("\w*(?:[nN]ormalInTps|[nN]ormalOutTps|DiskRatio|messageAverageSize)"): [^,\n]*', r"\1: <moment>")
 RATES = (r"\d+\.\d\d(?= )", "<rate>")
 
@@ -32,6 +31,12 @@ def settings(text: str) -> str:
     lines = [line for line in text.splitlines() if line.partition(" ")[0] not in OWN_SETTINGS]
     return "\n".join(f"{line.partition('=')[0]}= <place>" if line.partition(" ")[0] in PLACES else line
                      for line in lines)
+
+
+def load(text: str) -> str:
+    """Lines of clusterList with the same widths, without the numbers of a moment: rates, waits, hours, space."""
+    return re.sub(r"(?m) +\d+\.\d\d\(\d+,\d+ms\)| +\d+ +[\d.]+ \d\.\d{4}$", lambda found: "<load>".rjust(
+        len(found[0]) if "ms" in found[0] else 0), text)
 
 
 def runtime(text: str) -> str:
@@ -219,7 +224,7 @@ CASES = [
     ),
     case(
         "clusterList",
-        Command("clusterList -n {n}", masks=(VERSION, HOURS_AND_SPACE)),
+        Command("clusterList -n {n}", masks=(VERSION,), look=load),
         "clusterList -n {n} -m",
     ),
     case(
@@ -271,7 +276,7 @@ CASES = [
 OF_MANY_BROKERS = [
     case(
         "lists",
-        Command("clusterList -n {n}", sort=True, masks=(VERSION, HOURS_AND_SPACE)),
+        Command("clusterList -n {n}", sort=True, masks=(VERSION,), look=load),
         Command("clusterList -n {n} -m", sort=True),
         Command("getBrokerConfig -n {n} -c {c}", sort=True, look=settings),
         Command("brokerStatus -n {n} -c {c}", sort=True, look=runtime),

@@ -1,10 +1,9 @@
 """mqadmin: finds the sub-command, reads its options, runs it."""
-import logging
 import os
 import sys
 from pathlib import Path
 
-from rmqha.common import mix_all
+from rmqha.common import log_setup, mix_all
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
@@ -139,8 +138,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Java: org.apache.rocketmq.tools.command.MQAdminStartup (4.9.8)
     """
-    if not logging.getLogger().handlers:
-        logging.getLogger().addHandler(logging.NullHandler())
+    log_setup.setup_tools_logging()
     try:
         return main0(sys.argv[1:] if argv is None else argv)
     except BrokenPipeError:
