@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define READER_VERSION 1
+#define READER_VERSION 2
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
 #define MAX_DIGITS 9
 #define BORN_DIGITS 13
@@ -79,9 +79,9 @@ static int text(cursor *c, span *found, int escapes)
     return c->at < c->end;
 }
 
-typedef struct { int64_t queue_id, sys_flag, born, flag, reconsumed; span topic, properties, opaque; } plain_header;
+typedef struct { int64_t queue_id, sys_flag, born, flag, reconsumed, opaque; span topic, properties; } plain_header;
 
-static int read_header(cursor *c, plain_header *h)
+static int read_json(cursor *c, plain_header *h)
 {
     span ignored;
     int64_t number;
@@ -107,12 +107,86 @@ static int read_header(cursor *c, plain_header *h)
         return 0;
     if (!literal(c, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":"))
         return 0;
-    h->opaque.start = c->at;
-    if (!digits(c, MAX_DIGITS, &number))
+    if (!digits(c, MAX_DIGITS, &h->opaque))
         return 0;
-    h->opaque.length = c->at - h->opaque.start;
     return literal(c, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":") && digits(c, MAX_DIGITS, &number)
         && literal(c, "}") && c->at == c->end;
+}
+
+/* -- the ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text behind its length -- */
+
+#define FIXED_PART 21
+
+static int64_t big_endian(const uint8_t *at, int size)
+{
+    int64_t value = at[0] & 0x80 ? -1 : 0;
+    for (int index = 0; index < size; index++)
+        value = (int64_t)((uint64_t)value << 8 | at[index]);
+    return value;
+}
+
+static int number_in(const span *field, int digits_wanted, int64_t *value)
+{
+    cursor c = {field->start, field->start + field->length};
+    return field->start && digits(&c, digits_wanted, value) && c.at == c.end;
+}
+
+static int text_in(const span *field, int separators)
+{
+    if (!field->start)
+        return 0;
+    for (Py_ssize_t at = 0; at < field->length; at++) {
+        uint8_t byte = field->start[at];
+        if (byte > 0x7F || (byte < 0x20 && !(separators && (byte == 1 || byte == 2))))
+            return 0;
+    }
+    return separators || field->length;
+}
+
+static int word_in(const span *field, const char *word)
+{
+    return field->start && (size_t)field->length == strlen(word) && !memcmp(field->start, word, strlen(word));
+}
+
+static int read_fields(cursor *c, span fields[14])
+{
+    while (c->at < c->end) {
+        if (c->end - c->at < 7 || c->at[0] || c->at[1] != 1 || c->at[2] < 'a' || c->at[2] > 'n')
+            return 0;
+        span *field = &fields[c->at[2] - 'a'];
+        int64_t length = big_endian(c->at + 3, 4);
+        c->at += 7;
+        if (field->start || length < 0 || length > c->end - c->at)
+            return 0;
+        *field = (span){c->at, (Py_ssize_t)length};
+        c->at += length;
+    }
+    return 1;
+}
+
+static int read_binary(cursor *c, plain_header *h)
+{
+    const uint8_t *data = c->at;
+    span fields[14] = {{NULL, 0}};
+    int64_t number;
+    if (c->end - data < FIXED_PART || big_endian(data, 2) != 310 || big_endian(data + 9, 4) || big_endian(data + 13, 4)
+            || big_endian(data + 17, 4) != c->end - data - FIXED_PART)
+        return 0;
+    h->opaque = big_endian(data + 5, 4);
+    c->at += FIXED_PART;
+#define FIELD(letter) (&fields[letter - 'a'])
+    if (!read_fields(c, fields) || !text_in(FIELD('a'), 0) || !text_in(FIELD('b'), 0) || !text_in(FIELD('c'), 0)
+            || !number_in(FIELD('d'), MAX_DIGITS, &number) || !number_in(FIELD('e'), MAX_DIGITS, &h->queue_id)
+            || !number_in(FIELD('f'), MAX_DIGITS, &h->sys_flag) || FIELD('g')->length != BORN_DIGITS
+            || !number_in(FIELD('g'), BORN_DIGITS, &h->born) || !number_in(FIELD('h'), MAX_DIGITS, &h->flag)
+            || !text_in(FIELD('i'), 1) || !number_in(FIELD('j'), MAX_DIGITS, &h->reconsumed)
+            || !(word_in(FIELD('k'), "true") || word_in(FIELD('k'), "false"))
+            || (FIELD('l')->start && !number_in(FIELD('l'), MAX_DIGITS, &number)) || !word_in(FIELD('m'), "false"))
+        return 0;
+    h->topic = *FIELD('b');
+    h->properties = *FIELD('i');
+    return 1;
+#undef FIELD
 }
 
 /* -- properties -- */
@@ -245,12 +319,14 @@ static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssi
     const uint8_t *data = frame.buf;
     span cluster = {(const uint8_t *)PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1])};
     Py_ssize_t end = frame.len < 4 ? -1 : 4 + ((Py_ssize_t)data[1] << 16 | data[2] << 8 | data[3]);
-    if (end >= 0 && end <= frame.len && data[0] == 0) {
+    if (end >= 0 && end <= frame.len && data[0] <= 1) {
         cursor c = {data + 4, data + end};
-        if (read_header(&c, &h)) {
-            if (h.properties.length > (Py_ssize_t)sizeof fixed)
+        if (data[0] ? read_binary(&c, &h) : read_json(&c, &h)) {
+            if (!data[0] && h.properties.length > (Py_ssize_t)sizeof fixed)
                 unescaped = PyMem_Malloc((size_t)h.properties.length);
-            if (!unescaped) {
+            if (data[0]) {
+                properties = stored_properties(h.properties.start, h.properties.length, &cluster);
+            } else if (!unescaped) {
                 PyErr_NoMemory();
             } else {
                 Py_ssize_t length = unescape(&h.properties, unescaped);
@@ -261,9 +337,9 @@ static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssi
     }
     if (properties) {
         uint32_t crc = frame.len > end ? crc32_of(data + end, frame.len - end) & 0x7FFFFFFFu : 0;
-        result = Py_BuildValue("s#LLLLNLs#nI", (const char *)h.topic.start, h.topic.length, (long long)h.queue_id,
+        result = Py_BuildValue("s#LLLLNLLnIi", (const char *)h.topic.start, h.topic.length, (long long)h.queue_id,
                                (long long)h.sys_flag, (long long)h.born, (long long)h.flag, properties,
-                               (long long)h.reconsumed, (const char *)h.opaque.start, h.opaque.length, end, crc);
+                               (long long)h.reconsumed, (long long)h.opaque, end, crc, (int)data[0]);
     } else if (!PyErr_Occurred()) {
         result = Py_NewRef(Py_None);
     }

@@ -45,7 +45,7 @@ class _Route(NamedTuple):
 
 
 class ExpressSend:
-    """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them in JSON.
+    """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them.
 
     Answers and records are those of SendMessageProcessor, byte by byte; a send that is unusual in any way is left to
     it. Owned by the IO thread of its server, but for `_answer`.
@@ -65,17 +65,18 @@ class ExpressSend:
         self._routes: dict[str, _Route] = {}
         self._queue_keys: dict[tuple[str, int], str] = {}
         self._channel: Channel | None = None  # of what was taken
+        self._kind = 0  # the serialize type of what was taken
         self._born_host = b""
         self._sends: list[PlainSend] = []
         self._frames: list[memoryview] = []
-        self._opaques: list[str] = []
+        self._opaques: list[int] = []
 
     def take(self, channel: Channel, frame: memoryview) -> bool:
         """Keep a plain send; see ExpressLane."""
         header = read_plain_send(frame, self._cluster)
         if header is None:
             return False
-        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque, end, crc = header
+        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque, end, crc, kind = header
         route = self._routes.get(topic)
         if route is None or self._topics.get(topic) is not route.config:
             route = self._route_of(topic)
@@ -86,7 +87,9 @@ class ExpressSend:
                 or len(properties) > message_layout.MAX_PROPERTIES_LENGTH
                 or len(body) > self._store_config.maxMessageSize):
             return False
-        if channel is not self._channel and not self._begin(channel):
+        if kind != self._kind:
+            self.flush()
+        if channel is not self._channel and not self._begin(channel, kind):
             return False
         key = self._queue_keys.get((topic, queue_id)) or self._queue_key(topic, queue_id)
         tail = b"".join((route.field, _pack_short(len(properties)), properties))
@@ -112,14 +115,15 @@ class ExpressSend:
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
         counting = _Counting(self._controller.broker_stats_manager, sends)
-        answer = functools.partial(self._answer, channel, sends, opaques, host.hex().upper(), result)
+        answer = functools.partial(self._answer, channel, self._kind, sends, opaques,
+                                   host.hex().upper(), result)
         if result.status.is_done:
             counting.flush()
             answer(result.status.get())
         else:
             result.status.then(lambda put_result: _answer_and_count(answer, counting, put_result))
 
-    def _answer(self, channel: Channel, sends: list[PlainSend], opaques: list[str], host_hex: str,
+    def _answer(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], host_hex: str,
                 result: PlainPutResult, put_result: PutMessageResult) -> None:
         """The messages are as safe as they get: answer them. By whoever completes the put."""
         code = SENT_CODES[put_result.put_message_status]
@@ -127,16 +131,16 @@ class ExpressSend:
             Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
             for send, opaque, queue_offset, physical_offset
             in zip(sends, opaques, result.queue_offsets, result.physical_offsets)]
-        channel.write_encoded(self._answers.encode(code, answered))
+        channel.write_encoded(self._answers.encode(code, kind, answered))
 
-    def _begin(self, channel: Channel) -> bool:
+    def _begin(self, channel: Channel, kind: int) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
         config, host = self._config, channel.remote_address
         if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
                 or not perm_name.is_writeable(config.brokerPermission) or self._processor.reject_request()
                 or ":" in host[0] or ":" in self._controller.store_host[0]):
             return False
-        self._channel, self._born_host = channel, message_layout.host_to_bytes(host)
+        self._channel, self._kind, self._born_host = channel, kind, message_layout.host_to_bytes(host)
         return True
 
     def _route_of(self, topic: str) -> _Route | None:

@@ -6,13 +6,15 @@ where a C compiler was (_plain_send.c), and `read_in_python` where none was: bot
 import functools
 import importlib
 import re
+import struct
 from collections.abc import Callable
 
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import property_order
 from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.protocol.request_code import SEND_MESSAGE_V2
 
-READER_VERSION = 1
+READER_VERSION = 2
 
 _TEXT = rb'[^"\\\x00-\x1f]'
 _NUMBER = rb"(\d{1,9})"
@@ -26,15 +28,24 @@ _match_header = re.compile(
     + rb'(?:,"n":"' + _TEXT + rb'*")?\},"flag":0,"language":"JAVA","opaque":' + _NUMBER
     + rb',"serializeTypeCurrentRPC":"JSON","version":\d{1,9}\}').fullmatch
 
+# code, language, version, opaque, flag, length of the remark, length of the fields; then of each field
+_FIXED_PART, _FIELD = struct.Struct(">hbhiiii"), struct.Struct(">hci")
+_number, _words = re.compile(rb"\d{1,9}"), re.compile(rb"[\x20-\x7f]+")
+_PATTERNS = {
+    b"a": _words, b"b": _words, b"c": _words, b"d": _number, b"e": _number, b"f": _number, b"g": re.compile(rb"\d{13}"),
+    b"h": _number, b"i": re.compile(rb"[\x01\x02\x20-\x7f]*"), b"j": _number, b"k": re.compile(rb"true|false"),
+    b"l": _number, b"m": re.compile(rb"false"), b"n": re.compile(rb"(?s).*")}
+_OPTIONAL = (b"l", b"n")
+
 _CLUSTER, _WAIT = message_const.PROPERTY_CLUSTER, message_const.PROPERTY_WAIT_STORE_MSG_OK
 # Properties that make a message more than something to append, and the one that the broker sets.
 _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PROPERTY_TRANSACTION_PREPARED,
                       message_const.PROPERTY_INNER_MULTI_DISPATCH, _CLUSTER))
 _MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
 
-PlainHeader = tuple[str, int, int, int, int, bytes, int, str, int, int]
-"""Topic, queue id, sysFlag, born timestamp (ms), flag, the record's properties, reconsume times, opaque as digits,
-where the body begins in the frame, its BODYCRC."""
+PlainHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
+"""Topic, queue id, sysFlag, born timestamp (ms), flag, the record's properties, reconsume times, opaque, where the body
+begins in the frame, its BODYCRC, the header's serialize type."""
 
 
 def cluster_property(cluster_name: str) -> bytes:
@@ -45,26 +56,54 @@ def cluster_property(cluster_name: str) -> bytes:
 def read_in_python(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | None:
     """The header of a frame (without its length field); None when it is no plain send."""
     end = 4 + int.from_bytes(frame[1:4])
-    if len(frame) < 4 or frame[0] or end > len(frame):
+    if len(frame) < 4 or frame[0] not in _READERS or end > len(frame):
         return None
-    header = bytes(frame[4:end])
+    fields = _READERS[frame[0]](bytes(frame[4:end]))
+    properties = None if fields is None else _stored_properties(fields[5], cluster)
+    if properties is None:
+        return None
+    topic, queue_id, sys_flag, born, flag, _, reconsumed, opaque = fields
+    body = frame[end:]
+    return (topic.decode(), int(queue_id), int(sys_flag), int(born), int(flag), properties, int(reconsumed),
+            int(opaque), end, body_crc32(body) if body else 0, frame[0])
+
+
+def _read_json(header: bytes) -> tuple[bytes, ...] | None:
     match = _match_header(header) if header.isascii() else None
     if match is None:
         return None
-    topic, queue_id, sys_flag, born, flag, escaped, reconsumed, opaque = match.groups()
-    properties = _stored_properties(escaped, cluster)
-    if properties is None:
-        return None
-    body = frame[end:]
-    return (topic.decode(), int(queue_id), int(sys_flag), int(born), int(flag), properties, int(reconsumed),
-            opaque.decode(), end, body_crc32(body) if body else 0)
-
-
-def _stored_properties(escaped: bytes, cluster: bytes) -> bytes | None:
-    """Those of a header without WAIT, with CLUSTER, in Java's order; None when they are unusual."""
+    *first, escaped, reconsumed, opaque = match.groups()
     text = escaped.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-    if b"\\" in text:
+    return None if b"\\" in text else (*first, text, reconsumed, opaque)
+
+
+def _read_binary(header: bytes) -> tuple[bytes | int, ...] | None:
+    """The fields a to n of a ROCKETMQ header, each behind its name."""
+    if len(header) < _FIXED_PART.size:
         return None
+    code, _language, _version, opaque, flag, remark, length = _FIXED_PART.unpack_from(header)
+    position, found = _FIXED_PART.size, {}
+    if code != SEND_MESSAGE_V2 or flag or remark or length != len(header) - position:
+        return None
+    while position < len(header):
+        if len(header) - position < _FIELD.size:
+            return None
+        name_length, name, length = _FIELD.unpack_from(header, position)
+        position += _FIELD.size
+        if name_length != 1 or name in found or not 0 <= length <= len(header) - position:
+            return None
+        found[name] = header[position:position + length]
+        position += length
+    if found.keys() - _PATTERNS.keys():
+        return None
+    for name, pattern in _PATTERNS.items():
+        if pattern.fullmatch(found[name]) is None if name in found else name not in _OPTIONAL:
+            return None
+    return (*[found[name] for name in (b"b", b"e", b"f", b"g", b"h", b"i", b"j")], opaque)
+
+
+def _stored_properties(text: bytes, cluster: bytes) -> bytes | None:
+    """Those of a header without WAIT, with CLUSTER, in Java's order; None when they are unusual."""
     entries = text.split(b"\x02")
     if not entries[-1]:
         entries.pop()
@@ -89,6 +128,9 @@ def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
     # WAIT has left the map when it is iterated over
     stored = tuple([name for name in (*texts, _CLUSTER) if name != _WAIT])
     return tuple([places.get(name, -1) for name in property_order(stored)])
+
+
+_READERS = {0: _read_json, 1: _read_binary}  # by SerializeType
 
 
 def _choose() -> Callable[[memoryview | bytes, bytes], PlainHeader | None]:

@@ -1,4 +1,5 @@
 """Reading the header of a plain send: compiled and in Python the same, and what the general way makes of it."""
+import functools
 import importlib
 
 import pytest
@@ -11,6 +12,7 @@ from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
 
 CLUSTER = cluster_property("DefaultCluster")
 WAIT = message_const.PROPERTY_WAIT_STORE_MSG_OK
@@ -23,12 +25,12 @@ def compiled():
     return module.read_plain_send
 
 
-def frame(properties: str = "", body: bytes = b"body", **fields) -> bytes:
+def frame(properties: str = "", body: bytes = b"body", kind: SerializeType = SerializeType.JSON, **fields) -> bytes:
     """A send's frame, without its length field."""
     values = {"a": "producer", "b": "Topic", "c": "TBW102", "d": 4, "e": 3, "f": 0, "g": 1_700_000_000_123, "h": 7,
               "i": properties, "j": 2, "k": False, "m": False} | fields
     command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(**values))
-    command.opaque, command.body = 4711, body or None
+    command.opaque, command.body, command.serialize_type = 4711, body or None, kind
     return command.encode()[4:]
 
 
@@ -42,20 +44,21 @@ properties = st.one_of(
     st.text("a\x01\x02\\\"", max_size=7),
     st.sampled_from(["\x02", "a\x01b\x02", "a\x01b\x02\x02", "k\x01" + "v" * 2000]))
 bodies = st.binary(max_size=70)
+kinds = st.sampled_from(list(SerializeType))
 
 
 @settings(max_examples=400)
 @given(properties, bodies, st.integers(-1, 2**31), st.sampled_from([None, 0, 5]), st.booleans(),
-       st.sampled_from([None, "broker-a", ""]))
-def test_compiled_and_python_read_the_same(compiled, props, body, number, most, unit, broker):
-    data = frame(props, body, e=number, l=most, k=unit, n=broker)
+       st.sampled_from([None, "broker-a", ""]), kinds)
+def test_compiled_and_python_read_the_same(compiled, props, body, number, most, unit, broker, kind):
+    data = frame(props, body, kind, e=number, l=most, k=unit, n=broker)
     assert compiled(data, CLUSTER) == read_in_python(data, CLUSTER) == compiled(memoryview(data), CLUSTER)
 
 
 @settings(max_examples=600)
 @given(st.data())
 def test_damaged_frames_are_read_the_same(compiled, data):
-    whole = bytearray(frame("TAGS\x01a\x02WAIT\x01true", b"xy"))
+    whole = bytearray(frame("TAGS\x01a\x02WAIT\x01true", b"xy", data.draw(kinds)))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(whole) - 1))
         kind = data.draw(st.sampled_from(["change", "cut", "insert"]))
@@ -80,15 +83,15 @@ def test_any_bytes_are_no_plain_send(compiled, data):
 
 
 @settings(max_examples=300)
-@given(properties, bodies)
-def test_what_is_read_is_what_the_general_way_reads(props, body):
-    data = frame(props, body, n="broker-a")
+@given(properties, bodies, kinds)
+def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type):
+    data = frame(props, body, serialize_type, n="broker-a")
     found = read_in_python(data, CLUSTER)
     if found is None:
         return
-    topic, queue_id, sys_flag, born, flag, stored, reconsumed, opaque, end, crc = found
-    assert (topic, queue_id, sys_flag, born, flag, reconsumed, opaque) == (
-        "Topic", 3, 0, 1_700_000_000_123, 7, 2, "4711")
+    topic, queue_id, sys_flag, born, flag, stored, reconsumed, opaque, end, crc, kind = found
+    assert (topic, queue_id, sys_flag, born, flag, reconsumed, opaque, kind) == (
+        "Topic", 3, 0, 1_700_000_000_123, 7, 2, 4711, serialize_type)
     assert data[end:] == body and crc == (body_crc32(body) if body else 0)
     wanted = message_decoder.string2message_properties(props)
     wanted[message_const.PROPERTY_CLUSTER] = "DefaultCluster"
@@ -96,12 +99,14 @@ def test_what_is_read_is_what_the_general_way_reads(props, body):
     assert stored.decode() == message_decoder.message_properties2string(wanted)
 
 
-def test_plain_sends_are_read_and_others_are_not():
-    for good in (frame(), frame("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), frame(l=16), frame(k=True),
-                 frame(n="b")):
+@pytest.mark.parametrize("kind", SerializeType)
+def test_plain_sends_are_read_and_others_are_not(kind):
+    send = functools.partial(frame, kind=kind)
+    for good in (send(), send("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), send(l=16), send(k=True),
+                 send(n="b")):
         assert read_in_python(good, CLUSTER) is not None
-    for other in (frame("WAIT\x01false"), frame("DELAY\x013"), frame(m=True), frame("é\x01a"), frame(e=-1),
-                  frame(a="with \"quotes\""), frame("a\x01b\x02a\x01c")):
+    for other in (send("WAIT\x01false"), send("DELAY\x013"), send(m=True), send("é\x01a"), send(e=-1),
+                  send(a="é"), send("a\x01b\x02a\x01c")):
         assert read_in_python(other, CLUSTER) is None
 
 
