@@ -1,0 +1,154 @@
+"""What requests need, and whether an account may have that."""
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqha.acl.common import permission
+from rmqha.acl.common.acl_exception import AclException
+from rmqha.acl.common.acl_signer import cal_signature
+from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
+from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
+from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
+from rmqha.common.protocol import request_code
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from tests.acl.accounts import manager_of, request_of
+
+ALICE, ADMIN = ("aliceKey", "12345678"), ("adminKey", "adminSecret")
+PEER = "1.2.3.4:5678"
+
+
+@pytest.fixture
+def validator(tmp_path):
+    manager_of(tmp_path)
+    made = PlainAccessValidator(str(tmp_path))
+    made.load()
+    return made
+
+
+def refusal(validator, request, address=PEER):
+    """None, or why the request is refused."""
+    try:
+        validator.validate(validator.parse(request, address))
+    except AclException as refused:
+        return str(refused)
+    return None
+
+
+def heartbeat(topic, group):
+    return json.dumps({"clientID": "c", "consumerDataSet": [
+        {"groupName": group, "subscriptionDataSet": [{"topic": topic, "subString": "*"}]}]}).encode()
+
+
+@pytest.mark.parametrize("code, fields, body, needed", [
+    (10, {"topic": "orders"}, None, {"orders": permission.PUB}),
+    (10, {"topic": "%RETRY%g"}, None, {"%RETRY%g": permission.SUB}),
+    (10, {"topic": "%RETRY%g", "group": "h"}, None, {"%RETRY%h": permission.SUB}),
+    (10, {}, None, None),
+    (310, {"a": "g", "b": "orders"}, None, {"orders": permission.PUB}),
+    (310, {"a": "g", "b": "%RETRY%g"}, None, {"%RETRY%g": permission.SUB}),
+    (320, {"a": "g", "b": "orders"}, None, {"orders": permission.PUB}),
+    (36, {"group": "g"}, None, {"%RETRY%g": permission.SUB}),
+    (11, {"topic": "orders", "consumerGroup": "g"}, None, {"orders": permission.SUB, "%RETRY%g": permission.SUB}),
+    (12, {"topic": "orders"}, None, {"orders": permission.SUB}),
+    (34, {"x": 1}, heartbeat("orders", "g"), {"%RETRY%g": permission.SUB, "orders": permission.SUB}),
+    (34, {"x": 1}, b"{}", None),
+    (35, {"clientID": "c", "consumerGroup": "g"}, None, {"%RETRY%g": permission.SUB}),
+    (38, {"consumerGroup": "g"}, None, {"%RETRY%g": permission.SUB}),
+    (15, {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 1}, None,
+     {"%RETRY%g": permission.SUB, "orders": permission.SUB}),
+    (37, {"producerGroup": "g"}, None, None),
+])
+def test_requests_need_these_resources(validator, code, fields, body, needed):
+    resource = validator.parse(request_of(code, body, **fields), PEER)
+    assert resource.resource_perm_map == needed
+    assert (resource.white_remote_address, resource.request_code) == ("1.2.3.4", code)
+
+
+@pytest.mark.parametrize("address, host", [
+    ("1.2.3.4:5", "1.2.3.4"), ("::1:5", "::1"), ("fe80::1%eth0:5", "fe80::1%eth0"), ("", ""), ("unix", "unix")])
+def test_address_is_taken_without_its_port(validator, address, host):
+    assert validator.parse(request_of(10), address).white_remote_address == host
+
+
+def test_malformed_requests_are_denied(validator):
+    for request in (request_of(34, b"no json", x=1), request_of(34, None, x=1), request_of(34, b"[1]", x=1)):
+        with pytest.raises(AclException):
+            validator.parse(request, PEER)
+
+
+def test_signature_covers_fields_and_body(validator):
+    signed = request_of(10, b"body", ALICE, topic="orders", queueId=1)
+    assert refusal(validator, signed) is None
+    wrong = "Check signature failed for accessKey=aliceKey"
+    changes = (("topic", "other"), ("queueId", "2"), ("more", "1"), ("Signature", "AAAA"), ("Signature", "ü"))
+    for name, value in changes:
+        changed = request_of(10, b"body", ALICE, topic="orders", queueId=1)
+        changed.add_ext_field(name, value)
+        assert refusal(validator, changed) == wrong, name
+    signed.body = b"other"
+    assert refusal(validator, signed) == wrong
+    del signed.ext_fields["Signature"]
+    assert refusal(validator, signed) == wrong
+
+
+def test_flag_of_queries_by_key_may_be_signed_or_not(validator):
+    query = request_of(12, None, ALICE, topic="orders", key="k")
+    query.add_ext_field(UNIQUE_MSG_QUERY_FLAG, "true")
+    assert refusal(validator, query) is None  # as rmqha's clients, which leave it out
+    javas = request_of(12, None, None, topic="orders", key="k", AccessKey="aliceKey")
+    javas.add_ext_field("Signature", cal_signature("aliceKey" + "true" + "k" + "orders", "12345678"))
+    assert refusal(validator, javas) == "Check signature failed for accessKey=aliceKey"
+    javas.add_ext_field(UNIQUE_MSG_QUERY_FLAG, "true")
+    assert refusal(validator, javas) is None
+    javas.ext_fields["key"] = "another"
+    assert refusal(validator, javas) == "Check signature failed for accessKey=aliceKey"
+
+
+def test_addresses_go_before_keys_and_keys_before_permissions(validator):
+    anything = request_of(9999)
+    assert refusal(validator, anything, "10.10.103.9:1") is None
+    assert refusal(validator, anything, "10.10.104.9:1") == "No accessKey is configured"
+    unsigned = request_of(17, AccessKey="aliceKey")
+    assert refusal(validator, unsigned, "192.168.0.9:1") is None
+    assert refusal(validator, unsigned, "192.168.1.9:1") == "Check signature failed for accessKey=aliceKey"
+
+
+def test_permissions_decide_in_the_end(validator):
+    denied = "No default permission for "
+    assert refusal(validator, request_of(10, b"", ALICE, topic="orders")) is None
+    assert refusal(validator, request_of(10, b"", ALICE, topic="other")) == denied + "topic:other"
+    assert refusal(validator, request_of(11, None, ALICE, topic="orders", consumerGroup="g")) is None
+    assert refusal(validator, request_of(17, None, ALICE, topic="x")) == (
+        "Need admin permission for request code=17, but accessKey=aliceKey is not")
+    assert refusal(validator, request_of(17, None, ADMIN, topic="x")) is None
+    assert refusal(validator, request_of(10, b"", ADMIN, topic="anything")) is None
+    assert refusal(validator, request_of(310, b"", ALICE, a="g", b="RMQ_SYS_TRACE_TOPIC")) is None
+    assert refusal(validator, request_of(12, None, ALICE, topic="RMQ_SYS_TRACE_TOPIC")) == (
+        denied + "topic:RMQ_SYS_TRACE_TOPIC")
+
+
+def test_each_code_that_the_broker_serves_is_classified():
+    class Anything:
+        def __getattr__(self, _name):
+            return Anything()
+
+    served = set(AdminBrokerProcessor(Anything())._handlers)
+    changing_roles = {request_code.NOTIFY_BROKER_ROLE_CHANGED}
+    assert served - permission.COMMON_CODE - permission.ADMIN_CODE == changing_roles
+    assert not permission.COMMON_CODE & permission.ADMIN_CODE
+    assert all(permission.need_admin_perm(code) for code in (-1, 0, 54, 9999, *permission.ADMIN_CODE, *changing_roles))
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(code=st.sampled_from((10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 9999)),
+       fields=st.dictionaries(st.one_of(st.sampled_from(("topic", "group", "a", "b", "consumerGroup", "AccessKey",
+                                                         "Signature", "queueId")), st.text(max_size=5)),
+                              st.one_of(st.sampled_from(("aliceKey", "%RETRY%g", "orders", "1")), st.text(max_size=9))),
+       body=st.one_of(st.none(), st.binary(max_size=30), st.sampled_from((b"{}", b"null", b'{"consumerDataSet":[null]}',
+                                                                        heartbeat("orders", None)))))
+def test_any_unsigned_request_is_refused_with_a_reason(validator, code, fields, body):
+    request = RemotingCommand(code)
+    request.ext_fields, request.body = fields, body
+    assert refusal(validator, request)
