@@ -49,7 +49,7 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
 
 
 def encodable(value: object, text: str) -> object:
-    """`value`, read from `text`, with `?` for each half of a surrogate pair, as Java writes it where bytes are needed."""
+    """`value`, read from `text`, with `?` for half a surrogate pair: what Java writes for it where bytes are needed."""
     return _encodable(value) if _SURROGATE.search(text) else value
 
 
