@@ -35,6 +35,13 @@ RUNNING_INFO = (
     CLIENT_ID, (r"\b20\d{12}(\d{3})?\b", "<time>"), (r" *\d+\.\d\d *", " <n> "),
     (r"(cachedMsg\w+|commitOffset)=\d+", r"\1=<n>"),
 )
+
+
+def has_queues_of(*topics: str) -> str:
+    """The pattern of a running info with a queue of each topic."""
+    return "(?s)" + "".join(rf"(?=.*{topic} +broker-a +0 +ProcessQueueInfo)" for topic in topics)
+
+
 MADE = (
     Command("updateTopic -n {n} -b {b} -t Mine{own} -r 2 -w 2", shown=False),
     Command("topicRoute -n {n} -t Mine{own}", until='"perm":6', shown=False),
@@ -206,7 +213,8 @@ CASES = [
         Command("consumerConnection -n {n} -g runners", keep=("client", r"^(\S+@\S+)"), shown=False),
         Command("consumerStatus -n {n} -g runners", masks=(CLIENT_ID,)),
         Command("consumerStatus -n {n} -g runners -b {b}", masks=(CLIENT_ID,)),
-        Command("consumerStatus -n {n} -g runners -i {client}", sort=True, masks=RUNNING_INFO),
+        Command("consumerStatus -n {n} -g runners -i {client}", sort=True, masks=RUNNING_INFO,
+                until=has_queues_of("Orders", "%RETRY%runners")),
         Command("consumerStatus -n {n} -g runners -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
         "consumerStatus -n {n} -g runners -i nobody",
         "consumerStatus -n {n} -g readers",
@@ -247,15 +255,15 @@ CASES = [
 
 A_JAVA_CONSUMER = case(  # of the group coffee; Java's clients have themselves printed with their addresses in memory
     "a consumer written in Java",
-    Command("consumerProgress -n {n} -g coffee", until="Diff Total: 0", shown=False),
-    Command("consumerProgress -n {n} -g coffee -s true", masks=(TPS,), look=lines_with("Beans", "Total")),
-    Command("consumerConnection -n {n} -g coffee", masks=(ANY_HOST, CLIENT_ID), keep=("client", r"^(\S+@\S+)")),
+    Command("consumerConnection -n {n} -g coffee", masks=(ANY_HOST, CLIENT_ID), keep=("client", r"^(\S+@\S+)"),
+            until="PASSIVELY"),
     Command("consumerStatus -n {n} -g coffee", masks=(CLIENT_ID,)),
     Command("consumerStatus -n {n} -g coffee -i {client}", sort=True,
-            masks=(*RUNNING_INFO, (r"@[0-9a-f]{5,8}\b", "@<place>"))),
+            masks=(*RUNNING_INFO, (r"@[0-9a-f]{5,8}\b", "@<place>")),
+            until=has_queues_of("Beans", "%RETRY%coffee")),
     Command("consumerStatus -n {n} -g coffee -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
-    Command("queryMsgByOffset -n {n} -t Beans -b {name} -i 0 -o 0", masks=MESSAGE, until="trackType=CONSUMED,",
-            keep=("id", r"^OffsetID: +(\w+)"), look=lines_with("Topic", "MessageTrack")),
+    Command("queryMsgByOffset -n {n} -t Beans -b {name} -i 0 -o 0", until="OffsetID", shown=False,
+            keep=("id", r"^OffsetID: +(\w+)")),
     Command("queryMsgById -n {n} -i {id} -g coffee -d {client}", masks=(SPENT,)),
 )
 
