@@ -89,8 +89,8 @@ def test_java_client_sends_to_brokers_of_both_kinds_and_consumes(cluster, driver
     for kind, other in zip(KINDS, reversed(KINDS)):  # asked of the name server of the other kind
         driver.create_topic(cluster.namesrvs[other].address, cluster.brokers[kind].address, load.topic)
     namesrv = cluster.namesrvs["rmqha"].address
-    wait_until(lambda: driver.admin("topicRoute", "-n", namesrv, "-t", load.topic).count("writeQueueNums") == 2, WAIT_MS,
-               "the topic at both brokers")
+    ask = ("topicRoute", "-n", namesrv, "-t", load.topic)
+    wait_until(lambda: driver.admin(*ask).count("writeQueueNums") == 2, WAIT_MS, "the topic at both brokers")
     sent = driver.produce(namesrv, load)
     assert [one.status for one in sent if not one.ok] == []
     assert {one.broker_name for one in sent} == set(BROKER_OF.values())

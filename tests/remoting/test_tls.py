@@ -1,4 +1,7 @@
-"""TLS on a remoting port: what each mode serves and closes, that every byte arrives, and what harms nobody."""
+"""TLS on a remoting port: what each mode serves and closes, that every byte arrives, and what harms nobody.
+
+RMQHA_TLS_INPUTS: how many inputs each fuzz test makes.
+"""
 import logging
 import os
 import socket
@@ -20,6 +23,7 @@ from tests.support.wait import wait_until
 WAIT_MS = 20_000
 CALL_MS = 20_000
 REGION, CLOSE = 101, 102
+INPUTS = int(os.environ.get("RMQHA_TLS_INPUTS", "150"))  # of each fuzz test
 
 
 def mode(which: TlsMode) -> TlsSystemConfig:
@@ -313,7 +317,7 @@ def test_failed_handshakes_leave_nothing(served):
     assert_unharmed(served)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300) | st.builds(lambda size, body: b"\x03\x01" + size.to_bytes(2, "big") + body,
                                            st.integers(0, 400), st.binary(max_size=400)))
 def test_any_bytes_after_the_first_leave_the_server_well(served, data):
@@ -328,7 +332,7 @@ def test_any_bytes_after_the_first_leave_the_server_well(served, data):
     assert_unharmed(served)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=INPUTS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spoilt=st.integers(0, 2), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_anywhere_harms_that_connection_only(served, spoilt, place, bit):
     """In the client's hello, in its end of the handshake, or in the record with its request."""
