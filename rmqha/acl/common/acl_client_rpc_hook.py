@@ -31,5 +31,6 @@ class AclClientRPCHook:
     def parse_request_content(self, request: RemotingCommand) -> dict[str, str]:
         """The fields to be signed."""
         request.make_custom_header_to_net()
-        # Differs: the flag of queries by key is not signed, as a broker leaves it out; the original's queries are refused
+        # Differs: the flag of queries by key is not signed, as a broker leaves it out; the original signs it, and its
+        # queries are refused
         return {name: text for name, text in (request.ext_fields or {}).items() if name != UNIQUE_MSG_QUERY_FLAG}

@@ -58,8 +58,8 @@ class PlainAccessValidator:
             raise AclException(str(error)) from error
         signed = {name: value for name, value in fields.items() if name not in _NOT_SIGNED}
         resource.content = combine_request_content(request, signed)
-        # Differs: the flag of queries by key may be signed or not; the original's clients sign it, but its broker leaves
-        # it out and so refuses each of their queries
+        # Differs: the flag of queries by key may be signed or not; the original's clients sign it, but its broker
+        # leaves it out and so refuses each of their queries
         if UNIQUE_MSG_QUERY_FLAG in fields:
             resource.content_with_flag = combine_request_content(request, fields)
         return resource
