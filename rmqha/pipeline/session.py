@@ -19,8 +19,10 @@ def register(spark: SparkSession) -> SparkSession:
     """Make the formats known to a session that did not find them by itself: when the Python that Spark starts is not
     the one in which rmqha is installed (see PYSPARK_PYTHON), or when rmqha lies on no path of it.
     """
+    known = spark._jsparkSession.sessionState().dataSourceManager()
     for source in (CommitLogDataSource, ClusterDataSource):
-        spark.dataSource.register(source)
+        if not known.dataSourceExists(source.name()):
+            spark.dataSource.register(source)
     return spark
 
 

@@ -85,6 +85,22 @@ def test_a_run_that_breaks_off_leaves_nothing_that_counts(spark, tmp_path, monke
     assert made.rows == 100 and log_of(tmp_path / "out") == log_of(root)
 
 
+def test_a_file_that_vanishes_is_told_and_its_range_does_not_count(spark, tmp_path):
+    root, target = tmp_path / "store", tmp_path / "archive"
+    put(root, 0, 200)
+    path = sorted((root / "commitlog").iterdir())[2]
+    whole = path.read_bytes()
+    with pytest.raises(Exception, match=f"{path.name} has vanished while the log was read"):
+        archive(spark, str(root), str(target), lambda done, total: path.unlink(missing_ok=True))
+    assert [manifest.segment for manifest in read_manifests(str(target))] == \
+        [0, support.FILE_SIZE] == [int(each.name[6:26]) for each in sorted(target.glob("range=*"))]
+    assert spark.read.parquet(str(target)).agg({"physicalOffset": "max"}).first()[0] < int(path.name)
+    path.write_bytes(whole)
+    archive(spark, str(root), str(target))
+    restore(spark, str(target), str(tmp_path / "out"))
+    assert log_of(tmp_path / "out") == log_of(root)
+
+
 def test_a_damaged_archive_is_told_and_nothing_is_restored(spark, tmp_path):
     root, target = tmp_path / "store", tmp_path / "archive"
     put(root, 0, 30)
