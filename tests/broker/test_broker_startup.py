@@ -109,6 +109,22 @@ def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
         broker.kill()
 
 
+def test_log_files_are_where_the_command_line_says(tmp_path):
+    port = free_broker_port()
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbrokerName=b\nlistenPort={port}\n"
+                    "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\nbrokerNam=x\n")
+    command = [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(file), "--log-dir", str(tmp_path / "here")]
+    broker = ServerProcess("broker", command, tmp_path, "boot success", {"HOME": str(tmp_path)}).start()
+    try:
+        assert "unknown key brokerNam, did you mean brokerName?" in broker.output()
+        text = (tmp_path / "here" / "broker.log").read_text("utf-8")
+        assert "boot success" in text and "unknown key brokerNam" in text and "access control is off" in text
+        assert not (tmp_path / "logs").exists()
+    finally:
+        broker.stop()
+
+
 def test_second_broker_on_the_same_store_does_not_start(tmp_path):
     first = controller_of(tmp_path, "listenPort=0\nmappedFileSizeCommitLog=1048576\n")
     assert first.initialize()

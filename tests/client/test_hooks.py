@@ -6,6 +6,7 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus as Status
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.mq_pull_consumer_schedule_service import MQPullConsumerScheduleService
 from rmqha.client.exception import MQClientException
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
@@ -143,6 +144,31 @@ def test_a_pull_consumer_is_told_of_its_share_and_sends_back(servers):
                 return False
             return any(consumer.pull(queue, "*", 0, 32).msg_found_list for queue in queues)
         wait_until(came_again, 60_000, "the message in the group's retry topic")
+
+
+def test_a_scheduled_function_pulls_each_queue_of_the_share(servers):
+    topic, group, seen, calls = servers.unique("Scheduled"), servers.unique("scheduled"), [], []
+
+    def pull(queue, context):
+        calls.append(queue)
+        if len(calls) == 1:
+            raise ValueError("the user's fault; the queue comes again")
+        offset = max(0, context.pull_consumer.fetch_consume_offset(queue, from_store=False))
+        result = context.pull_consumer.pull(queue, "*", offset, 32)
+        seen.extend(bytes(msg.body) for msg in result.msg_found_list)
+        context.pull_consumer.update_consume_offset(queue, result.next_begin_offset)
+        context.pull_next_delay_time_millis = 20
+
+    with DefaultMQProducer(servers.unique("hooked"), servers.namesrv) as producer:
+        producer.admin.create_topic("TBW102", topic, 2)
+        for number in range(8):
+            producer.send(Message(topic, b"%d" % number))
+    service = MQPullConsumerScheduleService(group, servers.namesrv, pull_thread_nums=2)
+    service.register_pull_task_callback(topic, pull)
+    with service:
+        wait_until(lambda: len(seen) >= 8, 60_000, "eight messages")
+    assert sorted(seen) == [b"%d" % number for number in range(8)]
+    assert len(set(calls)) == 4
 
 
 def test_asynchronous_sends_beyond_the_permits_are_refused(servers):

@@ -204,6 +204,7 @@ class TraceDataSegment:
 
 def start_trace_dispatcher(dispatcher: AsyncTraceDispatcher, config: "ClientConfig") -> None:
     """Begin to trace, or say that it can't be done: the client works all the same."""
+    dispatcher.trace_producer.use_tls = config.use_tls
     try:
         dispatcher.start(config.get_namesrv_addr() or "", config.access_channel)
     except (MQClientException, RemotingException):

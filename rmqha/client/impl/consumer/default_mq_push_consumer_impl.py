@@ -12,11 +12,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rmqha.client import validators
-from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.service_state import ServiceState
 from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
 from rmqha.client.consumer.pull_callback import PullCallback
@@ -71,6 +69,13 @@ SEND_BACK_TIMEOUT_MS = 5_000
 DEFAULT_MAX_RECONSUME_TIMES = 16
 FLOW_CONTROL_LOG_EVERY = 1_000
 MIB = 1024 * 1024
+
+_TOLD = (  # settings that admins see
+    "consumer_group", "message_model", "consume_from_where", "consume_timestamp", "consume_thread_min",
+    "consume_thread_max", "consume_concurrently_max_span", "pull_threshold_for_queue", "pull_threshold_size_for_queue",
+    "pull_threshold_for_topic", "pull_threshold_size_for_topic", "pull_interval", "consume_message_batch_max_size",
+    "pull_batch_size", "post_subscription_when_pull", "max_reconsume_times", "suspend_current_queue_time_millis",
+    "consume_timeout", "await_termination_millis_when_shutdown")
 
 
 class DefaultMQPushConsumerImpl:
@@ -475,10 +480,7 @@ class DefaultMQPushConsumerImpl:
 
     def _properties(self) -> dict[str, str]:
         consumer = self.default_mq_push_consumer
-        names = [item.name for item in fields(ClientConfig)] + [
-            "consumer_group", "consume_thread_min", "consume_thread_max", "pull_batch_size",
-            "pull_threshold_for_queue", "consume_message_batch_max_size", "max_reconsume_times", "consume_timeout"]
-        properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in names}
+        properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in _TOLD}
         properties[consumer_running_info.PROP_CONSUME_ORDERLY] = mix_all.property_text(self.consume_orderly)
         properties[consumer_running_info.PROP_THREADPOOL_CORE_SIZE] = str(
             self.consume_message_service.get_core_pool_size())
