@@ -33,13 +33,18 @@ def before_stacks(text: str) -> str:
 
 RUNNING_INFO = (
     CLIENT_ID, (r"\b20\d{12}(\d{3})?\b", "<time>"), (r" *\d+\.\d\d *", " <n> "),
-    (r"(cachedMsg\w+|commitOffset)=\d+", r"\1=<n>"),
+    (r"(cachedMsg\w+|commitOffset)=\d+", r"\1=<n>"), (r"(?m)(broker-a +\d +)\d+ *$", r"\1<n>"),
 )
 
 
-def has_queues_of(*topics: str) -> str:
-    """The pattern of a running info with a queue of each topic."""
-    return "(?s)" + "".join(rf"(?=.*{topic} +broker-a +0 +ProcessQueueInfo)" for topic in topics)
+def queue_of(topic: str) -> str:
+    """The pattern of a running info with a queue of a topic."""
+    return f"{topic} +broker-a +0 +ProcessQueueInfo"
+
+
+def without_retries(text: str) -> str:
+    """Without the retry topic, whose queue comes to a consumer some time later."""
+    return "\n".join(line for line in text.splitlines() if "%RETRY%" not in line)
 
 
 MADE = (
@@ -214,7 +219,7 @@ CASES = [
         Command("consumerStatus -n {n} -g runners", masks=(CLIENT_ID,)),
         Command("consumerStatus -n {n} -g runners -b {b}", masks=(CLIENT_ID,)),
         Command("consumerStatus -n {n} -g runners -i {client}", sort=True, masks=RUNNING_INFO,
-                until=has_queues_of("Orders", "%RETRY%runners")),
+                until=queue_of("Orders"), look=without_retries),
         Command("consumerStatus -n {n} -g runners -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
         "consumerStatus -n {n} -g runners -i nobody",
         "consumerStatus -n {n} -g readers",
@@ -260,7 +265,7 @@ A_JAVA_CONSUMER = case(  # of the group coffee; Java's clients have themselves p
     Command("consumerStatus -n {n} -g coffee", masks=(CLIENT_ID,)),
     Command("consumerStatus -n {n} -g coffee -i {client}", sort=True,
             masks=(*RUNNING_INFO, (r"@[0-9a-f]{5,8}\b", "@<place>")),
-            until=has_queues_of("Beans", "%RETRY%coffee")),
+            until=queue_of("Beans"), look=without_retries),
     Command("consumerStatus -n {n} -g coffee -i {client} -s", look=lambda text: before_stacks(text)[-40:]),
     Command("queryMsgByOffset -n {n} -t Beans -b {name} -i 0 -o 0", until="OffsetID", shown=False,
             keep=("id", r"^OffsetID: +(\w+)")),
