@@ -21,6 +21,7 @@ class Fault:
     cycles_per_life = 20
     address_of_master = "127.0.0.1"
     by_name_only = False  # True: only when it is asked for by name
+    master_of_rmqha_only = False  # True: the original is known to fail as a master
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
                  plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()), small: bool = False):

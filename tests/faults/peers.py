@@ -15,6 +15,7 @@ class Liars(Fault):
     the slave has not."""
 
     name = "liars"
+    master_of_rmqha_only = True
 
     def make(self) -> Pair:
         plants = self.sides()
