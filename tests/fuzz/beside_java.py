@@ -37,7 +37,9 @@ class Difference:
         a header that only fastjson takes for JSON, and answers one whose serializeTypeCurrentRPC is no name. And where
         more follows that is no frame, an answer may come before the end or not.
         """
-        if not self._is_one_frame() or self.rmqha in ("1", "13", "16") and self.java != CLOSED:
+        if self.java == self.rmqha or not self._is_one_frame():
+            return True
+        if self.rmqha in ("1", "13", "16") and self.java != CLOSED:
             return True
         head = self._json_header()
         if self.rmqha == CLOSED:
@@ -125,11 +127,13 @@ def _compare_batch(server: str, servers: dict[str, Servers], sent: list[dict[str
     for one, pair in zip(sent, attempts, strict=True):
         for attempt in pair.values():
             attempt.wait()
-        if pair["java"].outcome != pair["rmqha"].outcome:
+        difference = Difference(server, pair["java"].outcome, pair["rmqha"].outcome, one["rmqha"])
+        if not difference.is_known():
             for attempt in pair.values():
                 attempt.wait_for_answer()
-        if pair["java"].outcome != pair["rmqha"].outcome:
-            found.append(Difference(server, pair["java"].outcome, pair["rmqha"].outcome, one["rmqha"]))
+            difference = Difference(server, pair["java"].outcome, pair["rmqha"].outcome, one["rmqha"])
+        if difference.java != difference.rmqha:
+            found.append(difference)
     for pair in attempts:
         for attempt in pair.values():
             attempt.close()

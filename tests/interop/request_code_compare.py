@@ -13,8 +13,10 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.raw_remoting import Answer, RawClient, binary_header, frame, header
 from tests.support.wait import wait_until
 
-ANSWER_S = 2.0
-QUIET_S = 2.0  # how long the answers to many calls may stay away
+ANSWER_S = 60.0  # a call that wants an answer gets it within, also on a busy machine
+QUIET_S = 1.5  # how long after the last call the server may still answer what it should not
+KEEP_ALIVE_EVERY = 100  # calls
+KEEP_ALIVE = 499_999  # opaque
 ONEWAY = 2
 NO_ANSWER = Answer(-1, "no answer", {}, b"")
 KEYS_ONLY = {28, 315}  # bodies whose values depend on the moment
@@ -111,6 +113,7 @@ class Servers:
         self.online = FakeConsumer(broker.address)
         self.far = Caller(namesrv.address)  # of a broker that is not there: when it closes, that broker is gone
         self.names: dict[str, str] = {}
+        self._heartbeat = json.dumps(heartbeat(CLIENT, [ONLINE], [PRODUCERS])).encode()
 
     def close(self) -> None:
         """End the connections."""
@@ -131,8 +134,7 @@ class Servers:
             assert client.request(200, body).code == 0
             for queue in range(4):
                 assert client.request(15, consumerGroup=group, topic=TOPIC, queueId=queue, commitOffset=2).code == 0
-        body = json.dumps(heartbeat(CLIENT, [ONLINE], [PRODUCERS])).encode()
-        self.online.begin_to_consume(body)
+        self.online.begin_to_consume(self._heartbeat)
         wait_until(lambda: client.max_offset(TOPIC, 0) == 3, 15_000, "dispatched")
         offset = int(first.fields["msgId"][-16:], 16)
         now = int(time.time() * 1000)
@@ -166,19 +168,36 @@ class Servers:
             text = text.replace("{%s}" % name, value)
         return text
 
-    def call_all(self, cases: list[Case]) -> list[Answer]:
-        """Call one after the other. What the original does not answer is called at the end, and not waited for long."""
-        callers = [self.clients[case.code.server] for case in cases]
-        answers: dict[int, Answer] = {}
-        for number, case in enumerate(cases):
-            if not case.is_silent:
-                answers[number] = callers[number].answer_to(callers[number].begin(self, number, case), ANSWER_S)
-        silent = {number: callers[number].begin(self, number, case) for number, case in enumerate(cases)
-                  if case.is_silent}
-        deadline = time.monotonic() + QUIET_S
-        for number, opaque in silent.items():
-            answers[number] = callers[number].answer_to(opaque, deadline - time.monotonic())
-        return [answers[number] for number in range(len(cases))]
+    def keep_alive(self) -> None:
+        """Say something on each connection: servers close those that are silent for two minutes."""
+        self.online.send(frame(header(34, KEEP_ALIVE), self._heartbeat))
+        for client in (self.clients[NAMESRV], self.far):
+            client.request(106)
+
+
+def call_all(servers: list[Servers], cases: list[Case]) -> list[list[Answer]]:
+    """Call one after the other, on all servers at once; the answers of each server.
+
+    What the original does not answer is called at the end, and not waited for long.
+    """
+    answers: list[dict[int, Answer]] = [{} for _ in servers]
+    for number, case in enumerate(cases):
+        if not case.is_silent:
+            callers = [one.clients[case.code.server] for one in servers]
+            opaques = [caller.begin(one, number, case) for one, caller in zip(servers, callers, strict=True)]
+            for caller, opaque, found in zip(callers, opaques, answers, strict=True):
+                found[number] = caller.answer_to(opaque, ANSWER_S)
+        if number % KEEP_ALIVE_EVERY == 0:
+            for one in servers:
+                one.keep_alive()
+    silent = [number for number, case in enumerate(cases) if case.is_silent]
+    opaques = [[one.clients[cases[number].code.server].begin(one, number, cases[number]) for number in silent]
+               for one in servers]
+    deadline = time.monotonic() + QUIET_S
+    for one, sent, found in zip(servers, opaques, answers, strict=True):
+        for number, opaque in zip(silent, sent, strict=True):
+            found[number] = one.clients[cases[number].code.server].answer_to(opaque, deadline - time.monotonic())
+    return [[found[number] for number in range(len(cases))] for found in answers]
 
 
 class FakeConsumer(RawClient):

@@ -10,16 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.remoting.protocol import fastjson
 from tests.fuzz.beside_java import compare
 from tests.interop.request_code_cases import BROKER, all_cases
-from tests.interop.request_code_compare import Outcome, Servers
+from tests.interop.request_code_compare import Outcome, Servers, call_all
+from tests.interop.request_code_questions import GROUP, TOPIC, Asked, java_consumer, rmqha_consumer
 from tests.interop.request_code_table import KNOWN, Row, render
+from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.sources import ROOT
+from tests.support.wait import wait_until
 
 PAGE = ROOT / "docs" / "request-codes.md"
 
-FUZZED, SEED = 240, 11
+FUZZED, SEED = 160, 11
+# Told of a Java consumer only: its objects, and a setting without a use.
+JAVA_ALONE = {"log", "defaultMQPushConsumerImpl", "messageListener", "offsetStore", "allocateMessageQueueStrategy",
+              "subscription", "adjustThreadPoolNumsThreshold"}
 
 pytestmark = pytest.mark.java
 
@@ -41,9 +48,9 @@ def compared(folder: Path, nodes: list) -> tuple[list[Row], dict[str, Servers]]:
     """All cases on both, and the servers."""
     cases = all_cases()
     servers = {kind: started(kind, folder, nodes) for kind in ("java", "rmqha")}
-    answers = {kind: one.call_all(cases) for kind, one in servers.items()}
-    rows = [Row(case, Outcome.of(java, case), Outcome.of(rmqha, case))
-            for case, java, rmqha in zip(cases, answers["java"], answers["rmqha"], strict=True)]
+    answers = call_all(list(servers.values()), cases)
+    rows = [Row(case, *(Outcome.of(answer, case) for answer in pair))
+            for case, *pair in zip(cases, *answers, strict=True)]
     return rows, servers
 
 
@@ -92,8 +99,80 @@ def test_the_page_is_up_to_date(both):
     assert PAGE.read_text("utf-8") == render(both[0]), "run: python -m tests.interop.test_request_codes_beside_java"
 
 
+@pytest.fixture(scope="module")
+def asked(both, java_driver) -> Iterator[dict[str, Asked]]:
+    """Java's consumer on rmqha's broker, and rmqha's on Java's."""
+    with ExitStack() as stack:
+        yield {"java": stack.enter_context(java_consumer(both[1]["rmqha"], java_driver)),
+               "rmqha": stack.enter_context(rmqha_consumer(both[1]["java"], java_driver))}
+
+
+def test_consumers_tell_what_they_do(asked):
+    """307, passed on to the consumer."""
+    infos = {}
+    for kind, one in asked.items():
+        what = {"consumerGroup": GROUP, "clientId": one.client_id, "jstackEnable": "true"}
+        wait_until(lambda: one.ask(307, **what)["statusTable"], 60_000, "messages are consumed")
+        infos[kind] = one.ask(307, **what)
+    java, rmqha = infos["java"], infos["rmqha"]
+    assert [rmqha.keys(), rmqha["statusTable"].keys()] == [java.keys(), java["statusTable"].keys()]
+    assert rmqha["properties"].keys() == java["properties"].keys() - JAVA_ALONE
+    own = ("consumeTimestamp", "consumeThread", "PROP_")  # a time, what the driver sets, and what a client is
+    settings = [{name: text for name, text in info["properties"].items() if not name.startswith(own)}
+                for info in (java, rmqha)]
+    assert settings[1].items() <= settings[0].items()
+    queues = [queue_of(info) for info in infos.values()]
+    assert queues[0].keys() == queues[1].keys() and all(info["jstack"] for info in infos.values())
+    wanted = [[{**one, "subVersion": 0} for one in sorted(info["subscriptionSet"], key=lambda one: one["topic"])]
+              for info in infos.values()]
+    assert wanted[0] == wanted[1]
+
+
+def queue_of(info: dict) -> dict:
+    """What is told of the one queue."""
+    ((_, process),) = [item for item in info["mqTable"].items()
+                       if item[0] == {"brokerName": "broker-a", "queueId": 0, "topic": TOPIC}]
+    return process
+
+
+def test_consumers_tell_their_offsets(asked):
+    """223 to the broker, 221 from there to the consumers."""
+    queue = {"brokerName": "broker-a", "queueId": 0, "topic": TOPIC}
+    for one in asked.values():
+        def table():
+            return one.ask(223, topic=TOPIC, group=GROUP, clientAddr="")["consumerTable"]
+        wait_until(lambda: table() == {one.client_id: {fastjson.FrozenObject(queue): 10}}, 60_000, "all consumed")
+
+
+def test_consumers_consume_what_they_are_told_to(asked):
+    """309; the message is consumed once more."""
+    answers = {}
+    for kind, one in asked.items():
+        answers[kind] = one.ask(309, consumerGroup=GROUP, clientId=one.client_id, msgId=one.message_id)
+        assert answers[kind].pop("spentTimeMills") >= 0
+    assert answers["rmqha"] == answers["java"]
+    assert answers["java"]["consumeResult"] == "CR_SUCCESS"
+    wait_until(lambda: asked["rmqha"].consumed() == 11, 60_000, "consumed once more")
+
+
+@long_test
+def test_consumers_go_back(asked):
+    """222 to the broker, 220 from there to the consumers; Java's takes ten seconds before it goes on."""
+    before = asked["rmqha"].consumed()
+    for one in asked.values():
+        assert one.broker.request(15, consumerGroup=GROUP, topic=TOPIC, queueId=0, commitOffset=10).code == 0
+        offsets = one.ask(222, topic=TOPIC, group=GROUP, timestamp=0, isForce="true")["offsetTable"]
+        assert list(offsets.values()) == [0]
+    wait_until(lambda: asked["rmqha"].consumed() >= before + 10, 60_000, "all again")
+    one = asked["java"]
+    status = {"topic": TOPIC, "group": GROUP, "clientAddr": ""}
+    wait_until(lambda: one.ask(223, **status)["consumerTable"][one.client_id].popitem()[1] < 10, 60_000, "went back")
+    wait_until(lambda: one.ask(223, **status)["consumerTable"][one.client_id].popitem()[1] == 10, 60_000, "all again")
+    assert one.consumed() >= 20
+
+
 def test_broken_frames_meet_the_same_end(both):
-    """Answered with the same code, closed, or not answered; the last test here, as it leaves the servers in disorder."""
+    """Answered with the same code, closed, or not answered. The last test here: it leaves the servers in disorder."""
     new = [one for one in compare(both[1], FUZZED, SEED) if not one.is_known()]
     assert not new, new[:5]
 

@@ -75,7 +75,7 @@ _TOLD = (  # settings that admins see
     "consume_thread_max", "consume_concurrently_max_span", "pull_threshold_for_queue", "pull_threshold_size_for_queue",
     "pull_threshold_for_topic", "pull_threshold_size_for_topic", "pull_interval", "consume_message_batch_max_size",
     "pull_batch_size", "post_subscription_when_pull", "max_reconsume_times", "suspend_current_queue_time_millis",
-    "consume_timeout", "await_termination_millis_when_shutdown")
+    "consume_timeout", "await_termination_millis_when_shutdown", "unit_mode")
 
 
 class DefaultMQPushConsumerImpl:
