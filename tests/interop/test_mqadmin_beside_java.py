@@ -1,6 +1,7 @@
 """mqadmin, Java's and rmqha's, on a Java and on an rmqha cluster after the same actions: the same four outputs."""
 import difflib
 import importlib
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,15 +16,18 @@ from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.tools.command import mq_admin_startup
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.command import commons_cli, mq_admin_startup
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload
 from tests.support.mqadmin import Case, Cluster, rmqha_tool
+from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
+MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 JAVA, RMQHA = mqadmin.LETTERS
 KINDS = ("java", "rmqha")
 CASES = [each for file in sorted(Path(__file__).parent.glob("mqadmin_cases_*.py"))
@@ -178,6 +182,26 @@ def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(cluste
     for cluster, job in zip(clusters.values(), consuming, strict=True):
         java_driver.produce(cluster.namesrv.address, load.part(4, 1), threads=1)  # the one that the consumer waits for
         assert job.result(90)["distinct"] == 5
+
+
+def test_both_tools_measure_a_cluster_round_after_round(clusters, module_nodes, tmp_path):
+    printed = []
+    for cluster in clusters.values():
+        command, env = real_rocketmq.driver_command(tmp_path)
+        args = ["clusterRT", "-n", cluster.namesrv.address, "-a", "2", "-s", "20", "-i", "0"]
+        endless = ServerProcess(f"clusterRT-{cluster.kind}", [*command[:-1], MQADMIN, *args], tmp_path, "broker-a", env)
+        module_nodes.append(endless)
+        endless.start()
+        wait_until(lambda endless=endless: endless.output().count("broker-a") >= 2, 60_000, "a second round")
+        endless.kill()
+        printed.append(endless.output().splitlines()[:3])
+        admin, kind = DefaultMQAdminExt(cluster.namesrv.address), mq_admin_startup.find_sub_command("clusterRT")
+        parts = kind().execute(commons_cli.parse(kind.options_to_parse(), args[3:]), admin)
+        printed.append([next(parts).text.rstrip("\n") for _ in range(3)])
+        parts.close()
+        admin.shutdown()
+    rounds = [[re.sub(r"\d+\.\d\d", "0.00", line) for line in lines] for lines in printed]
+    assert rounds == rounds[:1] * 4
 
 
 def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, home: Path | None = None) -> None:
