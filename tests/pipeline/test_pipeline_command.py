@@ -16,6 +16,7 @@ from tests.store import support
 @pytest.fixture
 def run(spark, monkeypatch):
     """run(*args) -> the result of `rmqha pipeline ...`, which does not stop the session of the tests."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     from contextlib import nullcontext
     monkeypatch.setattr(pipeline_command, "session", lambda master, memory: nullcontext(spark))
 
@@ -45,6 +46,17 @@ def test_audit_says_equal_and_what_differs(run, store, tmp_path):
         result = run("audit", store, tmp_path / "slave", "-o", "json")
     found, = json.loads(result.output)
     assert result.exit_code == 1 and found["problems"] and found["messages"] == 0
+
+
+def test_audit_asks_the_name_server_for_stores(run, servers):  # noqa: F811, the fixture
+    result = run("audit", "-n", servers.namesrv)
+    assert result.exit_code == 0 and "note broker-a has no slave now: its master is 127.0.0.1:" in result.output
+    assert json.loads(run("audit", "-n", servers.namesrv, "-o", "json").stdout) == []
+    nobody = run("audit", "-n", "127.0.0.1:1")
+    assert nobody.exit_code == 2 and nobody.output.startswith("Error: name server 127.0.0.1:1: ")
+    for args in ((), ("/tmp",)):
+        result = run("audit", *args)
+        assert result.exit_code == 2 and "give MASTER_STORE and SLAVE_STORE" in result.output
 
 
 def test_rebuild_compares_with_what_is_there(run, store, tmp_path):
