@@ -1,0 +1,128 @@
+"""RocketMQ's own benchmark producer against the real broker and rmqha: rate, CPU and memory, and the ratios.
+
+    python -m tests.bench.producer --git <bare repository of apache/rocketmq> [--sizes 128 1024] [--threads 1 16 64]
+        [--seconds 21] [--roles ASYNC_MASTER]
+
+org.apache.rocketmq.example.benchmark.Producer is published as source only: it is taken from the tag of the jars, and
+compiled. It runs `--seconds` for each figure and prints its rate every 10 s; the last of these counts, so that the
+compilers have done their work. CPU is the broker's over the whole run, per million messages that it has stored. There is
+no slave. Servers and producer share the machine: the ratio is what counts.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.message.message_queue import MessageQueue
+from tests.bench.send import KINDS, LARGE_STORE, _running, say
+from tests.support import real_rocketmq
+from tests.support.java_driver import JavaDriver
+from tests.support.nodes import BrokerNode, NamesrvNode
+
+_PACKAGE = "example/src/main/java/org/apache/rocketmq/example/benchmark"
+_CLASS = "org.apache.rocketmq.example.benchmark.Producer"
+_RATE = re.compile(r"Send TPS: (\d+) .*?Average RT\(ms\): +([\d.]+) Send Failed: (\d+) Response Failed: (\d+)")
+_TOPIC, _QUEUES = "bench", 4
+
+
+class Run(NamedTuple):
+    """One run of the producer."""
+
+    rate: int  # messages per second
+    latency_ms: float  # average
+    failed: int
+    cpu_per_million: float  # seconds of the broker
+    resident_mib: float
+
+
+def producer_classes(git: str, folder: Path) -> Path:
+    """Folder of the compiled producer."""
+    sources = []
+    for name in ("Producer.java", "AclClient.java"):
+        path = f"rocketmq-all-{real_rocketmq.VERSION}:{_PACKAGE}/{name}"
+        text = subprocess.run(["git", "--git-dir", git, "show", path], capture_output=True, check=True).stdout
+        sources.append(folder / name)
+        sources[-1].write_bytes(text)
+    return real_rocketmq.compiled(real_rocketmq.jars(), sources)
+
+
+def stored(namesrv: str) -> int:
+    """Messages in the topic."""
+    with DefaultMQProducer("bench_admin", namesrv) as client:
+        return sum(client.admin.max_offset(MessageQueue(_TOPIC, "broker-a", queue)) for queue in range(_QUEUES))
+
+
+def produce(namesrv: str, master: BrokerNode, classes: Path, threads: int, size: int, seconds: float) -> Run:
+    """Let the producer run."""
+    command = ["java", *real_rocketmq.FULL_SPEED.split(), "-cp", f"{real_rocketmq.jars()}/*:{classes}", _CLASS,
+               "-n", namesrv, "-t", _TOPIC, "-w", str(threads), "-s", str(size)]
+    broker = psutil.Process(master.pid)
+    before, cpu = stored(namesrv), sum(broker.cpu_times()[:2])
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+        output.seek(0)
+        text = output.read()
+    found = _RATE.findall(text)
+    if not found:
+        raise SystemExit(f"the producer told no rate:\n{text[-2000:]}")
+    used, count = sum(broker.cpu_times()[:2]) - cpu, stored(namesrv) - before
+    rate, latency, *failed = found[-1]
+    return Run(int(rate), float(latency), sum(map(int, failed)), used / count * 1e6, broker.memory_info().rss / 2**20)
+
+
+def measure(kind: str, role: str, arguments: argparse.Namespace, classes: Path, folder: Path,
+            driver: JavaDriver) -> dict[tuple[int, int], Run]:
+    """All sizes and threads against one kind of broker."""
+    found = {}
+    with _running(NamesrvNode(kind, folder / "n")) as namesrv, _running(BrokerNode(
+            kind, folder / "m", namesrv.address, **LARGE_STORE, brokerRole=role)) as master:
+        driver.create_topic(namesrv.address, master.address, _TOPIC, _QUEUES)
+        for size in arguments.sizes:
+            for threads in arguments.threads:
+                run = found[size, threads] = produce(namesrv.address, master, classes, threads, size, arguments.seconds)
+                say(f"{role} {size:5} B {threads:2} threads {kind:6} {run.rate:8,} msg/s  average {run.latency_ms:.3f} ms  "
+                    f"{run.cpu_per_million:6.1f} CPU s per million  {run.resident_mib:5.0f} MiB resident  "
+                    f"{run.failed} failed")
+    return found
+
+
+def main() -> None:
+    """Measure both kinds, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--git", required=True, help="a (bare) repository of apache/rocketmq with its tags")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--seconds", type=float, default=21)
+    parser.add_argument("--roles", nargs="+", default=["ASYNC_MASTER"])
+    arguments = parser.parse_args()
+    os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as name:
+        folder = Path(name)
+        driver = JavaDriver(folder / "driver")
+        driver.start()
+        try:
+            classes = producer_classes(arguments.git, folder)
+            for role in arguments.roles:
+                runs = {kind: measure(kind, role, arguments, classes, folder / f"{role}-{kind}", driver)
+                        for kind in KINDS}
+                for size, threads in runs["java"]:
+                    java, ours = (runs[kind][size, threads] for kind in KINDS)
+                    say(f"{role} {size:5} B {threads:2} threads rmqha / java: rate {ours.rate / java.rate:.2f}, "
+                        f"CPU {ours.cpu_per_million / java.cpu_per_million:.2f}, "
+                        f"resident {ours.resident_mib / java.resident_mib:.2f}")
+        finally:
+            driver.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
