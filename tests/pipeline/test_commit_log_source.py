@@ -230,6 +230,21 @@ def test_compressed_bodies_are_inflated(spark, tmp_path):
     assert bytes(raw[0].body) == zlib.compress(BODY * 10)
 
 
+@pytest.mark.parametrize("kind, library", [("LZ4", "lz4"), ("ZSTD", "zstandard")])
+def test_bodies_in_the_formats_of_the_extras_are_inflated(spark, tmp_path, kind, library):
+    pytest.importorskip(library)
+    from rmqha.common.compression import compressor_factory
+    from rmqha.common.compression.compression_type import CompressionType
+    from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+    of_kind = CompressionType[kind]
+    with support.open_store(tmp_path / "store") as running:
+        message = support.message(body=compressor_factory.get_compressor(of_kind).compress(BODY * 9, 5))
+        message.sys_flag |= COMPRESSED_FLAG | of_kind.compression_flag
+        support.put(running, message)
+    row, = read(spark, tmp_path / "store").collect()
+    assert bytes(row.body) == BODY * 9 and row.storeSize < len(row.body) and row.crcOk
+
+
 def test_folders_files_and_globs_are_paths(spark, store):
     assert read(spark, store / "commitlog").count() == COUNT * 4
     assert read(spark, store / "commitlog" / "0*").count() == COUNT * 4
