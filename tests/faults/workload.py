@@ -12,18 +12,20 @@ from types import SimpleNamespace
 
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.message import message_decoder
+from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_const import (PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS, PROPERTY_TAGS,
                                                 PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.common.sysflag import message_sys_flag
-from rmqha.store import commit_log
+from rmqha.store import commit_log, plain_put
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.plain_put import PlainPut, PlainSend
 from tests.faults.points import LOAD, POINTS, SHUTDOWN, Trap
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -59,6 +61,7 @@ class Process:
         self.root = folder / "store"
         settings = config(self.root, int((folder / "variant").read_text()))
         self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
+        self._plain = PlainPut(self.store)
         self.offsets = ConsumerOffsetManager(SimpleNamespace(message_store_config=settings))
         self._acknowledged = os.open(folder / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.count = 0  # acknowledged by this process
@@ -80,7 +83,7 @@ class Process:
         begin = max((record.store_timestamp for record in store_compare.walk(self.root / "commitlog")), default=0)
         now = max(begin + 1, int(time.time() * 1000))
         ticks = iter(range(now, now + 10_000_000, _MS_PER_PUT))
-        commit_log.current_time_millis = lambda: next(ticks)
+        commit_log.current_time_millis = plain_put.current_time_millis = lambda: next(ticks)
 
     def put_until_killed(self, seed: int, prefix: str) -> list[threading.Thread]:
         """Start the putting threads."""
@@ -104,6 +107,8 @@ class Process:
             topic, queue_id = rng.choice(QUEUES)
             if rng.random() < 0.1:
                 self._put_batch([f"{prefix}.{number}.{part}" for part in range(rng.randint(2, 5))], topic, queue_id)
+            elif rng.random() < 0.3:
+                self._put_plain([f"{prefix}.{number}.{part}" for part in range(rng.randint(1, 4))], rng)
             else:
                 self._put_one(f"{prefix}.{number}", topic, queue_id, rng)
 
@@ -133,6 +138,16 @@ class Process:
             for index, name in enumerate(names):
                 self.acknowledge(name, topic, queue_id, result.append_message_result.logics_offset + index)
 
+    def _put_plain(self, names: list[str], rng: random.Random) -> None:
+        """Several messages that need nothing but to be appended, each for a queue of its own."""
+        messages = [make_message(name, *rng.choice(QUEUES), rng.choice([40, 300, 900])) for name in names]
+        result = self._plain.put([plain_send(msg) for msg in messages], host_to_bytes(_HOST))
+        if result is None:  # the file is full
+            return
+        assert result.status.get(20_000).is_ok
+        for name, msg, offset in zip(names, messages, result.queue_offsets):
+            self.acknowledge(name, msg.topic, msg.queue_id, offset)
+
     def _commit_offsets(self) -> None:
         offset = self.offsets.query_offset(GROUP, "A", 0)
         while not self._stop.wait(0.02):
@@ -152,6 +167,15 @@ def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtB
     msg.tags_code = MessageExtBrokerInner.tags_string2tags_code(None, f"tag{size}")
     msg.properties_string = message_properties2string(msg.properties)
     return msg
+
+
+def plain_send(msg: MessageExtBrokerInner) -> PlainSend:
+    """A message as the broker hands plain ones to the store."""
+    properties = msg.properties_string.encode()
+    tail = message_layout.encode_topic(msg.topic) + message_layout.SHORT.pack(len(properties)) + properties
+    return PlainSend(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",
+                     PlainSend.record_size(len(msg.body), len(tail)), message_layout.body_crc32(msg.body), msg.flag, 0,
+                     msg.born_timestamp, host_to_bytes(_HOST), 0, msg.body, tail)
 
 
 def body_of(name: str, size: int) -> bytes:
