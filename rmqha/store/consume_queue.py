@@ -30,7 +30,7 @@ log_error = logging.getLogger("RocketmqStoreError")
 
 MAX_RETRIES = 30
 _RETRY_MS = 1000
-_FILES_LOOKED_AT = 3  # by recovery, the last ones
+_FILES_LOOKED_AT = 3  # by recovery, the last ones at least
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 
@@ -72,14 +72,14 @@ class ConsumeQueue:
         return result
 
     def recover(self) -> None:
-        """Find the end of the units, looking at the last three files, and cut off what lies behind it."""
+        """Find the end of the units, looking at the last files, and cut off what lies behind it."""
         files = self._drop_behind_a_gap()
         if not files:
             return
         self.is_behind |= self.mapped_file_queue.last_file_was_mended
         max_ext_addr = 1
         process_offset = 0
-        begin = max(len(files) - _FILES_LOOKED_AT, 0)
+        begin = self._first_unsure(files)
         # Differs: when none of them has a unit, those before are looked at, too; the original takes them for full.
         last_good = (files[begin - 1], self.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
@@ -106,6 +106,26 @@ class ConsumeQueue:
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.recover()
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    def _first_unsure(self, files: list[MappedFile]) -> int:
+        """Index of the file to begin with: all before it were on the disk when the checkpoint was written.
+
+        Differs: the original looks at three. After a loss of power units may be missing further to the front, when
+        more files than that were filled since the last flush, or the disk has taken the later ones first.
+        """
+        begin, checkpoint = max(len(files) - _FILES_LOOKED_AT, 0), self.default_message_store.store_checkpoint
+        while begin > 0 and not self._is_older(files[begin], checkpoint.logics_msg_timestamp if checkpoint else 0):
+            begin -= 1
+        return begin
+
+    def _is_older(self, mapped_file: MappedFile, timestamp: int) -> bool:
+        """Whether the first unit of a file is of a record that was stored before `timestamp` (ms), or is deleted."""
+        offset, size, _tags_code = unpack_unit(mapped_file.slice_byte_buffer(), 0)
+        if size <= 0:
+            return False
+        commit_log = self.default_message_store.commit_log
+        return offset < commit_log.get_min_offset() or \
+            0 < commit_log.pickup_store_timestamp(offset, size) < timestamp
 
     def _drop_behind_a_gap(self) -> list[MappedFile]:
         """Differs: files behind a missing one go, to be built again from the log; the original reads on behind it."""

@@ -314,3 +314,35 @@ def test_destroyed_store_leaves_no_message(tmp_path):
     assert not list((tmp_path / "consumequeue").rglob("0*")) and not (tmp_path / "commitlog").exists()
     with open_store(tmp_path) as again:
         assert again.get_max_phy_offset() == 0
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1, 2], [2, 5]])
+def test_units_that_are_lost_before_the_last_three_files_are_built_again(tmp_path, lost):
+    """A loss of power: of the files that a queue has filled since its last flush only later ones are on the disk."""
+    store = new_store(tmp_path)
+    assert store.load()
+    store.start()
+    put(store, *(message(body=b"%d" % number) for number in range(290)), message(queue_id=1))
+    wait_dispatched(store)
+    crash(store)
+    files = sorted((tmp_path / "consumequeue/T/0").iterdir())
+    assert len(files) == 6
+    for index in lost:
+        files[index].write_bytes(bytes(1000))
+    with open_store(tmp_path) as again:
+        wait_dispatched(again)
+        assert bodies(again) == [b"%d" % number for number in range(290)]
+
+
+def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monkeypatch):
+    with open_store(tmp_path) as store:
+        put(store, *(message() for _ in range(290)))
+        wait_dispatched(store)
+        last = store.store_checkpoint.dispatched_timestamp
+    with open_store(tmp_path) as store:
+        queue = store.find_consume_queue("T", 0)
+        files = queue.mapped_file_queue.mapped_files
+        store.store_checkpoint.logics_msg_timestamp = last + 1
+        assert queue._first_unsure(files) == 3
+        store.store_checkpoint.logics_msg_timestamp = 1
+        assert queue._first_unsure(files) == 0
