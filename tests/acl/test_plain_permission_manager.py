@@ -8,6 +8,7 @@ from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource
 from rmqha.common.plain_access_config import PlainAccessConfig
 from tests.acl.accounts import ACCOUNTS, manager_of
+from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
 
@@ -228,3 +229,10 @@ def test_account_that_left_the_file_is_added_back_to_it(tmp_path):
     (tmp_path / "conf" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: []\n", "utf-8")
     assert manager.update_access_config(PlainAccessConfig("aliceKey", "another8"))
     assert file_of(tmp_path)["accounts"] == [{"accessKey": "aliceKey", "secretKey": "another8", "admin": False}]
+
+
+def test_shipped_file_lets_nobody_in(tmp_path):
+    manager = manager_of(tmp_path, (ROOT / "conf" / "plain_acl.yml").read_text("utf-8"))
+    assert may(manager, None) == "No accessKey is configured"
+    assert may(manager, "operator") == "No acl config for operator"
+    assert list(manager.get_data_version_map()) == [manager.default_acl_file]
