@@ -23,7 +23,7 @@ from tests.support.sources import ROOT
 
 FORMAT = "rocketmq-commitlog"
 RESTARTS = int(os.environ.get("RMQHA_STREAM_RESTARTS", "4"))
-KILLS = int(os.environ.get("RMQHA_STREAM_KILLS", "1"))
+KILLS = int(os.environ.get("RMQHA_STREAM_KILLS", "0"))
 
 
 class Sink:
@@ -140,6 +140,7 @@ def test_available_now_ends_where_the_log_ended_when_it_began(spark, tmp_path):
     assert sink.keys == numbers(0, 140)
 
 
+@pytest.mark.skipif(not KILLS, reason="RMQHA_STREAM_KILLS sets how often; each takes 15 s and more")
 def test_a_process_that_is_killed_goes_on_where_it_was(tmp_path):
     chance = random.Random()
     store_root, out = tmp_path / "store", tmp_path / "out"
