@@ -77,7 +77,11 @@ class Commits:
             if not self._busy:
                 self._go.wait(0.1)
                 continue
-            pid, queue, offset = self._master.pid, self._rng.randrange(QUEUES), offset + 1
+            process = self._master.process
+            if process is None:  # it is being started again
+                time.sleep(_PAUSE_S)
+                continue
+            pid, queue, offset = process.pid, self._rng.randrange(QUEUES), offset + 1
             try:
                 client = client or RawClient(self._address, _TIMEOUT_S)
                 answer = client.request(_UPDATE_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=queue,
