@@ -129,6 +129,7 @@ SUB_COMMANDS: tuple[type[SubCommand], ...] = (
 )
 TEXT, JSON = "text", "json"
 _BROKEN_PIPE = 141  # as a shell tells of a process that SIGPIPE ended
+_INTERRUPTED = 130  # the same of SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,6 +145,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return _BROKEN_PIPE
+    except KeyboardInterrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
+        return _INTERRUPTED
 
 
 def main0(args: list[str]) -> int:

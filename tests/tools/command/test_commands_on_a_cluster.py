@@ -1,5 +1,9 @@
 """Sub-commands about messages and consumers on a running cluster: rows as JSON, endless commands, the monitor."""
 import json
+import os
+import signal
+import subprocess
+import sys
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -27,6 +31,7 @@ from rmqha.tools.monitor.monitor_service import MonitorService
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
 
+ROOT = Path(__file__).resolve().parents[3]
 TOPIC, GROUP, MESSAGES = "Orders", "readers", 6
 
 
@@ -257,6 +262,21 @@ def test_the_monitor_tells_how_far_groups_are_behind_and_what_they_lost(asked):
     finally:
         service.shutdown()
         service.shutdown()
+
+
+def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
+    ready = "the consumer [__MONITOR_CONSUMER] start OK"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup", "startMonitoring", "-n", asked[0]], cwd=ROOT,
+        env={**os.environ, "HOME": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: any(ready in file.read_text("utf-8") for file in tmp_path.rglob("tools*.log")),
+                   60_000, "the monitor at work")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, errors) == (130, "")
 
 
 def test_monitoring_ends_when_it_is_told_to(asked):

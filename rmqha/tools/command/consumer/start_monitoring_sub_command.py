@@ -23,11 +23,12 @@ class StartMonitoringSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Start, and wait."""
         service = MonitorService(MonitorConfig(admin.namesrv_addr), DefaultMonitorListener(), admin.rpc_hook)
-        service.start()
         try:
-            yield from _nothing_until(self._ended)
+            service.start()
+            self._ended.wait()
         finally:
             service.shutdown()
+        yield from ()
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -35,8 +36,3 @@ class StartMonitoringSubCommand(SubCommand):
     def end(self) -> None:
         """Let `execute` come to its end."""
         self._ended.set()
-
-
-def _nothing_until(ended: threading.Event) -> Iterator[Part]:
-    ended.wait()
-    yield from ()
