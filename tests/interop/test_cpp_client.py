@@ -13,30 +13,22 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from tests.support import cpp_client
-from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
 _REASON = cpp_client.why_unavailable()
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(_REASON is not None, reason=str(_REASON))]
 
-KINDS = [pytest.param(("rmqha", "rmqha"), id="rmqha"),
-         pytest.param(("java", "java"), id="java", marks=pytest.mark.java)]
+KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", marks=pytest.mark.java)]
 
 
 class Cluster:
-    """A name server, a broker, and the C++ client beside them."""
+    """A broker and the C++ client beside it."""
 
-    def __init__(self, kinds, folder):
+    def __init__(self, broker: BrokerNode, folder):
         self.folder = folder
-        self.namesrv_node = NamesrvNode(kinds[0], folder / "namesrv")
-        self.broker = BrokerNode(kinds[1], folder / "broker", self.namesrv_node.address,
-                                 messageDelayLevel="1s 1s 1s 1s 1s")
+        self.namesrv = broker.namesrv
         self.refused: Future | None = None  # of send_and_refuse
-
-    @property
-    def namesrv(self) -> str:
-        """The name server's address."""
-        return self.namesrv_node.address
 
     def cpp(self, cmd: str, topic: str, group: str, **command) -> dict:
         """A command of the C++ client."""
@@ -50,12 +42,9 @@ class Cluster:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def cluster(request, module_nodes, tmp_path_factory):
-    """Running servers; topics come into being by use."""
-    cluster = Cluster(request.param, tmp_path_factory.mktemp("cpp"))
-    module_nodes.extend([cluster.namesrv_node, cluster.broker])
-    cluster.namesrv_node.start()
-    cluster.broker.start()
+def cluster(request, client_broker, tmp_path_factory):
+    """The C++ client beside a broker of each kind."""
+    cluster = Cluster(client_broker(request.param), tmp_path_factory.mktemp("cpp"))
     with DefaultMQProducer("topics", cluster.namesrv) as producer:
         for topic in ("Cpp", "CppOrderly", "CppTransactions", "CppMixed", "CppAgain"):
             wait_until(lambda topic=topic: _made(producer, topic), 30_000, f"topic {topic}")

@@ -24,7 +24,7 @@ from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -88,21 +88,14 @@ class Talker:
 
 
 @pytest.fixture(scope="module")
-def brokers(module_nodes, tmp_path_factory, java_driver):
-    """A broker of each kind with a topic of one queue; kind -> broker."""
-    started = {}
-    for kind in KINDS:
-        folder = tmp_path_factory.mktemp(kind)
-        namesrv = NamesrvNode("rmqha", folder / "namesrv")
-        broker = started[kind] = BrokerNode(kind, folder / "broker", namesrv.address, queryMessageThreadPoolNums=1,
-                                            queryThreadPoolQueueCapacity=1)
-        module_nodes.extend([namesrv, broker])
-        namesrv.start()
-        broker.start()
-        java_driver.create_topic(namesrv.address, broker.address, TOPIC, 1)
-        java_driver.admin("updateTopic", "-n", namesrv.address, "-b", broker.address, "-t", ORDERED, "-r", "1", "-w",
+def brokers(client_broker, java_driver):
+    """A broker of each kind with topics of one queue; kind -> broker."""
+    found = {kind: client_broker(kind) for kind in KINDS}
+    for broker in found.values():
+        java_driver.create_topic(broker.namesrv, broker.address, TOPIC, 1)
+        java_driver.admin("updateTopic", "-n", broker.namesrv, "-b", broker.address, "-t", ORDERED, "-r", "1", "-w",
                           "1", "-o", "true")
-    return started
+    return found
 
 
 @pytest.fixture

@@ -36,12 +36,10 @@ def logback(what: str, folder: Path) -> str:
 
 
 def java_home(folder: Path) -> Path:
-    """A ROCKETMQ_HOME whose servers log as the distribution's do, below `folder`/logs/rocketmqlogs."""
+    """A ROCKETMQ_HOME whose broker logs as the distribution's do, below `folder`/logs/rocketmqlogs."""
     home = folder / "home"
     (home / "conf").mkdir(parents=True)
-    for what in ("broker", "namesrv"):
-        text = logback(what, folder / "logs" / "rocketmqlogs")
-        (home / "conf" / f"logback_{what}.xml").write_text(text, "utf-8")
+    (home / "conf" / "logback_broker.xml").write_text(logback("broker", folder / "logs" / "rocketmqlogs"), "utf-8")
     return home
 
 
@@ -78,19 +76,16 @@ def act(broker: BrokerNode, driver) -> None:
 
 @pytest.fixture(scope="module")
 def folders(module_nodes, tmp_path_factory, java_driver) -> dict[str, Path]:
-    """The log folders of a name server and a broker of each kind, after they ended."""
+    """The log folders of a broker of each kind, and of rmqha's name server, after they ended."""
     found = {}
     for kind in ("java", "rmqha"):
         folder = tmp_path_factory.mktemp(kind)
-        namesrv = NamesrvNode(kind, folder)
+        namesrv = NamesrvNode("rmqha", folder / "namesrv")
         broker = BrokerNode(kind, folder, namesrv.address)
-        for node in (namesrv, broker):
-            module_nodes.append(node)
-            if kind == "java":
-                node.command = [f"-Drocketmq.home.dir={folder / 'home'}" if part.startswith("-Xms") else part
-                                for part in node.command]
+        module_nodes.extend([namesrv, broker])
         if kind == "java":
-            java_home(folder)
+            broker.command = [f"-Drocketmq.home.dir={java_home(folder)}" if part.startswith("-Xms") else part
+                              for part in broker.command]
         namesrv.start()
         broker.start()
         act(broker, java_driver)
@@ -115,7 +110,7 @@ def lines_of(folder: Path) -> dict[str, set[str]]:
 def test_both_brokers_have_the_same_files(folders):
     names = {kind: sorted(file.name for file in folder.glob("*.log")) for kind, folder in folders.items()}
     assert names["rmqha"] == names["java"]
-    assert {"broker.log", "store.log", "namesrv.log", "watermark.log"} <= set(names["rmqha"])
+    assert {"broker.log", "store.log", "remoting.log", "watermark.log"} <= set(names["rmqha"])
 
 
 def test_a_line_that_both_write_is_in_the_same_file(folders):
@@ -124,4 +119,4 @@ def test_a_line_that_both_write_is_in_the_same_file(folders):
     misplaced = {text: (java[text], ours[text]) for text in common if java[text].isdisjoint(ours[text])}
     assert not misplaced
     assert len([text for text in common if "=" not in text]) > 60
-    assert {name for text in common for name in java[text]} >= {"broker.log", "store.log", "namesrv.log"}
+    assert {name for text in common for name in java[text]} >= {"broker.log", "store.log", "remoting.log"}

@@ -15,7 +15,7 @@ from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
-from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -25,17 +25,11 @@ SPACE = "MQ_INST_1_shop"
 
 
 @pytest.fixture(scope="module", params=["rmqha", "java"])
-def broker(request, module_nodes, tmp_path_factory, java_driver):
+def broker(request, client_broker, java_driver):
     """A broker with the trace topic, and topics for each test."""
-    folder = tmp_path_factory.mktemp(request.param)
-    namesrv = NamesrvNode("rmqha", folder / "namesrv")
-    broker = BrokerNode(request.param, folder / "broker", namesrv.address, traceTopicEnable="true",
-                        messageDelayLevel="1s 1s 1s 1s 1s", mappedFileSizeCommitLog=8 << 20)
-    module_nodes.extend([namesrv, broker])
-    namesrv.start()
-    broker.start()
+    broker = client_broker(request.param)
     for topic in ("TracedByPython", "TracedByJava", "Squeezed", f"{SPACE}%Orders", "Orders"):
-        java_driver.create_topic(namesrv.address, broker.address, topic, 1)
+        java_driver.create_topic(broker.namesrv, broker.address, topic, 1)
     return broker
 
 
@@ -62,7 +56,15 @@ def receive(broker: BrokerNode, topic: str, group: str, until: int, fail_first: 
     consumer.subscribe(topic, "*")
     with consumer:
         wait_until(lambda: len(seen) >= until, 80_000, f"{until} messages of {topic}")
+        wait_for_traces(consumer)
     return seen
+
+
+def wait_for_traces(client: DefaultMQProducer | DefaultMQPushConsumer) -> None:
+    """Until all events are at the broker: ending waits for that as well, but on a busy machine not for ever."""
+    dispatcher = client.trace_dispatcher
+    if dispatcher is not None:
+        wait_until(lambda: not dispatcher._on_their_way, 60_000, "the answers to traces")
 
 
 def traced_by_python(broker: BrokerNode, _driver) -> list[str]:
@@ -70,9 +72,11 @@ def traced_by_python(broker: BrokerNode, _driver) -> list[str]:
     ids = []
     with DefaultMQProducer("python-send", broker.namesrv, enable_msg_trace=True) as producer:
         ids.append(producer.send(Message("TracedByPython", b"12345", tags="red", keys="k1 k2")).msg_id)
+        wait_for_traces(producer)
     with TransactionMQProducer("python-tx", broker.namesrv, Always(), enable_msg_trace=True) as producer:
         msg = Message("TracedByPython", b"12345", tags="red", keys="k3")
         ids.append(producer.send_message_in_transaction(msg).msg_id)
+        wait_for_traces(producer)
     receive(broker, "TracedByPython", "python-read", 3, fail_first=1, enable_msg_trace=True)
     return ids
 

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.MQAdmin;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -19,6 +20,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -57,6 +59,10 @@ final class Clients {
                     ? ((TransactionMQProducer) producer).sendMessageInTransaction(message, null) : producer.send(message);
                 ids.add(result.getMsgId());
                 topics.add(result.getMessageQueue().getTopic());
+                if (command.getBooleanValue("trace")) {
+                    String last = producer instanceof TransactionMQProducer ? "EndTransaction" : "Pub";
+                    waitForTraces(producer, result.getMsgId(), last, 1);
+                }
             }
         } finally {
             producer.shutdown();
@@ -129,11 +135,40 @@ final class Clients {
                 }
                 Thread.sleep(20);
             }
+            if (command.getBooleanValue("trace")) {
+                List<String> ids = new ArrayList<>();
+                synchronized (seen) {
+                    seen.forEach(one -> ids.add(one.getString("msgId")));
+                }
+                for (String id : new HashSet<>(ids)) {
+                    waitForTraces(consumer, id, "SubAfter", java.util.Collections.frequency(ids, id));
+                }
+            }
         } finally {
             consumer.shutdown();
         }
         synchronized (seen) {
             return new JSONObject().fluentPut("messages", new JSONArray(new ArrayList<Object>(seen)));
+        }
+    }
+
+    /** Until the trace topic has "count" events of that kind about a message: a client that ends soon loses some. */
+    private static void waitForTraces(MQAdmin client, String id, String kind, int count) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(50);
+        int found = 0;
+        while (found < count && System.nanoTime() < deadline) {
+            Thread.sleep(100);
+            found = 0;
+            try {
+                for (MessageExt trace : client.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 64, 0, Long.MAX_VALUE).getMessageList()) {
+                    String body = new String(trace.getBody(), StandardCharsets.UTF_8);
+                    for (String event : body.split("\u0002")) {
+                        found += event.startsWith(kind) && event.contains(id) ? 1 : 0;
+                    }
+                }
+            } catch (MQClientException e) {
+                found = 0;  // nothing yet
+            }
         }
     }
 
