@@ -73,8 +73,9 @@ class Talker:
 
     def beat(self, group: str, client_id: str) -> None:
         """Say that a consumer of `group` lives here."""
+        subscription = SubscriptionData(topic=TOPIC, subString="*")
         consumer = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
-                                ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, {SubscriptionData(topic=TOPIC, subString="*")})
+                                ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, {subscription})
         body = remoting_serializable.encode(HeartbeatData(clientID=client_id, consumerDataSet={consumer}))
         assert self.ask(request_code.HEART_BEAT, None, body).code == response_code.SUCCESS
 

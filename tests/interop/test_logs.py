@@ -1,4 +1,4 @@
-"""The log folder of the real broker and of rmqha's after the same actions: the same files, each line in the same one."""
+"""The log folder of the real broker and of rmqha's after the same actions: the same files, each line in its file."""
 import json
 import re
 from collections import defaultdict
