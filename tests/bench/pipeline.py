@@ -44,8 +44,8 @@ def write_log(root: Path, size: int, body_size: int) -> int:
         at = number * 7919 % (len(text) - body_size)
         body = text[at:at + body_size]
         born = 1_700_000_000_000 + number
-        file.write(layout.encode_record(layout.body_crc32(body), number // 4 % 4, 0, number // 16, offset, 0, born, _HOST, born + 1,
-                                        _HOST, 0, 0, body, topic, properties))
+        file.write(layout.encode_record(layout.body_crc32(body), number // 4 % 4, 0, number // 16, offset, 0, born,
+                                        _HOST, born + 1, _HOST, 0, 0, body, topic, properties))
         offset += length
         number += 1
     file.truncate(_FILE)

@@ -5,8 +5,8 @@
 
 org.apache.rocketmq.example.benchmark.Producer is published as source only: it is taken from the tag of the jars, and
 compiled. It runs `--seconds` for each figure and prints its rate every 10 s; the last of these counts, so that the
-compilers have done their work. CPU is the broker's over the whole run, per million messages that it has stored. There is
-no slave. Servers and producer share the machine: the ratio is what counts.
+compilers have done their work. CPU is the broker's over the whole run, per million messages that it has stored. There
+is no slave. Servers and producer share the machine: the ratio is what counts.
 """
 import argparse
 import os
@@ -90,9 +90,9 @@ def measure(kind: str, role: str, arguments: argparse.Namespace, classes: Path, 
         for size in arguments.sizes:
             for threads in arguments.threads:
                 run = found[size, threads] = produce(namesrv.address, master, classes, threads, size, arguments.seconds)
-                say(f"{role} {size:5} B {threads:2} threads {kind:6} {run.rate:8,} msg/s  average {run.latency_ms:.3f} ms  "
-                    f"{run.cpu_per_million:6.1f} CPU s per million  {run.resident_mib:5.0f} MiB resident  "
-                    f"{run.failed} failed")
+                say(f"{role} {size:5} B {threads:2} threads {kind:6} {run.rate:8,} msg/s  "
+                    f"average {run.latency_ms:.3f} ms  {run.cpu_per_million:6.1f} CPU s per million  "
+                    f"{run.resident_mib:5.0f} MiB resident  {run.failed} failed")
     return found
 
 

@@ -114,7 +114,8 @@ def test_log_files_are_where_the_command_line_says(tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbrokerName=b\nlistenPort={port}\n"
                     "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\nbrokerNam=x\n")
-    command = [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(file), "--log-dir", str(tmp_path / "here")]
+    command = [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(file),
+               "--log-dir", str(tmp_path / "here")]
     broker = ServerProcess("broker", command, tmp_path, "boot success", {"HOME": str(tmp_path)}).start()
     try:
         assert "unknown key brokerNam, did you mean brokerName?" in broker.output()

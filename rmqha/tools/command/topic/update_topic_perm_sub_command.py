@@ -32,7 +32,7 @@ class UpdateTopicPermSubCommand(SubCommand):
         route = admin.examine_topic_route_info(topic)
         first = route.queueDatas[0]
         config = TopicConfig(topicName=topic, readQueueNums=first.readQueueNums, writeQueueNums=first.writeQueueNums,
-                             topicSysFlag=first.topicSysFlag, perm=command_line.integer("p"))
+                             topicSysFlag=first.topicSysFlag, perm=command_line.integer("p", bits=32))
         if command_line.has_option("b"):
             yield from _on_broker(admin, command_line.text("b"), route, config)
         elif command_line.has_option("c"):

@@ -38,9 +38,9 @@ class UpdateTopicSubCommand(SubCommand):
         """Tell the brokers, and with -o the name servers."""
         config = TopicConfig(
             topicName=command_line.text("t"),
-            readQueueNums=command_line.integer("r", DEFAULT_QUEUES),
-            writeQueueNums=command_line.integer("w", DEFAULT_QUEUES),
-            perm=command_line.integer("p", TopicConfig().perm),
+            readQueueNums=command_line.integer("r", DEFAULT_QUEUES, bits=32),
+            writeQueueNums=command_line.integer("w", DEFAULT_QUEUES, bits=32),
+            perm=command_line.integer("p", TopicConfig().perm, bits=32),
             topicSysFlag=topic_sys_flag.build_sys_flag(command_line.boolean("u"), command_line.boolean("s")),
             order=command_line.boolean("o"),
         )
