@@ -14,12 +14,13 @@ from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from tests.support import cpp_client
 from tests.support.nodes import BrokerNode
+from tests.support.kinds import long_test
 from tests.support.wait import wait_until
 
 _REASON = cpp_client.why_unavailable()
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(_REASON is not None, reason=str(_REASON))]
 
-KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", marks=pytest.mark.java)]
+KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", marks=[pytest.mark.java, long_test])]
 
 
 class Cluster:

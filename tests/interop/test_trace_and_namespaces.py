@@ -15,6 +15,7 @@ from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
+from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
@@ -24,7 +25,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SPACE = "MQ_INST_1_shop"
 
 
-@pytest.fixture(scope="module", params=["rmqha", "java"])
+@pytest.fixture(scope="module", params=["rmqha", pytest.param("java", marks=long_test)])
 def broker(request, client_broker, java_driver):
     """A broker with the trace topic, and topics for each test."""
     broker = client_broker(request.param)
