@@ -34,7 +34,7 @@ _ROUND_RECORDS = 256
 BULK_BYTES = 2 << 10
 # How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
 # the last ones makes the service expect more.
-_GATHER_MS = 4
+_GATHER_MS = 2
 _BUSY_NS = 5_000_000
 
 
@@ -42,8 +42,8 @@ class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
     Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once, and so is one that comes alone; others gather for a millisecond, as long as they may wait in
-    the original.
+    dispatched at once, and so is one that comes alone; others gather for two milliseconds, about as long as they may
+    wait in the original.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """

@@ -22,10 +22,15 @@ def controller_of(home, **properties):
     return broker_startup.create_broker_controller(broker_startup.parse_command_line(["-c", str(file)]))
 
 
+@pytest.fixture(autouse=True)
+def logs_stay(monkeypatch):
+    """The loggers belong to the tests, all of them."""
+    monkeypatch.setattr(broker_startup.log_setup, "setup_broker_logging", lambda *_: None)
+
+
 @pytest.fixture
 def broker(tmp_path, monkeypatch):
     """broker(**properties) -> a running broker in this process and its address."""
-    monkeypatch.setenv("ROCKETMQ_LOG_DIR", str(tmp_path / "logs"))
     started = []
 
     def start(**properties):

@@ -217,10 +217,12 @@ def test_new_group_that_begins_at_the_end_gets_only_what_comes_later(servers, pr
     topic, group, seen = make_topic("End"), servers.unique("g"), Seen()
     send_many(producer, topic, 3)
     with DefaultMQPullConsumer(group, servers.namesrv) as pulling:  # the group's offsets stand at the end
-        for queue in pulling.fetch_subscribe_message_queues(topic):
+        queues = pulling.fetch_subscribe_message_queues(topic)
+        wait_until(lambda: sum(map(pulling.admin.max_offset, queues)) == 3, 15_000, "all are dispatched")
+        for queue in queues:
             pulling.update_consume_offset(queue, pulling.admin.max_offset(queue))
         wait_until(lambda: sum(pulling.fetch_consume_offset(queue, True)
-                               for queue in pulling.fetch_subscribe_message_queues(topic)) == 3, 5_000)
+                               for queue in queues) == 3, 15_000)
     with consuming(servers, group, topic, seen, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET):
         producer.send(Message(topic, b"new"))
         wait_until(lambda: seen.messages, 10_000)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.faults import campaign
 from tests.faults.planted import PLANTS
+from tests.support.kinds import long_test
 
 NOBODY: tuple[str, ...] = ()
 # plant -> (kind of fault, plants of master and slave, what the verdict says)
@@ -21,7 +22,8 @@ SEED = 2
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("plant", FOUND_BY)
+@pytest.mark.parametrize("plant", [plant if plant != "offsets_not_loaded" else pytest.param(plant, marks=long_test)
+                                   for plant in FOUND_BY])  # that one wants a broker that has lived for a while
 def test_planted_fault_is_found(plant, tmp_path):
     kind, plants, verdict = FOUND_BY[plant]
     reason = campaign.KINDS[kind].why_not()

@@ -109,6 +109,8 @@ def brokers(module_nodes, tmp_path_factory):
                 client.create_topic(topic, 1)
             for group in GROUPS:
                 assert client.request(200, json.dumps({"groupName": group}).encode()).code == 0
+            # in its first second the original can't tell of itself
+            wait_until(lambda client=client: client.request(28).code == 0, 15_000, "runtime information")
     return started
 
 

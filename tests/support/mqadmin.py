@@ -85,7 +85,8 @@ def rmqha_tool(args: list[str], home: Path | None = None) -> str:
     """rmqha's mqadmin in this process; standard output and error as they come."""
     printed = io.StringIO()
     env = {} if home is None else {"ROCKETMQ_HOME": str(home)}
-    with mock.patch.dict("os.environ", env), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with (mock.patch.dict("os.environ", env), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed),
+          tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder)):  # some commands write files there
         mq_admin_startup.main0(args)
     return printed.getvalue()
 
