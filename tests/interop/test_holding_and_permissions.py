@@ -94,6 +94,8 @@ def brokers(client_broker, java_driver):
     found = {kind: client_broker(kind) for kind in KINDS}
     for broker in found.values():
         java_driver.create_topic(broker.namesrv, broker.address, TOPIC, 1)
+        # what the name server calls ordered is so at each registration; else it may be forgotten at the next one
+        java_driver.admin("updateOrderConf", "-n", broker.namesrv, "-t", ORDERED, "-m", "put", "-v", "broker-a:1")
         java_driver.admin("updateTopic", "-n", broker.namesrv, "-b", broker.address, "-t", ORDERED, "-r", "1", "-w",
                           "1", "-o", "true")
     return found
