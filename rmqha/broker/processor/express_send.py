@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
     from rmqha.store.put_message_result import PutMessageResult
     from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
-
-log = logging.getLogger("RocketmqBroker")
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
