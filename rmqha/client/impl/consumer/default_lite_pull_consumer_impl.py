@@ -462,13 +462,11 @@ class DefaultLitePullConsumerImpl:
 
     def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
         """The queues of a topic changed."""
-        if topic in self.rebalance_impl.subscription_inner:
-            self.rebalance_impl.topic_subscribe_info_table[topic] = info
+        self.rebalance_impl.update_topic_subscribe_info(topic, info)
 
     def is_subscribe_topic_need_update(self, topic: str) -> bool:
         """True when the topic is subscribed to and its queues are not known yet."""
-        return topic in self.rebalance_impl.subscription_inner \
-            and topic not in self.rebalance_impl.topic_subscribe_info_table
+        return self.rebalance_impl.is_subscribe_topic_need_update(topic)
 
     def is_unit_mode(self) -> bool:
         """True for a unit's consumer."""

@@ -119,6 +119,15 @@ class RebalanceImpl:
                 process_queue.locked = False
             log.info("the message queue unlock OK, Group: %s %s", self.consumer_group, queue)
 
+    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
+        """The queues of a topic changed; of one that is not subscribed to they are not kept."""
+        if topic in self.subscription_inner:
+            self.topic_subscribe_info_table[topic] = info
+
+    def is_subscribe_topic_need_update(self, topic: str) -> bool:
+        """True when the topic is subscribed to and its queues are not known yet."""
+        return topic in self.subscription_inner and topic not in self.topic_subscribe_info_table
+
     def do_rebalance(self) -> None:
         """Bring the held queues in line with the share that is due, topic by topic."""
         with self._rebalance_lock:

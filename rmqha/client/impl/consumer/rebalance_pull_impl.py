@@ -2,6 +2,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_request import PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
@@ -28,13 +29,16 @@ class RebalancePullImpl(RebalanceImpl):
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Tell who wants to know."""
-        listener = self._consumer_impl.default_mq_pull_consumer.message_queue_listener
+        listener = self._message_queue_listener()
         if listener is None:
             return
         try:
             listener.message_queue_changed(topic, mq_all, mq_divided)
         except Exception:  # the user's code
             log.exception("messageQueueChanged exception")
+
+    def _message_queue_listener(self) -> MessageQueueListener | None:
+        return self._consumer_impl.default_mq_pull_consumer.message_queue_listener
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
         self._consumer_impl.offset_store.persist(mq)
