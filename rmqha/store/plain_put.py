@@ -149,9 +149,6 @@ class PlainPut:
         if self._commit_log.transient_store_pool.is_in_use:
             return  # a commit makes them readable
         store = self._store
-        if self._config.brokerRole is BrokerRole.SYNC_MASTER and serves_one_connection():
-            store.ha_service.flush()  # nothing else will come in this round: the slave may begin
-        else:
-            store.ha_service.on_appended()
+        store.ha_service.on_appended(at_once=serves_one_connection())  # nothing else comes in this round then
         for topic, queue_id in {(send.topic, send.queue_id) for send in sends}:
             store.reput_message_service.on_appended(topic, queue_id)

@@ -105,14 +105,14 @@ class HAService:
         """Complete `request` once a slave has its bytes, or at its deadline."""
         self.group_transfer_service.put_request(request)
 
-    def on_appended(self) -> None:
-        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, at the end of its round.
+    def on_appended(self, at_once: bool = False) -> None:
+        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, now or at the end of its round.
 
         Differs: in Java the writing threads are woken, by puts that wait for a slave only.
         """
         if self.config.brokerRole is not BrokerRole.SYNC_MASTER:
             self.wait_notify_object.wakeup_all()
-        elif not flush_at_end_of_round(self):
+        elif at_once or not flush_at_end_of_round(self):
             self.flush()
 
     def flush(self) -> None:
