@@ -140,7 +140,11 @@ def read_all(cluster: Cluster, group: str) -> DefaultMQPushConsumer:
     consumer.subscribe("Orders", "*")
     consumer.start()
     wait_until(lambda: len(seen) == MESSAGES, 30_000, f"all messages read by {group}")
-    consumer.default_mq_push_consumer_impl.persist_consumer_offset()
+
+    def told() -> bool:  # the client counts a message as consumed some time after the listener has seen it
+        consumer.default_mq_push_consumer_impl.persist_consumer_offset()
+        return "Diff Total: 0" in rmqha_tool(["consumerProgress", "-n", cluster.namesrv.address, "-g", group])
+    wait_until(told, 30_000, f"offsets of {group} at the broker")
     return consumer
 
 
