@@ -106,7 +106,7 @@ class BrokerHarness:
 
     def next_offset(self, topic: str, queue_id: int = 0) -> int:
         """The queue's end, once everything is dispatched."""
-        wait_until(lambda: self.store.dispatch_behind_bytes() <= 0, 5000, "dispatch")
+        wait_until(lambda: self.store.dispatch_behind_bytes() <= 0, 60_000, "dispatch")
         return self.store.get_max_offset_in_queue(topic, queue_id)
 
     def pull_header(self, topic: str, offset: int, /, group: str = "consumer", queue_id: int = 0, expression: str = "*",

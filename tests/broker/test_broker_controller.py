@@ -24,7 +24,7 @@ def test_two_brokers_fit_in_one_process(tmp_path):
     with running_broker(tmp_path / "a") as one, running_broker(tmp_path / "b", brokerName="broker-b") as other:
         one.send("Topic", b"one")
         other.send("Topic", b"other")
-        wait_until(lambda: one.next_offset("Topic") and other.next_offset("Topic"), 3000, "both")
+        wait_until(lambda: one.next_offset("Topic") and other.next_offset("Topic"), 60_000, "both")
         assert bodies(one.pull("Topic", 0)) == [b"one"] and bodies(other.pull("Topic", 0)) == [b"other"]
 
 
@@ -35,7 +35,7 @@ def test_nothing_is_left_running_after_shutdown(tmp_path):
         broker.pull("Topic", 5)
         broker.heartbeat("group", "Topic")
         broker.call(request_code.GET_BROKER_RUNTIME_INFO)
-    wait_until(lambda: set(threading.enumerate()) <= before, 5000, "all threads ended")
+    wait_until(lambda: set(threading.enumerate()) <= before, 60_000, "all threads ended")
 
 
 def test_shutdown_twice_and_before_start_is_fine(tmp_path):
@@ -54,7 +54,7 @@ def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
         with pytest.raises(OSError):
             controller.start()
         controller.shutdown()
-    wait_until(lambda: set(threading.enumerate()) <= before, 5000, "all threads ended")
+    wait_until(lambda: set(threading.enumerate()) <= before, 60_000, "all threads ended")
 
 
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "subscriptionGroup.json"])

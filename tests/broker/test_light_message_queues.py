@@ -83,7 +83,7 @@ def test_held_pull_of_a_light_queue_is_woken_by_its_message(broker):
     puller = threading.Thread(target=lambda: answers.append(
         broker.pull(A, 1, group=GROUP, suspend_ms=60_000, timeout_ms=60_000)))
     puller.start()
-    wait_until(lambda: broker.controller.pull_request_hold_service.is_waiting(A, 0), 20_000)
+    wait_until(lambda: broker.controller.pull_request_hold_service.is_waiting(A, 0), 60_000)
     send(broker, b"to B alone", B)
     send(broker, b"2", A, B)
     puller.join(60)

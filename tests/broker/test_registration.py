@@ -103,7 +103,7 @@ def test_new_topic_is_registered_one_way_with_all_others(tmp_path, name_servers)
     with running_broker(tmp_path, both(name_servers)) as broker:
         broker.send("Fresh")
         for server in name_servers:
-            wait_until(lambda: len(server.of_code(request_code.REGISTER_BROKER)) == 2, 3000, "the registration")
+            wait_until(lambda: len(server.of_code(request_code.REGISTER_BROKER)) == 2, 60_000, "the registration")
             request = server.of_code(request_code.REGISTER_BROKER)[1]
             table = registration(request)[1].topicConfigSerializeWrapper.topicConfigTable
             assert request.is_oneway_rpc and {"Fresh", "TBW102"} <= set(table)

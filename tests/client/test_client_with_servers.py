@@ -105,11 +105,11 @@ def test_everything_sent_is_consumed_once_and_the_group_goes_on_where_it_was(ser
     assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
     first, second = Seen(), Seen()
     with consuming(servers, group, topic, first):
-        wait_until(lambda: len(first.messages) >= 100, 10_000, "100 messages")
+        wait_until(lambda: len(first.messages) >= 100, 60_000, "100 messages")
     assert first.bodies == once(100)
     producer.send(Message(topic, b"after"))
     with consuming(servers, group, topic, second):
-        wait_until(lambda: second.messages, 10_000, "the message that came later")
+        wait_until(lambda: second.messages, 60_000, "the message that came later")
     assert second.bodies == Counter([b"after"])
 
 
@@ -117,7 +117,7 @@ def test_topic_comes_into_being_with_its_first_message(servers, producer):
     topic, seen = servers.unique("New"), Seen()
     assert producer.send(Message(topic, b"0")).send_status is SendStatus.SEND_OK
     with consuming(servers, servers.unique("g"), topic, seen):
-        wait_until(lambda: seen.messages, 10_000)
+        wait_until(lambda: seen.messages, 60_000)
     wait_until(lambda: _queues(producer, topic) >= 4, 5_000, "the client's four queues, not the default topic's eight")
 
 
@@ -127,7 +127,7 @@ def test_consumed_message_is_what_was_sent(servers, producer, make_topic):
     message.put_user_property("colour", "grün")
     result = producer.send(message)
     with consuming(servers, servers.unique("g"), topic, seen):
-        wait_until(lambda: seen.messages, 10_000)
+        wait_until(lambda: seen.messages, 60_000)
     got = seen.messages[0]
     assert (got.topic, got.body, got.tags, got.keys, got.flag) == (topic, b"body" * 3000, "red", "k1 k2", 5)
     assert got.get_user_property("colour") == "grün" and got.msg_id == result.msg_id
@@ -142,7 +142,7 @@ def test_tags_choose_messages(servers, producer, expression, expected, make_topi
         producer.send(Message(topic, b"%d" % number, tags=("red", "blue", "pink")[number % 3]))
     producer.send(Message(topic, b"last", tags=expression.split(" ")[0].replace("*", "red")))
     with consuming(servers, servers.unique("g"), topic, seen, expression):
-        wait_until(lambda: len(seen.messages) > expected, 10_000, "the tagged messages, and the last one")
+        wait_until(lambda: len(seen.messages) > expected, 60_000, "the tagged messages, and the last one")
     assert len(seen.messages) == expected + 1 and seen.bodies[b"last"] == 1
 
 
@@ -150,11 +150,11 @@ def test_message_that_is_to_come_later_comes_again_with_its_topic(servers, produ
     topic, seen = make_topic("Later"), Seen(fail_once=[b"3", b"7"])
     send_many(producer, topic, 10, tags="t")
     with consuming(servers, servers.unique("g"), topic, seen, "t") as consumer:
-        wait_until(lambda: len(seen.messages) >= 8, 10_000, "the first eight")
+        wait_until(lambda: len(seen.messages) >= 8, 60_000, "the first eight")
         factory = consumer.default_mq_push_consumer_impl.mq_client_factory
         factory.update_topic_route_info_of_all()  # so that the test need not wait for the next poll
         factory.rebalance_immediately()
-        wait_until(lambda: len(seen.messages) >= 10, 15_000, "the two again")
+        wait_until(lambda: len(seen.messages) >= 10, 60_000, "the two again")
     assert seen.bodies == once(10)
     again = {msg.body: msg for msg in seen.messages if msg.reconsume_times}
     assert set(again) == {b"3", b"7"} and {msg.topic for msg in again.values()} == {topic}
@@ -188,13 +188,13 @@ def test_ack_index_sends_the_rest_of_a_batch_back(servers, producer, make_topic)
     seen = HalfDone()
     producer.send_batch([Message(topic, b"%d" % number) for number in range(4)])
     with consuming(servers, servers.unique("g"), topic, seen, consume_message_batch_max_size=4) as consumer:
-        wait_until(lambda: seen.messages, 10_000)
+        wait_until(lambda: seen.messages, 60_000)
         impl = consumer.default_mq_push_consumer_impl
         wait_until(lambda: 4 in impl.offset_store.clone_offset_table(topic).values(), 5_000, "the batch to be done")
         factory = impl.mq_client_factory
         factory.update_topic_route_info_of_all()
         factory.rebalance_immediately()
-        wait_until(lambda: len(seen.messages) >= 7, 15_000, "the other three again")
+        wait_until(lambda: len(seen.messages) >= 7, 60_000, "the other three again")
     assert sizes[0] == 4
 
 
@@ -206,10 +206,10 @@ def test_two_consumers_of_a_group_share_the_queues(servers, producer, make_topic
             table = consumer.default_mq_push_consumer_impl.rebalance_impl.process_queue_table
             return {queue for queue in list(table) if queue.topic == topic}
 
-        wait_until(lambda: len(share(first)) == len(share(second)) == 4 and not share(first) & share(second), 10_000,
+        wait_until(lambda: len(share(first)) == len(share(second)) == 4 and not share(first) & share(second), 60_000,
                    "four queues each")
         send_many(producer, topic, 40)
-        wait_until(lambda: sum(len(listener.messages) for listener in seen) >= 41, 10_000, "all messages")
+        wait_until(lambda: sum(len(listener.messages) for listener in seen) >= 41, 60_000, "all messages")
     assert all(len(listener.messages) >= 10 for listener in seen)
 
 
@@ -218,14 +218,14 @@ def test_new_group_that_begins_at_the_end_gets_only_what_comes_later(servers, pr
     send_many(producer, topic, 3)
     with DefaultMQPullConsumer(group, servers.namesrv) as pulling:  # the group's offsets stand at the end
         queues = pulling.fetch_subscribe_message_queues(topic)
-        wait_until(lambda: sum(map(pulling.admin.max_offset, queues)) == 3, 15_000, "all are dispatched")
+        wait_until(lambda: sum(map(pulling.admin.max_offset, queues)) == 3, 60_000, "all are dispatched")
         for queue in queues:
             pulling.update_consume_offset(queue, pulling.admin.max_offset(queue))
         wait_until(lambda: sum(pulling.fetch_consume_offset(queue, True)
-                               for queue in queues) == 3, 15_000)
+                               for queue in queues) == 3, 60_000)
     with consuming(servers, group, topic, seen, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET):
         producer.send(Message(topic, b"new"))
-        wait_until(lambda: seen.messages, 10_000)
+        wait_until(lambda: seen.messages, 60_000)
     assert seen.bodies == Counter([b"new"])
 
 
@@ -236,7 +236,7 @@ def test_broadcasting_consumers_get_everything_each(servers, producer, monkeypat
     settings = {"message_model": MessageModel.BROADCASTING}
     with consuming(servers, group, topic, seen[0], instance_name="one", **settings), \
             consuming(servers, group, topic, seen[1], instance_name="two", **settings):
-        wait_until(lambda: all(len(listener.messages) >= 20 for listener in seen), 10_000, "20 messages each")
+        wait_until(lambda: all(len(listener.messages) >= 20 for listener in seen), 60_000, "20 messages each")
     assert [listener.bodies for listener in seen] == [once(20)] * 2
     assert len(list(tmp_path.rglob("offsets.json"))) == 2
 
@@ -254,11 +254,11 @@ def test_full_cache_holds_the_pull_loop_and_nothing_is_lost(servers, producer, m
     settings = {"pull_threshold_for_queue": 10, "consume_thread_max": 2, "consume_thread_min": 2}
     with consuming(servers, servers.unique("g"), topic, listener, **settings) as consumer:
         impl = consumer.default_mq_push_consumer_impl
-        wait_until(lambda: impl._flow_control_times > 3, 10_000, "flow control")
+        wait_until(lambda: impl._flow_control_times > 3, 60_000, "flow control")
         cached = [queue.msg_count for queue in impl.rebalance_impl.process_queue_table.values()]
         assert max(cached) <= 10 + consumer.pull_batch_size
         go.set()
-        wait_until(lambda: len(seen) >= 200, 15_000, "all 200")
+        wait_until(lambda: len(seen) >= 200, 60_000, "all 200")
 
 
 def test_subscription_after_start_and_suspend_and_resume(servers, producer, make_topic):
@@ -267,12 +267,12 @@ def test_subscription_after_start_and_suspend_and_resume(servers, producer, make
     producer.send(Message(second, b"second"))
     with consuming(servers, servers.unique("g"), first, seen) as consumer:
         consumer.subscribe(second)
-        wait_until(lambda: len(seen.messages) >= 2, 10_000, "one of each topic")
+        wait_until(lambda: len(seen.messages) >= 2, 60_000, "one of each topic")
         consumer.suspend()
         assert consumer.default_mq_push_consumer_impl.pause
         producer.send(Message(second, b"third"))
         consumer.resume()
-        wait_until(lambda: seen.bodies[b"third"], 10_000)
+        wait_until(lambda: seen.bodies[b"third"], 60_000)
 
 
 def test_unknown_expression_is_refused_at_start(servers):
@@ -311,7 +311,7 @@ def test_asynchronous_oneway_batch_and_selected_sends_arrive(servers, producer, 
     chosen = {producer.send(Message(topic, b"chosen"), selector=select_message_queue_by_hash, arg="k").message_queue
               for _ in range(3)}
     with consuming(servers, servers.unique("g"), topic, seen):
-        wait_until(lambda: len(seen.messages) >= 29 and len(results) == 20, 10_000, "29 messages")
+        wait_until(lambda: len(seen.messages) >= 29 and len(results) == 20, 60_000, "29 messages")
     assert not errors and batch.msg_id.count(",") == 4 and len(chosen) == 1
     assert {result.send_status for result in results} == {SendStatus.SEND_OK}
 
@@ -432,7 +432,7 @@ def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(ser
         producer.send(Message(topic, b"%d" % number), queue=queue)
     addr = servers.brokers[queue.brokerName].broker_addr
     with consuming(servers, group, topic, seen) as consumer:
-        wait_until(lambda: len(seen.messages) >= 10, 10_000)
+        wait_until(lambda: len(seen.messages) >= 10, 60_000)
         client_id = consumer.default_mq_push_consumer_impl.mq_client_factory.client_id
         info = producer.api.get_consumer_running_info(addr, group, client_id, True, TIMEOUT_MS)
         assert queue in info.mqTable and info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -445,7 +445,7 @@ def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(ser
         consumer.default_mq_push_consumer_impl.persist_consumer_offset()
         offsets = producer.api.invoke_broker_to_reset_offset(addr, topic, group, 0, True, TIMEOUT_MS)
         assert offsets[queue] == 0
-        wait_until(lambda: len(seen.messages) >= 21, 10_000, "all ten once more")
+        wait_until(lambda: len(seen.messages) >= 21, 60_000, "all ten once more")
     with pytest.raises(MQClientException):
         producer.api.get_consumer_running_info(addr, group, client_id, False, TIMEOUT_MS)
 

@@ -60,7 +60,7 @@ def test_send_hooks_see_each_kind_of_send(servers):
         delayed = Message(topic, b"x")
         delayed.delay_time_level = 1
         producer.send_async(delayed, SendCallback(results.append))
-        wait_until(lambda: results and len(hook.after) == 3, 30_000, "the asynchronous answer")
+        wait_until(lambda: results and len(hook.after) == 3, 60_000, "the asynchronous answer")
     assert [context.communication_mode for context in hook.before] == [
         CommunicationMode.SYNC, CommunicationMode.ONEWAY, CommunicationMode.ASYNC]
     assert [context.msg_type for context in hook.before] == [
@@ -182,10 +182,10 @@ def test_asynchronous_sends_beyond_the_permits_are_refused(servers):
             taken += 1
         producer.retry_times_when_send_async_failed = 0
         producer.send_async(Message(topic, b"x"), SendCallback(results.append, errors.append), 50)
-        wait_until(lambda: errors, 30_000, "the refusal")
+        wait_until(lambda: errors, 60_000, "the refusal")
         client.semaphore_async.release(taken)
         producer.send_async(Message(topic, b"x"), SendCallback(results.append, errors.append))
-        wait_until(lambda: results, 30_000, "the answer")
+        wait_until(lambda: results, 60_000, "the answer")
     assert len(errors) == 1 and isinstance(errors[0], RemotingTimeoutException)
 
 

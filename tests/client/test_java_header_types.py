@@ -55,7 +55,7 @@ def test_the_official_client_sends_receives_and_administers(servers, driver):
     in_transaction = java.submit("send", namesrv=servers.namesrv, topic=topic, group=group, bodies=["committed"],
                                  inTransaction=True).result()
     wait_until(lambda: sent["ids"][0] in java.admin(
-        "queryMsgByKey", "-n", servers.namesrv, "-t", topic, "-k", "k1"), 30_000, "the message by its key")
+        "queryMsgByKey", "-n", servers.namesrv, "-t", topic, "-k", "k1"), 60_000, "the message by its key")
     assert len(in_transaction["ids"]) == 1
     codes = {code for code, seen in list(kinds.seen) if seen is kind}
     assert {310, 11, 34, 38, 41} <= codes  # send, pull, heartbeat, consumer ids, lock

@@ -88,7 +88,7 @@ def test_asynchronous_sends_are_traced_and_oneway_ones_are_not(servers, traces):
         silent = Message(topic, b"x")
         producer.send_oneway(silent)
         producer.send_async(Message(topic, b"x"), SendCallback(results.append))
-        wait_until(lambda: results, 30_000, "the answer")
+        wait_until(lambda: results, 60_000, "the answer")
     wait_until(lambda: traces.views(results[0].msg_id), 60_000, "its event")
     assert traces.views(silent.properties["UNIQ_KEY"]) == []
 
@@ -108,7 +108,7 @@ def test_the_trace_message_is_found_by_message_id_and_keys(servers, traces):
                 assert error.response_code == response_code.NO_MESSAGE
                 return []
         for key in (msg_id, "k7", "k8"):
-            wait_until(lambda key=key: found(key), 30_000, f"the trace by {key}")
+            wait_until(lambda key=key: found(key), 60_000, f"the trace by {key}")
 
 
 def test_a_full_queue_throws_events_away_and_counts_them():

@@ -102,7 +102,7 @@ def test_timer_samples_at_once():
     items.add_value("key", 7, 1)
     items.init(scheduler)
     try:
-        wait_until(lambda: items.get_stats_data_in_minute("key").sum == 7, 3000, "the first sample")
+        wait_until(lambda: items.get_stats_data_in_minute("key").sum == 7, 60_000, "the first sample")
     finally:
         scheduler.shutdown()
 

@@ -135,7 +135,7 @@ class Servers:
             for queue in range(4):
                 assert client.request(15, consumerGroup=group, topic=TOPIC, queueId=queue, commitOffset=2).code == 0
         self.online.begin_to_consume(self._heartbeat)
-        wait_until(lambda: client.max_offset(TOPIC, 0) == 3, 15_000, "dispatched")
+        wait_until(lambda: client.max_offset(TOPIC, 0) == 3, 60_000, "dispatched")
         offset = int(first.fields["msgId"][-16:], 16)
         now = int(time.time() * 1000)
         message_id = first.fields["msgId"]
@@ -160,7 +160,7 @@ class Servers:
             haServerAddr="127.0.0.1:8", compressed="false", bodyCrc32=0)
         assert answer.code == 0, answer
         assert client.request(100, namespace="codes", key="key", value="value").code == 0
-        wait_until(lambda: client.request(105, topic="CodesRoute").code == 0, 40_000, "the broker is registered")
+        wait_until(lambda: client.request(105, topic="CodesRoute").code == 0, 60_000, "the broker is registered")
 
     def filled(self, text: str, number: int) -> str:
         """`text` with its placeholders filled."""
@@ -218,7 +218,7 @@ class FakeConsumer(RawClient):
         """Send the first heartbeat, and answer from then on."""
         self.send(frame(header(34, 500_000), heartbeat_body))
         self._reader.start()
-        wait_until(lambda: any(answer.flag & 1 for answer in self.asked), 15_000, "the heartbeat is answered")
+        wait_until(lambda: any(answer.flag & 1 for answer in self.asked), 60_000, "the heartbeat is answered")
 
     def questions(self) -> set[tuple]:
         """Each kind of question: code, flag, fields and body."""

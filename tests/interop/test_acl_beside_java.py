@@ -110,7 +110,7 @@ def brokers(module_nodes, tmp_path_factory):
             for group in GROUPS:
                 assert client.request(200, json.dumps({"groupName": group}).encode()).code == 0
             # in its first second the original can't tell of itself
-            wait_until(lambda client=client: client.request(28).code == 0, 15_000, "runtime information")
+            wait_until(lambda client=client: client.request(28).code == 0, 60_000, "runtime information")
     return started
 
 
@@ -215,7 +215,7 @@ def test_queries_by_key_need_no_unsigned_flag(brokers, java_driver):
             assert client.request(10, b"x", **kept).code == 0
         admin = DefaultMQAdminExt(broker.namesrv, AclClientRPCHook(SessionCredentials(*ADMIN)))
         try:
-            ours[kind] = wait_until(lambda: bodies_by_key(admin), 30_000, "the message by its key")
+            ours[kind] = wait_until(lambda: bodies_by_key(admin), 60_000, "the message by its key")
         finally:
             admin.shutdown()
     assert ours == {"java": [b"x"], "rmqha": [b"x"]}

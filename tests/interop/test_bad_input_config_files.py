@@ -12,7 +12,7 @@ def run_to_the_end(node, config: Path | None = None) -> tuple[int, str]:
     if config is not None:
         node.command = [str(config) if part == str(node.config_file) else part for part in node.command]
     node.launch()
-    wait_until(lambda: not node.is_alive, 20_000, f"{node.name} ends")
+    wait_until(lambda: not node.is_alive, 60_000, f"{node.name} ends")
     return node.process.returncode, node.output()
 
 
@@ -61,7 +61,7 @@ def test_latin_1_bytes_are_refused_or_read_but_never_a_traceback(broker, tail):
     """Java reads properties files as latin-1; either way the broker says what it made of it."""
     broker.config_file.write_bytes(broker.config_file.read_bytes() + tail)
     broker.launch()
-    wait_until(lambda: not broker.is_alive or "boot success" in broker.output(), 20_000, "an end or a start")
+    wait_until(lambda: not broker.is_alive or "boot success" in broker.output(), 60_000, "an end or a start")
     output = broker.output()
     assert "Traceback" not in output, output
     if not broker.is_alive:

@@ -179,4 +179,4 @@ def test_the_log_tells_of_it_and_the_broker_list_is_whole(servers):
         with RawClient(namesrv.address) as client:
             body = client.request(GET_BROKER_CLUSTER_INFO).body.decode()
         return broker.address in body and "broker-a" in json.dumps(body)
-    wait_until(listed, 40_000, "the broker is registered")
+    wait_until(listed, 60_000, "the broker is registered")

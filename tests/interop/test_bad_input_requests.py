@@ -177,7 +177,7 @@ def test_batch_with_lying_total_sizes_is_stored_whole_or_refused(servers, what):
         answer = send(client, row)
         row.check(answer, broker.kind)
         stored = answer.code == SUCCESS
-        wait_until(lambda: client.max_offset("Lax", 0) == before + stored, 5000, "dispatched")
+        wait_until(lambda: client.max_offset("Lax", 0) == before + stored, 60_000, "dispatched")
         if stored:
             assert b"abc" in client.pull("Lax", 0, before).body
     good.check()

@@ -48,7 +48,7 @@ def cluster(request, client_broker, tmp_path_factory):
     cluster = Cluster(client_broker(request.param), tmp_path_factory.mktemp("cpp"))
     with DefaultMQProducer("topics", cluster.namesrv) as producer:
         for topic in ("Cpp", "CppOrderly", "CppTransactions", "CppMixed", "CppAgain"):
-            wait_until(lambda topic=topic: _made(producer, topic), 30_000, f"topic {topic}")
+            wait_until(lambda topic=topic: _made(producer, topic), 60_000, f"topic {topic}")
     # beside the other tests: the C++ client looks for its retry topic every 10 s only
     with ThreadPoolExecutor(1) as pool:
         cluster.refused = pool.submit(cluster.send_and_refuse)

@@ -26,7 +26,7 @@ def assert_holds(broker: BrokerNode, acknowledged: dict[int, Acknowledged]) -> N
     lost = {index: place for index, place in acknowledged.items() if places.get(index) != [place]}
     assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged messages: {dict(list(lost.items())[:5])}"
     count = sum(map(len, places.values()))
-    wait_until(lambda: store_compare.unit_count(broker.store) >= count, 10_000, f"{count} units")
+    wait_until(lambda: store_compare.unit_count(broker.store) >= count, 60_000, f"{count} units")
     assert store_compare.check_consume_queues(broker.store) == count
 
 
@@ -43,7 +43,7 @@ def kill_while_it_recovers(broker: BrokerNode) -> None:
     def maps_its_log() -> bool:
         assert broker.is_alive, broker.tail()
         return any(str(broker.commit_log) in m.path for m in psutil.Process(broker.pid).memory_maps(grouped=True))
-    wait_until(maps_its_log, 20_000, "the log mapped")
+    wait_until(maps_its_log, 60_000, "the log mapped")
     broker.kill()
 
 

@@ -217,15 +217,15 @@ def test_a_connection_that_ends_takes_its_consumer_away_and_tells_the_others(bro
         one.beat("leaving", "id-1")
         two.beat("leaving", "id-2")
         seen = [one.members("leaving")]
-        wait_until(lambda: one.notified, 30_000, "the news of the second")
+        wait_until(lambda: one.notified, 60_000, "the news of the second")
         one.notified.clear()
         two.client.shutdown()
-        wait_until(lambda: one.members("leaving") == ("id-1",), 30_000, "the first alone")
-        wait_until(lambda: one.notified, 30_000, "the news of the end")
+        wait_until(lambda: one.members("leaving") == ("id-1",), 60_000, "the first alone")
+        wait_until(lambda: one.notified, 60_000, "the news of the end")
         seen.append(set(one.notified))
         one.client.shutdown()
         last = talk(broker)
-        wait_until(lambda: last.members("leaving")[0] == response_code.SYSTEM_ERROR, 30_000, "nobody")
+        wait_until(lambda: last.members("leaving")[0] == response_code.SYSTEM_ERROR, 60_000, "nobody")
         return [*seen, last.members("leaving")]
     answers = of_both(brokers, act)
     assert answers["rmqha"] == answers["java"]

@@ -40,7 +40,7 @@ def check_admin(driver: JavaDriver, namesrv: str, broker: BrokerNode, group: str
 
     def progress() -> str:
         return driver.admin("consumerProgress", "-n", namesrv, "-g", group)
-    wait_until(lambda: "Diff Total: 0" in progress(), 20_000, "consumerProgress without a backlog")
+    wait_until(lambda: "Diff Total: 0" in progress(), 60_000, "consumerProgress without a backlog")
 
 
 @pytest.mark.timeout(240)

@@ -20,10 +20,10 @@ GONE = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
 def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
     """The slave reaches the end of the master's log and dispatches it; then both stores are equal. Number of units."""
     end = store_compare.log_end(master.commit_log)
-    wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 40_000, f"the slave's log at {end}")
+    wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 60_000, f"the slave's log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
     count = store_compare.check_consume_queues(master.store)
-    wait_until(lambda: store_compare.unit_count(slave.store) == count, 20_000, f"{count} units on the slave")
+    wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")
     assert store_compare.compare_consume_queues(master.store, slave.store) == count
     return count
 
@@ -39,7 +39,7 @@ def prime(driver: JavaDriver, namesrv: str, master: BrokerNode, slave: BrokerNod
         load = Workload("Primer", 1, [10], first=len(statuses))
         statuses.append(driver.produce(namesrv, load, threads=1)[0].status)
         return statuses[-1] == "SEND_OK"
-    wait_until(acknowledged, 30_000, "the first message is acknowledged")
+    wait_until(acknowledged, 60_000, "the first message is acknowledged")
     assert set(statuses[:-1]) <= GONE
     assert wait_until_equal(master, slave) == len(statuses)
     return len(statuses)
@@ -80,5 +80,5 @@ def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_n
     assert wait_until_equal(master, slave) == primers + COUNT
     assert len(store_compare.segments(slave.commit_log)) >= SEGMENTS
     topics = slave.store / "config" / "topics.json"
-    wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), 30_000, "the topic on the slave")
+    wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), 60_000, "the topic on the slave")
     assert_all_read(java_driver.pull(namesrv, load, broker_id=1), load)

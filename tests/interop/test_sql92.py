@@ -75,7 +75,7 @@ def test_consumers_get_the_same_messages_also_through_the_bit_maps(brokers, java
     for kind, broker in brokers.items():
         jobs[kind] = java_driver.submit("pushSql", namesrv=broker.namesrv, topic=TOPIC, group="sql-push", lingerMs=500,
                                         expression=expression, until=2 * len(first), deadlineMs=60_000)
-        wait_until(lambda: expression in registered(java_driver, broker), 30_000, "the consumer's expression")
+        wait_until(lambda: expression in registered(java_driver, broker), 60_000, "the consumer's expression")
         java_driver.send_mixed(broker.namesrv, TOPIC, more)
     assert {kind: job.result()["found"] for kind, job in jobs.items()} == dict.fromkeys(
         KINDS, first + [number + 1000 for number in first])

@@ -71,7 +71,7 @@ def send_delayed(client: RawClient) -> None:
         answer = client.send_message("Delayed", b"later %d" % index, 0, properties="DELAY\x011\x02mine\x01x",
                                      bornTimestamp=BORN + index)
         assert answer.code == 0, answer
-    wait_until(lambda: client.max_offset("Delayed", 0) == DELAYED, 30_000, "the delayed messages are delivered")
+    wait_until(lambda: client.max_offset("Delayed", 0) == DELAYED, 60_000, "the delayed messages are delivered")
 
 
 def read_all(client: RawClient) -> dict[tuple[str, int], list]:
@@ -156,7 +156,7 @@ def wait_readable(client: RawClient) -> None:
     """Until the last message of each queue can be pulled: what lies in write buffers can't."""
     ends = {(TOPIC, queue_id): len(range(queue_id, COUNT, 3)) for queue_id in range(3)}
     for (topic, queue_id), end in ends.items():
-        wait_until(lambda: client.max_offset(topic, queue_id) == end, 20_000, f"{topic}-{queue_id} at {end}")
+        wait_until(lambda: client.max_offset(topic, queue_id) == end, 60_000, f"{topic}-{queue_id} at {end}")
 
 
 @pytest.fixture(scope="module")
@@ -258,8 +258,8 @@ def test_slave_holds_what_a_master_with_write_buffers_committed(nodes, tmp_path,
         for index in range(40):  # a Java master looks for committed bytes each 100 ms
             assert client.send_message(TOPIC, b"%06d" % index * 350, index % 3).code == 0
     end = store_compare.log_end(master.commit_log)
-    wait_until(lambda: store_compare.log_end(slave.commit_log) == end, 40_000, f"the slave's log at {end}")
+    wait_until(lambda: store_compare.log_end(slave.commit_log) == end, 60_000, f"the slave's log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
     assert end > 4 * SEGMENT
     count = store_compare.check_consume_queues(master.store)
-    wait_until(lambda: store_compare.unit_count(slave.store) == count, 40_000, f"{count} units on the slave")
+    wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")

@@ -1,5 +1,6 @@
 """A server and a client in this process, and raw sockets beside them."""
 import contextlib
+import errno
 import json
 import socket
 import struct
@@ -92,7 +93,7 @@ class Raw:
 
     def __init__(self, server: RemotingServer) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.local_listen_port), 10)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
 
     def __enter__(self) -> "Raw":
         return self
@@ -102,6 +103,22 @@ class Raw:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def send_until_closed(self, data: bytes) -> None:
+        """The same to a server that may close before it has read all."""
+        try:
+            self.socket.sendall(data)
+        except ConnectionError:
+            assert self.is_closed()
+
+    def end(self) -> None:
+        """Send no more, and wait for the server's end, whatever comes before."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+            while self.socket.recv(1 << 16):
+                pass
+        except OSError as error:  # closed with bytes unread, maybe before the shutdown
+            assert isinstance(error, ConnectionError) or error.errno == errno.ENOTCONN, error
 
     def read(self) -> RemotingCommand:
         """The next command; EOFError when the server closes."""

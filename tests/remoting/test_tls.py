@@ -2,6 +2,7 @@
 
 RMQHA_TLS_INPUTS: how many inputs each fuzz test makes.
 """
+import contextlib
 import logging
 import os
 import socket
@@ -20,8 +21,8 @@ from rmqha.remoting.tls_system_config import TlsSystemConfig
 from tests.remoting.support import Processor, Raw, address, json_frame, request, running_client, running_server
 from tests.support.wait import wait_until
 
-WAIT_MS = 20_000
-CALL_MS = 20_000
+WAIT_MS = 60_000
+CALL_MS = 60_000
 REGION, CLOSE = 101, 102
 INPUTS = int(os.environ.get("RMQHA_TLS_INPUTS", "150"))  # of each fuzz test
 
@@ -158,7 +159,7 @@ def test_enforcing_closes_plain_connections_with_one_line(caplog):
 def test_disabled_closes_tls_connections_with_one_line(caplog):
     with running_server(tls=mode(TlsMode.DISABLED)) as server, running_client() as plain:
         with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
-            with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
                 secured(raw)
         assert plain.invoke_sync(address(server), request(body=b"in"), CALL_MS).body == b"in"
     line, = [record.getMessage() for record in caplog.records]
@@ -266,8 +267,8 @@ def test_both_sides_say_goodbye(served):
         raw.read()
         raw.socket.unwrap()  # raises unless the server's goodbye comes
     with Raw(server) as raw:
-        secured(raw).send(json_frame(code=CLOSE))
         server.register_processor(CLOSE, Processor(lambda channel, _asked: channel.close()))
+        secured(raw).send(json_frame(code=CLOSE))
         assert raw.socket.recv(1) == b""  # SSLEOFError without a goodbye
 
 
@@ -323,12 +324,7 @@ def test_failed_handshakes_leave_nothing(served):
 def test_any_bytes_after_the_first_leave_the_server_well(served, data):
     with Raw(served[0]) as raw:
         raw.send(b"\x16" + data)
-        raw.socket.shutdown(socket.SHUT_WR)
-        try:
-            while raw.socket.recv(1 << 16):
-                pass
-        except ConnectionResetError:
-            assert data  # closed with bytes unread
+        raw.end()
     assert_unharmed(served)
 
 
@@ -344,7 +340,8 @@ def test_a_flipped_bit_anywhere_harms_that_connection_only(served, spoilt, place
                 data = bytearray(wire.outgoing.read())
                 data[int(place * len(data))] ^= 1 << bit
                 raw.send(data)
-                raw.socket.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):  # closed already
+                    raw.socket.shutdown(socket.SHUT_WR)
                 break
             wire.flush()
         answer = wire.read()

@@ -91,7 +91,7 @@ def put(store: DefaultMessageStore, *messages: MessageExtBrokerInner) -> list:
 
 def wait_dispatched(store: DefaultMessageStore) -> None:
     """Wait until every appended byte is dispatched."""
-    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 5000, "everything dispatched")
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
 
 
 def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0, offset: int = 0) -> list[bytes]:

@@ -378,7 +378,7 @@ def test_module_reexports_its_parts():
 def test_log_is_cut_off_at_most_two_files_back(tmp_path, pool):
     with open_store(tmp_path, transientStorePoolEnable=pool) as store:
         offsets = [put(store, message(body=b"%04d" % number * 100))[0].wrote_offset for number in range(150)]
-        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 150, 20_000)
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 150, 60_000)
         end = store.commit_log.mapped_file_queue.get_max_wrote_position()
         files = len(store.commit_log.mapped_file_queue.mapped_files)
         assert not store.reset_write_offset(end - 2 * FILE_SIZE - 1)

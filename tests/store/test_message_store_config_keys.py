@@ -149,7 +149,7 @@ def test_asynchronous_flush_waits_for_its_pages(tmp_path):
     keys = {"flushIntervalCommitLog": 5, "flushCommitLogThoroughInterval": NEVER, "mappedFileSizeCommitLog": 1 << 20}
     with open_store(tmp_path, flushCommitLogLeastPages=2, **keys) as store:
         put(store, message(body=b"x" * 9000))  # the first round, a thorough one, is over when this is flushed
-        wait_until(lambda: store.commit_log.mapped_file_queue.flushed_where > 9000, 10_000)
+        wait_until(lambda: store.commit_log.mapped_file_queue.flushed_where > 9000, 60_000)
         flushed = store.commit_log.mapped_file_queue.flushed_where
         service = store.commit_log.flush_commit_log_service
         put(store, message(body=b"x" * 500))
@@ -164,7 +164,7 @@ def test_asynchronous_flush_waits_for_its_pages(tmp_path):
 def test_put_wakes_a_flush_that_is_not_timed(tmp_path, timed, monkeypatch):
     with open_store(tmp_path, flushCommitLogTimed=timed, flushIntervalCommitLog=NEVER) as store:
         service = store.commit_log.flush_commit_log_service
-        wait_until(lambda: service.timed is timed, 10_000, "the service has read its configuration")
+        wait_until(lambda: service.timed is timed, 60_000, "the service has read its configuration")
         woken = threading.Event()
         with monkeypatch.context() as patch:
             patch.setattr(service, "wakeup", woken.set)
@@ -179,14 +179,14 @@ def test_commit_comes_with_its_pages_or_its_time(tmp_path):
     with open_store(tmp_path / "pages", commitCommitLogLeastPages=2, **held, **pool) as store:
         put(store, message())  # its wake-up makes a round that finds too little, the first one apart
         put(store, message(body=b"x" * 9000))
-        wait_until(lambda: store.get_max_phy_offset() > 9000, 10_000, "two pages are committed")
+        wait_until(lambda: store.get_max_phy_offset() > 9000, 60_000, "two pages are committed")
         committed = store.get_max_phy_offset()
         put(store, message())
         assert not store.commit_log.commit_log_service._commit(2)
         assert store.get_max_phy_offset() == committed
     with open_store(tmp_path / "time", commitCommitLogLeastPages=NEVER, **pool, commitIntervalCommitLog=5) as store:
         put(store, message())
-        wait_until(lambda: store.get_max_phy_offset() > 0, 10_000, "a thorough commit")
+        wait_until(lambda: store.get_max_phy_offset() > 0, 60_000, "a thorough commit")
 
 
 @shows("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval")
@@ -230,7 +230,7 @@ def test_new_files_are_warmed_and_locked_until_they_are_full(tmp_path, monkeypat
             pytest.skip("this user may lock no memory")
         assert locked == FILE_SIZE // 1024
         full_log(store, 2)
-        wait_until(lambda: locked_kib(first.file_name) == 0, 20_000, "the full file is unlocked")
+        wait_until(lambda: locked_kib(first.file_name) == 0, 60_000, "the full file is unlocked")
         assert locked_kib(store.commit_log.mapped_file_queue.mapped_files[-1].file_name) == FILE_SIZE // 1024
 
 
@@ -274,10 +274,10 @@ def test_cleaning_comes_at_its_interval(tmp_path, monkeypatch):
     rounds = []
     monkeypatch.setattr(clean_commit_log_service.CleanCommitLogService, "run", lambda self: rounds.append(1))
     with open_store(tmp_path / "often", cleanResourceInterval=10):
-        wait_until(lambda: len(rounds) > 3, 20_000)
+        wait_until(lambda: len(rounds) > 3, 60_000)
     rounds.clear()
     with open_store(tmp_path / "seldom", cleanResourceInterval=NEVER) as store:
-        wait_until(lambda: rounds, 20_000)
+        wait_until(lambda: rounds, 60_000)
         store.pause(100)
         assert len(rounds) == 1
 
@@ -381,7 +381,7 @@ def test_duplication_dispatches_up_to_the_confirmed_offset(tmp_path):
         assert store.get_max_offset_in_queue("T", 0) == 2 and store.dispatch_behind_bytes() > 0
         store.set_confirm_offset(store.get_max_phy_offset())
         service.wakeup()
-        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 3, 20_000)
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 3, 60_000)
     assert first.wrote_offset < second.wrote_offset
 
 
@@ -464,7 +464,7 @@ def test_progress_of_delayed_messages_is_saved_at_its_interval(tmp_path, monkeyp
     saved = []
     monkeypatch.setattr(schedule_message_service.ScheduleMessageService, "persist", lambda self: saved.append(1))
     with open_store(tmp_path, flushDelayOffsetInterval=10):
-        wait_until(lambda: len(saved) > 3, 20_000)
+        wait_until(lambda: len(saved) > 3, 60_000)
 
 
 @shows("enableScheduleMessageStats")
@@ -477,8 +477,8 @@ def test_deliveries_are_counted(tmp_path, monkeypatch, counted):
     try:
         store.start()
         put(store, message(DELAY="1"))
-        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 1, 20_000)
-        wait_until(lambda: store.schedule_message_service.offset_table.get(1) == 1, 20_000)
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 1, 60_000)
+        wait_until(lambda: store.schedule_message_service.offset_table.get(1) == 1, 60_000)
         item = store.broker_stats_manager.get_stats_item(
             "GROUP_GET_NUMS", f"{RMQ_SYS_SCHEDULE_TOPIC}@{mix_all.SCHEDULE_CONSUMER_GROUP}")
         assert (item is not None) is counted

@@ -41,11 +41,11 @@ def test_flush_without_descriptors_is_tried_again_and_stops_no_puts(tmp_path, de
         wait_dispatched(store)
         descriptors.folder = folder
         put(store, message(KEYS="b"))
-        wait_until(lambda: descriptors.failed >= 3, 20_000, "flushes that found no descriptor")
+        wait_until(lambda: descriptors.failed >= 3, 60_000, "flushes that found no descriptor")
         assert not store.running_flags.is_flush_error and store.running_flags.is_writeable
         descriptors.folder = None
         put(store, message(KEYS="c"))
-        wait_until(lambda: flushed(store) == 3 * 20, 20_000, "all is flushed")
+        wait_until(lambda: flushed(store) == 3 * 20, 60_000, "all is flushed")
         assert len(bodies(store)) == 3
 
 
@@ -54,7 +54,7 @@ def test_index_file_waits_for_a_descriptor_for_as_long_as_it_takes(tmp_path, des
     with open_store(tmp_path) as store:
         descriptors.folder = "index"
         put(store, message(KEYS="a"))
-        wait_until(lambda: descriptors.failed > 10, 20_000, "tries to make the file")
+        wait_until(lambda: descriptors.failed > 10, 60_000, "tries to make the file")
         assert store.put_message(message(KEYS="b")).put_message_status is PutMessageStatus.PUT_OK
         descriptors.folder = None
         wait_dispatched(store)

@@ -299,7 +299,7 @@ def test_slave_that_has_part_of_a_record_waits_for_the_rest(tmp_path, monkeypatc
         record, service = size // 20, slave.reput_message_service
         for begin, end in ((0, 5 * record + 7), (5 * record + 7, 6 * record - 1), (6 * record - 1, size)):
             assert slave.append_to_commit_log(begin, data, begin, end - begin)
-            wait_until(lambda end=end: service.reput_from_offset == end // record * record, 10_000)
+            wait_until(lambda end=end: service.reput_from_offset == end // record * record, 60_000)
             assert slave.get_max_offset_in_queue("T", 0) == end // record
         assert slave.store_stats_service.get_put_message_times_total() == 20
     finally:

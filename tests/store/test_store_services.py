@@ -348,7 +348,7 @@ def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
 def test_gathered_messages_are_dispatched(tmp_path):
     with open_store(tmp_path, Listener(False)) as store:
         put(store, *[message() for _ in range(50)])
-        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 50, 10_000, "dispatched")
+        wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 50, 60_000, "dispatched")
 
 
 def test_round_with_puts_wakes_the_dispatch_behind_its_answers(tmp_path):

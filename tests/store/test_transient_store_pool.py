@@ -50,7 +50,7 @@ def commit_all(store) -> None:
 
 
 def wait_stored(store, count: int, topic: str = "T") -> None:
-    wait_until(lambda: store.get_max_offset_in_queue(topic, 0) == count, 20_000, f"{count} messages in the queue")
+    wait_until(lambda: store.get_max_offset_in_queue(topic, 0) == count, 60_000, f"{count} messages in the queue")
 
 
 def test_message_is_readable_once_it_is_committed(held):
@@ -81,7 +81,7 @@ def test_commits_follow_by_themselves_over_many_files(tmp_path):
         put(store, *(message(body=b"%04d" % number * 50) for number in range(400)))
         wait_stored(store, 400)
         assert bodies(store) == [b"%04d" % number * 50 for number in range(400)]
-        wait_until(lambda: store.commit_log.remain_how_many_data_to_commit() == 0, 10_000)
+        wait_until(lambda: store.commit_log.remain_how_many_data_to_commit() == 0, 60_000)
         assert len(store.commit_log.mapped_file_queue.mapped_files) > 2 * POOL["transientStorePoolSize"]
     assert store_compare.check_consume_queues(tmp_path) == 400
 
@@ -98,7 +98,7 @@ def test_files_are_the_bytes_that_are_written_without_a_pool(tmp_path, monkeypat
                 if number % 20 == 0:
                     assert store.put_messages(batch([b"in a batch"] * 5)).is_ok
             wait_dispatched(store)
-            wait_until(lambda store=store: store.commit_log.remain_how_many_data_to_commit() == 0, 10_000)
+            wait_until(lambda store=store: store.commit_log.remain_how_many_data_to_commit() == 0, 60_000)
         written[name] = {path: data for path, data in tree(tmp_path / name).items()
                          if path.startswith(("commitlog", "consumequeue"))}
     assert len(written["plain"]) > 8
@@ -138,10 +138,10 @@ def test_pool_is_for_masters_that_flush_asynchronously(tmp_path, keys):
 def test_files_take_their_buffers_from_the_pool_and_give_them_back(held):
     assert held.remain_transient_store_buffer_numbs() == 3
     put(held, message())
-    wait_until(lambda: held.remain_transient_store_buffer_numbs() == 1, 10_000, "one in use, one in stock")
+    wait_until(lambda: held.remain_transient_store_buffer_numbs() == 1, 60_000, "one in use, one in stock")
     while len(held.commit_log.mapped_file_queue.mapped_files) < 2:
         put(held, message(body=b"x" * 2000))
-    wait_until(held.is_transient_store_pool_deficient, 10_000)
+    wait_until(held.is_transient_store_pool_deficient, 60_000)
     held.flush()
     assert held.remain_transient_store_buffer_numbs() == 1
     assert not held.is_transient_store_pool_deficient()
@@ -282,12 +282,12 @@ def test_full_disk_at_a_commit_refuses_puts_and_loses_nothing(tmp_path, writes):
         wait_stored(store, 1)
         writes.error = OSError(errno.ENOSPC, "No space left on device")
         put(store, message(body=b"waits"))
-        wait_until(lambda: not store.running_flags.is_writeable, 10_000, "the disk is known to be full")
+        wait_until(lambda: not store.running_flags.is_writeable, 60_000, "the disk is known to be full")
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert bodies(store) == [b"before"]
         writes.error = None
         wait_stored(store, 2)
-        wait_until(lambda: store.put_message(message(body=b"after")).is_ok, 30_000, "puts are taken again")
+        wait_until(lambda: store.put_message(message(body=b"after")).is_ok, 60_000, "puts are taken again")
         wait_stored(store, 3)
         assert bodies(store) == [b"before", b"waits", b"after"]
 
@@ -298,7 +298,7 @@ def test_failed_commit_ends_all_acknowledgements(tmp_path, writes):
         wait_stored(store, 1)
         writes.error = OSError(errno.EIO, "Input/output error")
         put(store, message(body=b"lost"))
-        wait_until(lambda: store.running_flags.is_flush_error, 10_000, "the failure is known")
+        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is known")
         for _ in range(3):
             assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert writes.failed and not store.shut_down_normal and (tmp_path / "abort").exists()
@@ -323,7 +323,7 @@ def test_failed_fsync_behind_a_commit_ends_all_acknowledgements(tmp_path, monkey
         wait_stored(store, 1)
         failing.append(True)
         put(store, message())
-        wait_until(lambda: store.running_flags.is_flush_error, 20_000, "the failure is known")
+        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is known")
         flushed = store.commit_log.mapped_file_queue.flushed_where
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert not failing and store.commit_log.mapped_file_queue.flushed_where == flushed

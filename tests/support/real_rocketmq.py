@@ -99,10 +99,16 @@ def jars() -> Path:
         conf.mkdir(parents=True, exist_ok=True)
         for name in ("broker", "namesrv", "tools"):
             _write_once(conf / f"logback_{name}.xml", _LOGBACK)
-        if not (folder / "lib.complete").exists():
-            _run(["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
-                  f"-DoutputDirectory={folder / 'lib'}"])
-            (folder / "lib.complete").touch()
+        return _fetched(folder, _HERE / "pom.xml")
+
+
+def _fetched(folder: Path, pom: Path, **versions: str) -> Path:
+    """The jars of a pom, in `folder`/lib."""
+    if not (folder / "lib.complete").exists():
+        _run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+              f"-DoutputDirectory={folder / 'lib'}",
+              *(f"-Drocketmq.{key.replace('_', '.')}={version}" for key, version in versions.items())])
+        (folder / "lib.complete").touch()
     return folder / "lib"
 
 
@@ -129,18 +135,29 @@ def java_command() -> list[str]:
 def jars_of(version: str) -> Path:
     """Folder of the jars of another version of RocketMQ, beside those of 4.9; Maven fetches them at the first use."""
     with _cache_locked() as folder:
-        other = folder.with_name(f"rocketmq-{version}")
-        if not (other / "lib.complete").exists():
-            _run(["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies",
-                  f"-DoutputDirectory={other / 'lib'}", f"-Drocketmq.version={version}",
-                  f"-Drocketmq.client.version={version}"])
-            (other / "lib.complete").touch()
-    return other / "lib"
+        return _fetched(folder.with_name(f"rocketmq-{version}"), _HERE / "pom.xml", version=version,
+                        client_version=version)
 
 
 def has_jars_of(version: str) -> bool:
     """Whether they need not be fetched."""
     return (_cache().with_name(f"rocketmq-{version}") / "lib.complete").exists()
+
+
+@functools.cache
+def integration_jars() -> Path:
+    """Folder of the jars of RocketMQ's own integration tests and of what these need; fetched at the first use."""
+    with _cache_locked() as folder:
+        return _fetched(folder.with_name(f"rocketmq-{VERSION}-integration"), _HERE / "integration" / "pom.xml")
+
+
+def why_no_integration_jars() -> str | None:
+    """The reason why they can't be had, None when they are there."""
+    try:
+        integration_jars()
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+        return f"RocketMQ's integration tests could not be fetched: {error}"
+    return None
 
 
 def compiled(lib: Path, sources: list[Path]) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 _STEP_S = 0.01
 
 
-def wait_until(predicate: Callable[[], object], timeout_ms: int = 15_000, what: str = "") -> object:
+def wait_until(predicate: Callable[[], object], timeout_ms: int = 60_000, what: str = "") -> object:
     """Poll `predicate` until it is true and return its value; AssertionError after `timeout_ms`."""
     deadline = time.monotonic() + timeout_ms / 1000
     while True:

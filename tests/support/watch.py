@@ -17,7 +17,7 @@ class Holdings:
     def _now(self) -> dict[str, int]:
         return {"descriptors": self._process.num_fds(), "threads": self._process.num_threads()}
 
-    def assert_returned(self, timeout_ms: int = 15_000) -> None:
+    def assert_returned(self, timeout_ms: int = 60_000) -> None:
         """A few more may stay: pools make their threads on demand (the JVM's by dozens), stores open a file."""
         spare = {"descriptors": 4, "threads": self._spare_threads}
 
@@ -49,7 +49,7 @@ class GoodClient:
         answer = self._client.send_message(self._topic, body)
         assert answer.code in (0, 10, 11, 12), answer  # stored: SEND_OK or one of the time-out states
         assert int(answer.fields["queueOffset"]) == self.sent, answer
-        wait_until(lambda: self._client.max_offset(self._topic, 0) == self.sent + 1, 5000, "the message is dispatched")
+        wait_until(lambda: self._client.max_offset(self._topic, 0) == self.sent + 1, what="the message is dispatched")
         pulled = self._client.pull(self._topic, 0, self.sent)
         assert pulled.code == 0 and body in pulled.body, pulled
         self.sent += 1

@@ -65,7 +65,7 @@ class Cluster:
             assert self.master.send("T", body).code in (0, 12)
         store = self.master.store
         wait_until(lambda: [one.slave_ack_offset for one in store.ha_service.connection_list] ==
-                   [store.get_max_phy_offset()], 20_000, "the slave has all, and nobody else is connected")
+                   [store.get_max_phy_offset()], 60_000, "the slave has all, and nobody else is connected")
 
 
 @pytest.fixture(scope="module")

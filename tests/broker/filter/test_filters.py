@@ -177,7 +177,7 @@ def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
         filtering.call(request_code.PULL_MESSAGE, header, timeout_ms=30_000)))
     waiting.start()
     service = filtering.controller.pull_request_hold_service
-    wait_until(lambda: service.is_waiting("Held", 0), 20_000, "the held pull")
+    wait_until(lambda: service.is_waiting("Held", 0), 60_000, "the held pull")
     filtering.send("Held", b"second", properties={"n": "2"})
     filtering.next_offset("Held")
     assert service.is_waiting("Held", 0)

@@ -352,7 +352,7 @@ def of_code(consumer, code):
 
 
 def test_members_are_told_when_their_group_changes(consumer):
-    wait_until(lambda: of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED), 3000, "the notice")
+    wait_until(lambda: of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED), 60_000, "the notice")
     assert of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED)[0].ext_fields == {"consumerGroup": "reader"}
 
 
@@ -362,7 +362,7 @@ def test_offsets_are_reset_through_the_consumers(stocked, consumer):
     header = ResetOffsetRequestHeader(topic="Stock", group="reader", timestamp=0, isForce=False)
     table = ask(stocked, codes.INVOKE_BROKER_TO_RESET_OFFSET, header, cls=ResetOffsetBody).offsetTable
     assert table[MQ0] == 0
-    wait_until(lambda: of_code(consumer, codes.RESET_CONSUMER_CLIENT_OFFSET), 3000, "the push")
+    wait_until(lambda: of_code(consumer, codes.RESET_CONSUMER_CLIENT_OFFSET), 60_000, "the push")
     pushed = of_code(consumer, codes.RESET_CONSUMER_CLIENT_OFFSET)[0]
     assert remoting_serializable.from_json(ResetOffsetBody, pushed.body).offsetTable == table
     header = ResetOffsetRequestHeader(topic="Stock", group="reader", timestamp=-1, isForce=False)

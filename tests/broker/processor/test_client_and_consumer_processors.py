@@ -52,10 +52,10 @@ def test_closed_connection_removes_the_client(broker):
     other.start()
     request = RemotingCommand.create_request_command(request_code.HEART_BEAT)
     request.body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"p"}]}'
-    other.invoke_sync(broker.address, request, 3000)
+    other.invoke_sync(broker.address, request, 30_000)
     assert broker.controller.producer_manager.find_channel("c") is not None
     other.shutdown()
-    wait_until(lambda: broker.controller.producer_manager.find_channel("c") is None, 3000, "the close event")
+    wait_until(lambda: broker.controller.producer_manager.find_channel("c") is None, 60_000, "the close event")
 
 
 def test_client_that_says_goodbye_is_gone(broker):

@@ -86,7 +86,7 @@ def test_moved_offset_is_reported_in_its_topic(broker):
     broker.send("Moved")
     broker.next_offset("Moved")
     broker.pull("Moved", 77)
-    wait_until(lambda: broker.next_offset("OFFSET_MOVED_EVENT"), 3000, "the event")
+    wait_until(lambda: broker.next_offset("OFFSET_MOVED_EVENT"), 60_000, "the event")
     message = message_decoder.decodes(broker.pull("OFFSET_MOVED_EVENT", 0).body)[0]
     event = remoting_serializable.from_json(OffsetMovedEvent, message.body)
     assert (event.consumerGroup, event.offsetRequest, event.offsetNew) == ("consumer", 77, 1)
@@ -203,7 +203,7 @@ class Waiting:
                                                          broker.pull_header(topic, offset, suspend_ms=15_000, **fields))
         request.serialize_type = serialize_type
         broker.client.invoke_async(broker.address, request, 20_000, self._answered)
-        wait_until(lambda: self.held() > before or self.done.is_set(), 3000, "held or answered")
+        wait_until(lambda: self.held() > before or self.done.is_set(), 60_000, "held or answered")
 
     def held(self):
         table = self._broker.controller.pull_request_hold_service.pull_request_table

@@ -198,13 +198,13 @@ def send_back(broker, response, group="group", delay_level=1, version=mq_version
     header = ConsumerSendMsgBackRequestHeader(offset=offset, group=group, delayLevel=delay_level, **fields)
     request = RemotingCommand.create_request_command(request_code.CONSUMER_SEND_MSG_BACK, header)
     request.version = version
-    return broker.client.invoke_sync(broker.address, request, 5000)
+    return broker.client.invoke_sync(broker.address, request, 30_000)
 
 
 def test_message_sent_back_comes_again_from_the_retry_topic(broker):
     sent = broker.send("Work", b"again", properties={"TAGS": "a"})
     assert send_back(broker, sent).code == response_code.SUCCESS
-    wait_until(lambda: broker.next_offset("%RETRY%group"), 5000, "the delayed message")
+    wait_until(lambda: broker.next_offset("%RETRY%group"), 60_000, "the delayed message")
     message = message_decoder.decodes(broker.pull("%RETRY%group", 0, group="group").body)[0]
     assert message.body == b"again" and message.reconsume_times == 1
     assert message.properties["RETRY_TOPIC"] == "Work"

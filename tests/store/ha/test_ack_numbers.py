@@ -24,7 +24,7 @@ def slaves(*names: str, **keys):
         store.put(1000, seed)
     with running(store), ExitStack() as stack:
         peers = [stack.enter_context(introduced(store, name)) for name in names]
-        wait_until(lambda: store.ha_service.slave_count() == len(set(names)), 20_000)
+        wait_until(lambda: store.ha_service.slave_count() == len(set(names)), 60_000)
         yield store, dict(zip(names, peers))
 
 
@@ -63,7 +63,7 @@ def test_request_waits_for_as_many_slaves_as_it_asks_for():
         for name, done in (("b", {1, 2}), ("a", {1, 2, 3}), ("c", {1, 2, 3, 4, EVERY})):
             peers[name].read_data_frame()
             peers[name].report(end)
-            wait_until(lambda done=done: done == {n for n, r in requests.items() if r.future.is_done}, 20_000)
+            wait_until(lambda done=done: done == {n for n, r in requests.items() if r.future.is_done}, 60_000)
         assert all(request.future.get(0) is PutMessageStatus.PUT_OK for request in requests.values())
 
 
@@ -73,7 +73,7 @@ def test_connections_of_one_slave_count_once():
         request = GroupCommitRequest(end, 300, 3)
         again.read_data_frame()
         again.report(end)
-        wait_until(lambda: store.ha_service.push2_slave_max_offset.get() == end, 20_000)
+        wait_until(lambda: store.ha_service.push2_slave_max_offset.get() == end, 60_000)
         store.ha_service.put_request(request)
         assert request.future.get(20_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
@@ -82,7 +82,7 @@ def test_slave_that_goes_is_not_counted_any_more():
     with slaves("a", "b") as (store, peers):
         assert store.ha_service.acked_offset(3) == RECORDS * 1000
         peers["a"].close()
-        wait_until(lambda: store.ha_service.slave_count() == 1, 20_000)
+        wait_until(lambda: store.ha_service.slave_count() == 1, 60_000)
         assert store.ha_service.acked_offset(3) == -1
 
 
@@ -91,9 +91,9 @@ def test_every_slave_in_sync_does_not_mean_those_far_behind():
         for seed in range(10):
             end = store.put(1000, seed)
         peers["a"].read_data_frame()
-        wait_until(lambda: all(c.transfer_from_where == end for c in store.ha_service.connection_list), 20_000)
+        wait_until(lambda: all(c.transfer_from_where == end for c in store.ha_service.connection_list), 60_000)
         peers["a"].report(end)
-        wait_until(lambda: store.ha_service.acked_offset(EVERY) == end, 20_000)
+        wait_until(lambda: store.ha_service.acked_offset(EVERY) == end, 60_000)
         assert store.ha_service.in_sync_replicas_nums(end) == 2
 
 

@@ -79,7 +79,7 @@ def test_slave_gets_the_log_no_faster_than_the_limit(monkeypatch):
             while len(received) < second * 50_000:
                 received += peer.read_data_frame()[1]
             (connection,) = store.ha_service.connection_list
-            wait_until(lambda c=connection: c.state is HAConnectionState.SUSPEND, 20_000)
+            wait_until(lambda c=connection: c.state is HAConnectionState.SUSPEND, 60_000)
             assert len(received) == second * 50_000 == connection.transfer_from_where - 1
             assert connection.is_serving and store.ha_service.slave_count() == 1
             clock.now += SECOND

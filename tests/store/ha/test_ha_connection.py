@@ -181,19 +181,19 @@ def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_
     store = FakeStore()
     with running(store), Peer.connect(store) as peer:
         store.put(100)
-        wait_until(lambda: store.ha_service.connection_list, 20_000)
+        wait_until(lambda: store.ha_service.connection_list, 60_000)
         (connection,) = store.ha_service.connection_list
         writer = connection.write_socket_service
         assert not writer.transfer_now()  # nobody has reported
         peer.report(0)
-        wait_until(lambda: connection.is_serving, 20_000)
+        wait_until(lambda: connection.is_serving, 60_000)
         store.put(100)
         assert not writer.transfer_now() and writer.next_transfer_from_where == 0
         begin.set()
         assert peer.read_data_frame() == (0, store.log())
-        wait_until(lambda: writer._ready and writer.transfer_now(), 20_000)  # all is sent
+        wait_until(lambda: writer._ready and writer.transfer_now(), 60_000)  # all is sent
         peer.close()
-        wait_until(lambda: not store.ha_service.connection_list and not writer._ready, 20_000)
+        wait_until(lambda: not store.ha_service.connection_list and not writer._ready, 60_000)
         assert not writer.transfer_now()
 
 
@@ -419,7 +419,7 @@ def test_connections_come_and_go_without_a_trace(master):
                 peer.report(5000)
                 peer.read_data_frame()
     wait_until(lambda: master.ha_service.connection_list == () and threading.active_count() <= threads
-               and open_descriptors() <= descriptors, 20_000)
+               and open_descriptors() <= descriptors, 60_000)
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
     with Peer.connect(master) as peer:  # and the port still serves
         peer.report(5000)

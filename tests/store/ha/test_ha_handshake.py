@@ -79,7 +79,7 @@ def test_slave_whose_log_is_a_part_of_the_masters_goes_on():
     slave.segments[0] = bytearray(master.segments[0][:7000])
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         (connection,) = master.ha_service.connection_list
         assert connection.slave_identity == "DefaultCluster/" + slave.broker_config.brokerName + "/0"
         assert slave.log() == master.log()
@@ -89,9 +89,9 @@ def test_empty_slave_and_empty_master_go_on():
     master, slave = greeting_store(), greeting_store()
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: served(master) == 1, 20_000)
+        wait_until(lambda: served(master) == 1, 60_000)
         master.put(500)
-        wait_until(lambda: slave.log() == master.log(), 20_000)
+        wait_until(lambda: slave.log() == master.log(), 60_000)
 
 
 def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
@@ -100,7 +100,7 @@ def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
     with running(master, slave):
         follow(slave, master)
         client = slave.ha_service.ha_client
-        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 20_000)
+        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 60_000)
         (refused,) = master.ha_service.refused_slaves()
         assert refused.slave_offset == 10_000
         assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. It holds other bytes", client.last_error)
@@ -117,7 +117,7 @@ def test_slave_outside_of_the_masters_log_is_refused(slave_end, gone):
     with running(master, slave):
         follow(slave, master)
         client = slave.ha_service.ha_client
-        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 20_000)
+        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 60_000)
         assert f"SLAVE: {slave_end}000 MASTER:" in client.last_error and "does not hold" in client.last_error
         assert master.ha_service.push2_slave_max_offset.get() == 0
 
@@ -126,7 +126,7 @@ def test_slave_that_was_never_asked_to_is_served_without():
     master, slave = greeting_store(20), FakeStore()
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.log() == master.log(), 20_000)
+        wait_until(lambda: slave.log() == master.log(), 60_000)
 
 
 def test_master_that_refuses_the_question_is_followed_without(caplog):
@@ -134,7 +134,7 @@ def test_master_that_refuses_the_question_is_followed_without(caplog):
     master.put(500)
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.log() == master.log(), 20_000)
+        wait_until(lambda: slave.log() == master.log(), 60_000)
     assert "followed without" in caplog.text
 
 
@@ -195,10 +195,10 @@ def test_slave_that_comes_again_replaces_its_older_connection():
         peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who(name, 0, 0, 0)) + struct.pack(">q", end))
         return peer
     with running(master), introduced("a") as old, introduced("b"):
-        wait_until(lambda: master.ha_service.slave_count() == 2, 20_000)
+        wait_until(lambda: master.ha_service.slave_count() == 2, 60_000)
         with introduced("a"):
             assert old.is_closed()
-            wait_until(lambda: set(master.ha_service.slave_acks()) == {"a", "b"}, 20_000)
+            wait_until(lambda: set(master.ha_service.slave_acks()) == {"a", "b"}, 60_000)
 
 
 def test_bytes_after_the_greeting_in_any_cut_are_reports():

@@ -28,15 +28,15 @@ def test_master_tells_of_each_slave():
     store = filled(haMaxGapNotInSync=15_000)
     with running(store), Peer.connect(store) as slow, Peer.connect(store) as silent:
         slow.report(4000)
-        wait_until(lambda: served(store) == 1, 20_000)
-        wait_until(lambda: store.ha_service.connection_list[0].transfer_from_where == 20_000, 20_000)
+        wait_until(lambda: served(store) == 1, 60_000)
+        wait_until(lambda: store.ha_service.connection_list[0].transfer_from_where == 20_000, 60_000)
         info = store.ha_service.get_runtime_info(20_000)
         (one,) = info.haConnectionInfo
         assert (one.slaveAckOffset, one.diff, one.inSync, one.transferFromWhere) == (4000, 16_000, False, 20_000)
         assert one.addr == f"127.0.0.1:{slow.sock.getsockname()[1]}"
         assert (info.master, info.masterCommitLogMaxOffset, info.inSyncSlaveNums) == (True, 20_000, 0)
         slow.report(6000)
-        wait_until(lambda: store.ha_service.get_runtime_info(20_000).inSyncSlaveNums == 1, 20_000)
+        wait_until(lambda: store.ha_service.get_runtime_info(20_000).inSyncSlaveNums == 1, 60_000)
         assert silent.sock.fileno() >= 0
         again = remoting_serializable.decode(HARuntimeInfo, remoting_serializable.encode(info))
         assert again == info
@@ -47,7 +47,7 @@ def test_slave_tells_of_its_master():
     with running(master, slave):
         assert slave.ha_service.get_runtime_info(0).haClientRuntimeInfo.lastReadTimestamp == 0
         follow(slave, master)
-        wait_until(lambda: slave.get_max_phy_offset() == 20_000, 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == 20_000, 60_000)
         info = slave.ha_service.get_runtime_info(20_000)
         client = info.haClientRuntimeInfo
         assert not info.master and not info.haConnectionInfo
@@ -60,14 +60,14 @@ def test_time_behind_is_since_the_slave_held_everything():
     store = filled()
     with running(store), Peer.connect(store) as peer:
         peer.report(20_000)
-        wait_until(lambda: served(store) == 1, 20_000)
+        wait_until(lambda: served(store) == 1, 60_000)
         (connection,) = store.ha_service.connection_list
         assert connection.behind_ms() == 0
         end = store.put(1000)
-        wait_until(lambda: connection.behind_ms() > 200, 20_000)
+        wait_until(lambda: connection.behind_ms() > 200, 60_000)
         peer.read_data_frame()
         peer.report(end)
-        wait_until(lambda: connection.behind_ms() == 0, 20_000)
+        wait_until(lambda: connection.behind_ms() == 0, 60_000)
         stats: dict[str, str] = {}
         store.ha_service.build_running_stats(stats)
         assert stats[f"haSlave_{connection.client_addr}"].split(",")[:4] == ["TRANSFER", str(end), "0", "0"]
@@ -85,7 +85,7 @@ def test_state_of_a_slave_is_waited_for():
     with running(store):
         request = wait_for(store, HAConnectionState.TRANSFER)
         with Peer.connect(store) as peer:
-            wait_until(lambda: store.ha_service.connection_count.get() == 1, 20_000)
+            wait_until(lambda: store.ha_service.connection_count.get() == 1, 60_000)
             assert not request.request_future.is_done
             peer.report(5000)
             assert request.request_future.get(20_000) is True
@@ -96,7 +96,7 @@ def test_state_of_another_address_is_not_taken():
     with running(store), Peer.connect(store) as peer:
         store.ha_service.ha_connection_state_notification_service.establish_timeout_ms = 300
         peer.report(5000)
-        wait_until(lambda: served(store) == 1, 20_000)
+        wait_until(lambda: served(store) == 1, 60_000)
         assert wait_for(store, HAConnectionState.TRANSFER, "10.9.9.9").request_future.get(20_000) is False
 
 
@@ -105,7 +105,7 @@ def test_connection_that_ends_answers_those_who_want_to_know():
     with running(store):
         with Peer.connect(store) as peer:
             peer.report(5000)
-            wait_until(lambda: served(store) == 1, 20_000)
+            wait_until(lambda: served(store) == 1, 60_000)
             request = wait_for(store, HAConnectionState.SUSPEND, notify_when_shutdown=True)
         assert request.request_future.get(20_000) is False
 

@@ -73,7 +73,7 @@ def log_of(store: DefaultMessageStore) -> bytes:
 
 
 def wait_for_same_logs(master: DefaultMessageStore, slave: DefaultMessageStore) -> None:
-    wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 10_000)
+    wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
     assert log_of(slave) == log_of(master) != b""
 
 
@@ -169,7 +169,7 @@ def test_read_only_slave_never_acknowledges(stores):
 def test_slave_acknowledges_what_is_on_its_disk(stores):
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
     for number in range(300):
         assert put(master, b"%d" % number * 100) is PutMessageStatus.PUT_OK
         acknowledged = master.ha_service.push2_slave_max_offset.get()
@@ -180,7 +180,7 @@ def test_slave_acknowledges_what_is_on_its_disk(stores):
 def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatch):
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=500)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
 
     def fail(_least_pages):
         raise OSError(errno.EIO, "injected")
@@ -194,6 +194,6 @@ def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores,
     monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # nor for the writer's next look
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
     stores("slave", BrokerRole.SLAVE, master)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 20_000)
+    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
     with write_round():
         assert put(master, b"within") is PutMessageStatus.PUT_OK

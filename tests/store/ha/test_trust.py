@@ -134,7 +134,7 @@ def test_without_the_key_nothing_is_flushed_for_a_report():
     with running(master, slave):
         follow(slave, master)
         master.put(500)
-        wait_until(lambda: master.ha_service.push2_slave_max_offset.get() == 500, 20_000)
+        wait_until(lambda: master.ha_service.push2_slave_max_offset.get() == 500, 60_000)
         assert slave.flushed == 0
 
 
@@ -146,5 +146,5 @@ def test_slave_that_reads_nothing_does_not_block_the_others():
         follow(other, store)
         for seed in range(60):
             store.put(100_000, seed)
-        wait_until(lambda: store.ha_service.push2_slave_max_offset.get() == 6_000_000, 20_000)
+        wait_until(lambda: store.ha_service.push2_slave_max_offset.get() == 6_000_000, 60_000)
         assert other.log() == store.log()

@@ -32,9 +32,9 @@ def test_new_slave_holds_the_log_from_the_masters_first_file(deleted, slave_keys
         del master.segments[file * SEGMENT]
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         master.put(500)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         assert slave.segments == master.segments
 
 
@@ -42,7 +42,7 @@ def test_without_the_key_a_new_slave_begins_at_the_last_file():
     master, slave = filled(3), FakeStore()
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         assert list(slave.segments) == [2 * SEGMENT]
 
 
@@ -51,7 +51,7 @@ def test_slave_that_holds_something_goes_on_there():
     slave.segments[SEGMENT] = bytearray(master.segments[SEGMENT][:9000])
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         assert list(slave.segments) == [SEGMENT, 2 * SEGMENT]
 
 
@@ -59,10 +59,10 @@ def test_empty_master_is_waited_for():
     master, slave = FakeStore(), FakeStore(haSyncFromFirstFile=True)
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.TRANSFER, 20_000)
+        wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.TRANSFER, 60_000)
         for seed in range(50):
             master.put(3000, seed)
-        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 20_000)
+        wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), 60_000)
         assert slave.segments == master.segments
 
 
@@ -102,5 +102,5 @@ def test_first_record_that_is_no_record_is_refused():
                 peer.read_report()
                 peer.send_frame(*answer)
                 assert peer.is_closed()
-        wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.APPEND_FAILED, 20_000)
+        wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.APPEND_FAILED, 60_000)
         assert not slave.segments

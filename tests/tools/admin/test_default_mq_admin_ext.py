@@ -62,7 +62,7 @@ def test_the_brokers_of_an_order_conf_stand_as_clients_count_them(admin):
 def test_offsets_are_copied_by_the_broker_when_it_has_the_group(admin, cluster):
     addr, queue = cluster.master.address, MessageQueue("T", "broker-a", 0)
     admin.create_and_update_topic_config(addr, TopicConfig("%RETRY%from", 1, 1))
-    wait_until(lambda: "%RETRY%from" in admin.fetch_all_topic_list().topicList, 30_000, "the group's topic")
+    wait_until(lambda: "%RETRY%from" in admin.fetch_all_topic_list().topicList, 60_000, "the group's topic")
     with pytest.raises(MQClientException, match="offset table is empty") as refused:
         admin.examine_consume_stats("from")
     assert refused.value.response_code == response_code.CONSUMER_NOT_ONLINE

@@ -106,9 +106,9 @@ def test_slave_that_is_behind_and_one_too_few(cluster, run):
     with Peer.connect(cluster.master.store) as peer:
         peer.report(1)
         address = f"127.0.0.1:{peer.sock.getsockname()[1]}"
-        wait_until(lambda: len(cluster.master.store.ha_service.connection_list) == 2, 10_000)
+        wait_until(lambda: len(cluster.master.store.ha_service.connection_list) == 2, 60_000)
         arguments = ("-n", cluster.namesrv, "--warn", "1k", "--crit")
-        wait_until(lambda: run("check", "ha", *arguments, "1GiB").exit_code == 1, 10_000, "a slave is behind")
+        wait_until(lambda: run("check", "ha", *arguments, "1GiB").exit_code == 1, 60_000, "a slave is behind")
         assert "HA WARNING" in check(run, *arguments, "1GiB", code=1)
         line = check(run, *arguments, "2k", code=2)
         assert "HA CRITICAL" in line and address in line

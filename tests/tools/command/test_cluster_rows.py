@@ -30,7 +30,7 @@ def rows(cluster, capsys, tmp_path):
 
 
 def test_brokers_are_rows_with_numbers(rows, cluster):
-    wait_until(lambda: len(rows("clusterList -n {n}")) == 2, 30_000, "both brokers at the name server")
+    wait_until(lambda: len(rows("clusterList -n {n}")) == 2, 60_000, "both brokers at the name server")
     master, slave = rows("clusterList -n {n}")
     assert (master["clusterName"], master["brokerName"], master["brokerId"]) == ("C", "broker-a", 0)
     assert (slave["brokerId"], slave["brokerAddr"]) == (1, cluster.slave.address)
@@ -75,7 +75,7 @@ def test_topics_and_queues_are_rows(rows, cluster):
 def test_a_topic_that_was_made_is_a_document(rows):
     made, = rows("updateTopic -n {n} -b {b} -t Made -r 3 -w 2")
     assert (made["topicName"], made["readQueueNums"], made["writeQueueNums"]) == ("Made", 3, 2)
-    wait_until(lambda: {"topic": "Made"} in rows("topicList -n {n}"), 30_000, "the topic at the name server")
+    wait_until(lambda: {"topic": "Made"} in rows("topicList -n {n}"), 60_000, "the topic at the name server")
     changed, = rows("updateTopicPerm -n {n} -b {b} -t Made -p 4")
     assert changed["perm"] == 4
 
@@ -102,7 +102,7 @@ def test_exports_name_their_file(rows, tmp_path):
 
 
 def test_a_broker_that_does_not_answer_does_not_end_a_list(cluster, capsys, monkeypatch):
-    wait_until(lambda: listed(cluster, capsys) == 2, 30_000, "both brokers at the name server")
+    wait_until(lambda: listed(cluster, capsys) == 2, 60_000, "both brokers at the name server")
     asked = DefaultMQAdminExt.fetch_broker_runtime_stats
     monkeypatch.setattr(DefaultMQAdminExt, "fetch_broker_runtime_stats", lambda admin, addr: asked(
         admin, "127.0.0.1:1" if addr == cluster.slave.address else addr))

@@ -44,8 +44,8 @@ def asked(tmp_path_factory):
         broker = stack.enter_context(broker_at(folder / "broker", namesrv, brokerClusterName="C"))
         producer = stack.enter_context(DefaultMQProducer("makers", namesrv))
         main0(["updateTopic", "-n", namesrv, "-b", broker.address, "-t", TOPIC, "-r", "2", "-w", "2"])
-        wait_until(lambda: broker.controller.topic_config_manager.select_topic_config(TOPIC) is not None, 15_000)
-        wait_until(lambda: routed(namesrv), 30_000, "a route")
+        wait_until(lambda: broker.controller.topic_config_manager.select_topic_config(TOPIC) is not None, 60_000)
+        wait_until(lambda: routed(namesrv), 60_000, "a route")
         for number in range(MESSAGES):
             msg = Message(TOPIC, b"order %d" % number, tags="TagA" if number % 2 else "TagB", keys=f"k{number}")
             producer.send(msg, queue=MessageQueue(TOPIC, "broker-a", number % 2))
@@ -59,8 +59,8 @@ def asked(tmp_path_factory):
         consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         consumer.subscribe(TOPIC, "TagA")
         stack.enter_context(consumer)
-        wait_until(lambda: len(seen) == MESSAGES // 2, 30_000, "what the group wants")
-        wait_until(lambda: stored_offsets(consumer, broker) == [3, 3], 30_000, "the group's offsets at the broker")
+        wait_until(lambda: len(seen) == MESSAGES // 2, 60_000, "what the group wants")
+        wait_until(lambda: stored_offsets(consumer, broker) == [3, 3], 60_000, "the group's offsets at the broker")
         yield namesrv, broker.address
 
 
@@ -110,7 +110,7 @@ def wait_for(ask):
         except AssertionError:
             return False
         return bool(found)
-    wait_until(answered, 30_000)
+    wait_until(answered, 60_000)
     return found
 
 

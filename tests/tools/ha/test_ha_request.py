@@ -77,7 +77,7 @@ def ha_status(folder, namesrv, address):
 @pytest.mark.java
 def test_mqadmin_of_514_shows_a_master_and_its_slave(cluster, tmp_path):
     cluster.send(1)
-    wait_until(lambda: len(cluster.master.store.ha_service.connection_list) == 1, 20_000, "only the slave is connected")
+    wait_until(lambda: len(cluster.master.store.ha_service.connection_list) == 1, 60_000, "only the slave is connected")
     end = str(cluster.master.store.get_max_phy_offset())
     lines = ha_status(tmp_path, cluster.namesrv, cluster.master.address)
     assert ["#MasterAddr", cluster.master.address] in lines and ["#MasterCommitLogMaxOffset", end] in lines

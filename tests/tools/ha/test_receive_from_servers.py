@@ -37,7 +37,7 @@ def log_end(folder):
 def assert_same_files(master, folder):
     """The folder holds the master's files: their names, their sizes, their bytes."""
     end = store_compare.log_end(master.commit_log)
-    wait_until(lambda: log_end(folder) >= end, 30_000, f"the received log at {end}")
+    wait_until(lambda: log_end(folder) >= end, 60_000, f"the received log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, folder) == (0, end)
     for start, file in store_compare.segments(folder).items():
         assert file.name == f"{start:020d}" and file.stat().st_size == master.segment_size
@@ -68,7 +68,7 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     before = log_end(folder)
     job = java_driver.start_produce(namesrv, load.part(1500, 60), timeoutMs=10_000)
     for _ in range(2):
-        wait_until(lambda: log_end(folder) > before or job.done.is_set(), 30_000, "more is received")
+        wait_until(lambda: log_end(folder) > before or job.done.is_set(), 60_000, "more is received")
         assert receiver.stop() == 0
         before = log_end(folder)
         receiver = receive(master)
@@ -80,7 +80,7 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     receiver = receive(master, "--acknowledge")
     master.wait_for_slave()
     last = load.part(1560, 1)
-    wait_until(lambda: java_driver.produce(namesrv, last)[0].status == "SEND_OK", 30_000, "a send is acknowledged")
+    wait_until(lambda: java_driver.produce(namesrv, last)[0].status == "SEND_OK", 60_000, "a send is acknowledged")
     statuses = produced(java_driver.produce(namesrv, load.part(1561, 1000)))
     assert set(statuses) <= {"SEND_OK", "FLUSH_SLAVE_TIMEOUT"} and statuses["SEND_OK"], statuses
     assert_same_files(master, folder)
@@ -119,7 +119,7 @@ def test_receiver_ends_well_at_a_signal_and_goes_on(cluster, nodes, tmp_path):
     for _ in range(2):
         cluster.master.send("T", b"more")
         receiver, end = start(), cluster.master.store.get_max_phy_offset()
-        wait_until(lambda: log_end(tmp_path / "received") >= end, 20_000, f"all up to {end} is received")
+        wait_until(lambda: log_end(tmp_path / "received") >= end, 60_000, f"all up to {end} is received")
         assert receiver.stop() == 0
         assert f"holds 0 to {end:,}, on disk to {end:,}" in receiver.output()
 

@@ -79,7 +79,7 @@ def test_empty_folder_asks_for_byte_one_and_gets_the_whole_log(tmp_path):
     with following(tmp_path, data) as (peer, receiver):
         assert peer.read_report() == 1
         serve(peer, data, 1)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     assert receiver.result is None and content(tmp_path, len(data)) == data
 
 
@@ -89,7 +89,7 @@ def test_empty_folder_may_begin_with_the_last_file(tmp_path):
     with following(tmp_path, data, from_first=False) as (peer, receiver):
         assert peer.read_report() == 0
         serve(peer, data, last)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     assert content(tmp_path, len(data)) == data[last:]
 
 
@@ -98,7 +98,7 @@ def test_log_whose_first_files_are_deleted_begins_with_the_first_that_is_there(t
     with following(tmp_path, data, min_offset=SEGMENT) as (peer, receiver):
         assert peer.read_report() == SEGMENT
         serve(peer, data, SEGMENT)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     assert content(tmp_path, len(data)) == data[SEGMENT:]
 
 
@@ -107,7 +107,7 @@ def test_frames_may_come_byte_by_byte(tmp_path):
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
         serve(peer, data, 1, size=1)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     assert content(tmp_path, len(data)) == data
 
 
@@ -127,7 +127,7 @@ def test_begins_again_before_what_sends_may_wait_for(tmp_path):
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
         serve(peer, data, 1)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     with following(tmp_path, data, slave_timeout_ms=1000) as (peer, receiver):
         begin = peer.read_report()
         assert 0 < begin < len(data)
@@ -135,7 +135,7 @@ def test_begins_again_before_what_sends_may_wait_for(tmp_path):
         newest_held = 1_700_000_000_000 + 18_000  # the last record is received again
         assert newest_held - before[-1].store_timestamp >= 1000 + 5000, "by slaveTimeout and a margin"
         serve(peer, data, begin)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     assert receiver.result is None and content(tmp_path, len(data)) == data
 
 
@@ -169,7 +169,7 @@ def test_other_bytes_where_the_folder_has_some_are_refused_by_offset(tmp_path):
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
         serve(peer, data, 1)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     before = logs.files(tmp_path)
     with following(tmp_path, data) as (peer, receiver):
         begin = peer.read_report()
@@ -190,7 +190,7 @@ def test_master_that_does_not_hold_what_the_folder_needs_is_not_even_asked(tmp_p
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
         serve(peer, data, 1)
-        wait_until(lambda: receiver.end == len(data), 10_000)
+        wait_until(lambda: receiver.end == len(data), 60_000)
     refused = Following(tmp_path, logs.master(data, **master))
     error = refused.join()
     assert isinstance(error, DivergedError) and text in str(error)

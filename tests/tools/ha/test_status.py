@@ -117,7 +117,7 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
     behind = slave_seen(lag_bytes=0)
     assert behind["ack_offset"] > at and behind["lag_seconds"] == 0.0 and behind["in_sync"] is True
     with BrokerAdmin(namesrv, 30_000) as admin:
-        wait_until(lambda: len({admin.newest_store_timestamp(node.address) for node in (master, slave)}) == 1, 30_000,
+        wait_until(lambda: len({admin.newest_store_timestamp(node.address) for node in (master, slave)}) == 1, 60_000,
                    "both tell the time of the same last message")
 
 

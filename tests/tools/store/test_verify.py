@@ -525,7 +525,7 @@ def test_running_store_is_clean_while_it_grows(run, run_json, tmp_path):
         writer = threading.Thread(target=grow)
         writer.start()
         try:
-            wait_until(lambda: store.get_max_phy_offset() > 2 * FILE_SIZE, 20_000, "some files")
+            wait_until(lambda: store.get_max_phy_offset() > 2 * FILE_SIZE, 60_000, "some files")
             for _ in range(3):
                 code, found = run_json("verify", root)
                 assert (code, found["state"], found["flaws"]) == (0, "running", [])
