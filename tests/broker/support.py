@@ -27,6 +27,9 @@ from tests.support.wait import wait_until
 
 _SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000,
           "maxIndexNum": 4000, "haListenPort": 0, "haSendHeartbeatInterval": 100}
+# A busy machine is no busy broker.
+_PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
+            "waitTimeMillsInTransactionQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 
 
 def new_controller(folder: Path, namesrv_addr: str | None = None, **config: object) -> BrokerController:
@@ -35,7 +38,7 @@ def new_controller(folder: Path, namesrv_addr: str | None = None, **config: obje
                                  rocketmqHome=str(folder), namesrvAddr=namesrv_addr)
     store_config = MessageStoreConfig(storePathRootDir=str(folder / "store"), **_SMALL)
     server_config = ServerConfig(listenPort=0)
-    for key, value in config.items():
+    for key, value in {**_PATIENT, **config}.items():
         target = next(one for one in (broker_config, store_config, server_config) if hasattr(one, key))
         setattr(target, key, value)
     return BrokerController(broker_config, server_config, ClientConfig(), store_config, str(folder / "broker.conf"))
@@ -82,7 +85,7 @@ class BrokerHarness:
         return f"127.0.0.1:{self.controller.fast_remoting_server.local_listen_port}"
 
     def call(self, code: int, header: CommandCustomHeader | None = None, body: object = None,
-             address: str | None = None, timeout_ms: int = 5000) -> RemotingCommand:
+             address: str | None = None, timeout_ms: int = 60_000) -> RemotingCommand:
         """Ask; `body` is bytes, or a dataclass to be written as JSON."""
         request = RemotingCommand.create_request_command(code, header)
         if body is not None:
@@ -120,7 +123,7 @@ class BrokerHarness:
             setattr(header, name, value)
         return header
 
-    def pull(self, topic: str, offset: int, timeout_ms: int = 5000, **fields: object) -> RemotingCommand:
+    def pull(self, topic: str, offset: int, timeout_ms: int = 60_000, **fields: object) -> RemotingCommand:
         """Pull once."""
         return self.call(request_code.PULL_MESSAGE, self.pull_header(topic, offset, **fields), timeout_ms=timeout_ms)
 

@@ -99,7 +99,7 @@ def test_each_request_gets_an_answer(known, code, ext_fields, body):
     ext_fields.pop("suspendTimeoutMillis", None)  # else a pull may be held for as long as it says
     request = RemotingCommand.create_request_command(code)
     request.ext_fields, request.body = ext_fields, body
-    response = known.client.invoke_sync(known.address, request, 5000)
+    response = known.client.invoke_sync(known.address, request, 60_000)
     assert isinstance(response.code, int) and response.is_response_type
 
 

@@ -119,10 +119,10 @@ def test_slow_consumers_are_stopped_when_the_configuration_says_so(broker):
 
 def test_request_that_waited_too_long_for_a_thread_is_refused(broker):
     controller = broker.controller
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(3000)
+    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(60_000)
     assert answer.code == response_code.SYSTEM_BUSY and answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
     controller.broker_config.brokerFastFailureEnable = False
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(3000)
+    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(60_000)
     assert answer is None
 
 
@@ -131,10 +131,10 @@ def test_failure_in_a_pool_is_answered(broker):
         raise RuntimeError("no luck")
 
     controller = broker.controller
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 1000, fail).get(3000)
+    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 60_000, fail).get(60_000)
     assert answer.code == response_code.SYSTEM_ERROR and "no luck" in answer.remark
     controller.send_message_executor.shutdown()
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 1000, fail).get(3000)
+    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 60_000, fail).get(60_000)
     assert answer.code == response_code.SYSTEM_BUSY and answer.remark.startswith("[OVERLOAD]")
 
 

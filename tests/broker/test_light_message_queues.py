@@ -81,7 +81,7 @@ def test_held_pull_of_a_light_queue_is_woken_by_its_message(broker):
     broker.next_offset(A)
     answers = []
     puller = threading.Thread(target=lambda: answers.append(
-        broker.pull(A, 1, group=GROUP, suspend_ms=60_000, timeout_ms=60_000)))
+        broker.pull(A, 1, group=GROUP, suspend_ms=90_000, timeout_ms=120_000)))
     puller.start()
     wait_until(lambda: broker.controller.pull_request_hold_service.is_waiting(A, 0), 60_000)
     send(broker, b"to B alone", B)

@@ -149,11 +149,11 @@ def test_order_topics_of_the_name_server_are_taken(tmp_path, name_servers):
 def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_path, name_servers):
     name_servers[0].hold.clear()
     name_servers[1].answer = RegisterBrokerResponseHeader("127.0.0.1:1", "127.0.0.1:10911")
-    controller = new_controller(tmp_path, both(name_servers), registerBrokerTimeoutMills=200)
+    controller = new_controller(tmp_path, both(name_servers), registerBrokerTimeoutMills=3000)
     controller.broker_outer_api.update_name_server_address_list(both(name_servers))
     controller.broker_outer_api.start()
     wrapper = controller.topic_config_manager.build_topic_config_serialize_wrapper()
-    results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", wrapper, [], False, 200, False)
+    results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", wrapper, [], False, 3000, False)
     assert [result.masterAddr for result in results] == ["127.0.0.1:10911"]
     controller.shutdown()
 

@@ -198,7 +198,7 @@ class JavaDriver:
         self.admin("updateTopic", "-n", namesrv, "-b", broker, "-t", topic, "-r", str(queues), "-w", str(queues))
         wanted = f'"writeQueueNums":{queues}'
         wait_until(lambda: wanted in "".join(self.admin("topicRoute", "-n", namesrv, "-t", topic).split()),
-                   30_000, f"route of {topic}")
+                   60_000, f"route of {topic}")
 
 
 def assert_all_read(report: dict, load: Workload, sent: list[Sent] | None = None) -> None:

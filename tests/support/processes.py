@@ -85,9 +85,9 @@ class ServerProcess:
         """SIGKILL, and wait for the end."""
         if self.is_alive:
             self.process.kill()
-            self.process.wait(30)
+            self.process.wait(60)
 
-    def stop(self, timeout_s: float = 30) -> int | None:
+    def stop(self, timeout_s: float = 60) -> int | None:
         """SIGTERM, wait; SIGKILL and AssertionError when it does not end in time. Returns the exit code."""
         if not self.is_alive:
             return self.process.returncode if self.process else None

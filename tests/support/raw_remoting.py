@@ -65,7 +65,7 @@ class Answer:
 class RawClient:
     """One connection; `request` sends and waits for the answer to it."""
 
-    def __init__(self, address: str, timeout_s: float = 10):
+    def __init__(self, address: str, timeout_s: float = 60):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout_s)
         self._opaques = itertools.count(1)
@@ -108,7 +108,7 @@ class RawClient:
             data += chunk
         return bytes(data)
 
-    def answer_or_close(self, timeout_s: float = 10) -> Answer | None:
+    def answer_or_close(self, timeout_s: float = 60) -> Answer | None:
         """The next answer, None when the peer closes instead; AssertionError when neither comes."""
         self.socket.settimeout(timeout_s)
         try:

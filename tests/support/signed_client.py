@@ -15,7 +15,7 @@ class SignedClient(RawClient):
         host, port = address.rsplit(":", 1)
         super().__init__(address)
         self.socket.close()
-        self.socket = socket.create_connection((host, int(port)), 20, source_address=(source, 0))
+        self.socket = socket.create_connection((host, int(port)), 60, source_address=(source, 0))
         self._opaques = itertools.count(1 << 30)  # a broker's own requests, which are passed over, have small ones
         self.account = account
 

@@ -171,10 +171,10 @@ def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
     announce(filtering, "ones", "Held", "n = 1", 10)
     answers = []
     flags = pull_sys_flag.build_sys_flag(False, True, False, False)
-    header = filtering.pull_header("Held", start, group="ones", suspend_ms=20_000, subVersion=10)
+    header = filtering.pull_header("Held", start, group="ones", suspend_ms=90_000, subVersion=10)
     header.sysFlag = flags
     waiting = threading.Thread(target=lambda: answers.append(
-        filtering.call(request_code.PULL_MESSAGE, header, timeout_ms=30_000)))
+        filtering.call(request_code.PULL_MESSAGE, header, timeout_ms=120_000)))
     waiting.start()
     service = filtering.controller.pull_request_hold_service
     wait_until(lambda: service.is_waiting("Held", 0), 60_000, "the held pull")
@@ -182,7 +182,7 @@ def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
     filtering.next_offset("Held")
     assert service.is_waiting("Held", 0)
     filtering.send("Held", b"third", properties={"n": "1"})
-    waiting.join(30)
+    waiting.join(60)
     assert [bodies(answer) for answer in answers] == [[b"third"]]
 
 

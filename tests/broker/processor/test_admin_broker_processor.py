@@ -266,6 +266,7 @@ def test_runtime_information(stocked):
 
 
 def test_statistics_of_a_topic(stocked):
+    ask(stocked, codes.GET_BROKER_RUNTIME_INFO)  # sends are counted behind their answers, before the next request
     stocked.controller.broker_stats_manager.get_stats_item("TOPIC_PUT_NUMS", "Stock").sampling_in_seconds()
     header = ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "Stock")
     assert ask(stocked, codes.VIEW_BROKER_STATS_DATA, header, cls=BrokerStatsData).statsMinute.sum == 3

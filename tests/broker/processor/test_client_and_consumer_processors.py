@@ -25,7 +25,7 @@ def test_heartbeat_makes_group_and_retry_topic(broker):
 def test_heartbeat_on_the_fast_port_counts_as_well(broker):
     request = RemotingCommand.create_request_command(request_code.HEART_BEAT)
     request.body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"p"}]}'
-    assert broker.client.invoke_sync(broker.fast_address, request, 3000).code == response_code.SUCCESS
+    assert broker.client.invoke_sync(broker.fast_address, request, 30_000).code == response_code.SUCCESS
     assert broker.controller.producer_manager.find_channel("c") is not None
 
 

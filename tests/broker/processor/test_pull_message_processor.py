@@ -200,9 +200,9 @@ class Waiting:
         self._broker = broker
         before = self.held()
         request = RemotingCommand.create_request_command(request_code.PULL_MESSAGE,
-                                                         broker.pull_header(topic, offset, suspend_ms=15_000, **fields))
+                                                         broker.pull_header(topic, offset, suspend_ms=90_000, **fields))
         request.serialize_type = serialize_type
-        broker.client.invoke_async(broker.address, request, 20_000, self._answered)
+        broker.client.invoke_async(broker.address, request, 120_000, self._answered)
         wait_until(lambda: self.held() > before or self.done.is_set(), 60_000, "held or answered")
 
     def held(self):
@@ -214,7 +214,7 @@ class Waiting:
         self.done.set()
 
     def get(self):
-        assert self.done.wait(5)
+        assert self.done.wait(60)
         return self.response
 
 
