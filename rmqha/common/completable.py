@@ -28,6 +28,9 @@ class Completable(Generic[T]):
         self._callbacks: list[Callable[[T], object]] | None = None  # guarded by _lock
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"Completable({'pending' if self._value is _PENDING else self._value})"
+
     @staticmethod
     def completed(value: U) -> "Completable[U]":
         """One that is done already."""

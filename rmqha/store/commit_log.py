@@ -303,7 +303,15 @@ class CommitLog:
                 store.on_appended()
             else:
                 store.on_appended(msg.topic, msg.queue_id)
-        return self._when_safe(put_result, msg, ack_nums, term)
+        status = self.when_safe(result, msg, ack_nums, term)
+        if status is _PUT_OK:
+            return Completable.completed(put_result)
+
+        def tell(put_message_status: PutMessageStatus) -> PutMessageResult:
+            put_result.put_message_status = put_message_status
+            return put_result
+
+        return status.then_apply(tell, lambda _error: put_result)
 
     def _append(self, msg: MessageExt, context: PutMessageContext,
                 ) -> tuple[PutMessageStatus, AppendMessageResult | None]:
@@ -351,22 +359,17 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def _when_safe(self, put_result: PutMessageResult, msg: MessageExt, ack_nums: int | None,
-                   term: int) -> Completable[PutMessageResult]:
-        result = put_result.append_message_result
+    def when_safe(self, result: AppendMessageResult, msg: MessageExt, ack_nums: int | None,
+                  term: int) -> Completable[PutMessageStatus]:
+        """The status of what was appended, once it is as safe as it gets: on disk and on `ack_nums` replicas."""
         flush = self.submit_flush_request(result, msg)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(result, ack_nums, term)
-        if flush is _PUT_OK and replica is _PUT_OK:
-            return Completable.completed(put_result)
-
-        def combine(flush_status: PutMessageStatus, replica_status: PutMessageStatus) -> PutMessageResult:
-            if flush_status is not _PUT_OK_STATUS:
-                put_result.put_message_status = flush_status
-            if replica_status is not _PUT_OK_STATUS:
-                put_result.put_message_status = replica_status
-            return put_result
-
-        return Completable.combine(flush, replica, combine)
+        if flush is _PUT_OK:
+            return replica
+        if replica is _PUT_OK:
+            return flush
+        return Completable.combine(flush, replica, lambda flushed, replicated: (
+            flushed if replicated is _PUT_OK_STATUS else replicated))
 
     def submit_flush_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
         """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
@@ -454,13 +457,14 @@ class CommitLog:
         Differs: a piece that does not begin at the end of this log is refused; the original writes it all the same.
         """
         with self.put_message_lock:
-            last = self.mapped_file_queue.get_last_mapped_file()
+            mapped_file = last = self.mapped_file_queue.get_last_mapped_file()
             if last is not None and start_offset != last.file_from_offset + last.wrote_position:
                 log.error("appendData at %s, but the log ends at %s", start_offset,
                           last.file_from_offset + last.wrote_position)
                 return False
             try:
-                mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
+                if last is None or last.is_full:
+                    mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)
                     return False

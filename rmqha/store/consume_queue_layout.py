@@ -78,6 +78,8 @@ def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> in
 
 def first_unit_behind(units: bytes | memoryview, phy_offset: int) -> int:
     """Number of the first unit whose record ends behind a commit log offset; how many they are when none does."""
+    if units and _end_of(units, 0) > phy_offset:  # as a rule
+        return 0
     count = len(units) // CQ_STORE_UNIT_SIZE
     return bisect_right(range(count), phy_offset, key=lambda number: _end_of(units, number))
 

@@ -335,7 +335,7 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self.count_when_done(self.commit_log.async_put_message(msg), begin)
+        return self._count_when_done(self.commit_log.async_put_message(msg), begin)
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
@@ -348,24 +348,27 @@ class DefaultMessageStore:
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
         begin = current_time_millis()
-        return self.count_when_done(self.commit_log.async_put_messages(message_ext_batch), begin)
+        return self._count_when_done(self.commit_log.async_put_messages(message_ext_batch), begin)
 
-    def count_when_done(self, result: Completable[PutMessageResult], begin: int,
-                        times: int = 1) -> Completable[PutMessageResult]:
-        """Count a put of `times` messages that began at `begin` (ms since 1970), once it is done."""
+    def _count_when_done(self, result: Completable[PutMessageResult], begin: int) -> Completable[PutMessageResult]:
+        """Count a put that began at `begin` (ms since 1970), once it is done."""
         if result.is_done:
-            self._count(result.get(), begin, times)
+            self._count(result.get(), begin)
         else:
-            result.then(lambda put_result: self._count(put_result, begin, times))
+            result.then(lambda put_result: self._count(put_result, begin))
         return result
 
-    def _count(self, put_result: PutMessageResult, begin: int, times: int) -> None:
-        elapsed = current_time_millis() - begin
-        if elapsed > 500:
-            log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, put_result)
-        self.store_stats_service.set_put_message_entire_time_max(elapsed, times)
+    def _count(self, put_result: PutMessageResult, begin: int) -> None:
+        self.count_put_time(begin, 1, put_result)
         if not put_result.is_ok:
             self.store_stats_service.count_put_failed()
+
+    def count_put_time(self, begin: int, times: int, result: object) -> None:
+        """A put of `times` messages that began at `begin` (ms since 1970) has been answered, or is about to be."""
+        elapsed = current_time_millis() - begin
+        if elapsed > 500:
+            log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, result)
+        self.store_stats_service.set_put_message_entire_time_max(elapsed, times)
 
     def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
         """`async_put_message`, waited for."""
@@ -469,7 +472,7 @@ class DefaultMessageStore:
 
     def get_max_phy_offset(self) -> int:
         """End of the commit log."""
-        return self.commit_log.get_max_offset()
+        return self.commit_log.mapped_file_queue.get_max_offset()
 
     def get_min_phy_offset(self) -> int:
         """Beginning of the commit log; -1 when it has no file."""

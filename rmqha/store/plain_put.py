@@ -16,7 +16,6 @@ from rmqha.remoting.write_round import serves_one_connection
 from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -54,16 +53,18 @@ class PlainSend(NamedTuple):
 class PlainPutResult(NamedTuple):
     """Where the messages lie, in their order, and how safe they have become."""
 
+    begin: int  # of the put, ms since 1970
     queue_offsets: list[int]
     physical_offsets: list[int]
-    status: Completable[PutMessageResult]
+    status: Completable[PutMessageStatus]
 
 
 class PlainPut:
     """Appends plain messages together.
 
     What `DefaultMessageStore.async_put_message` does for one message is done once for all of them: checks, lock, clock,
-    write, wake-ups, and the wait for the disk and the slaves, which ends when the last of them is safe.
+    write, wake-ups, and the wait for the disk and the slaves, which ends when the last of them is safe. The time that it
+    took is counted by `count`, which whoever answers calls behind his answer.
     """
 
     def __init__(self, store: DefaultMessageStore) -> None:
@@ -97,21 +98,26 @@ class PlainPut:
                 commit_log.begin_time_in_lock = 0
         if appended is None:
             return None
-        queue_offsets, physical_offsets, result = appended
-        self._tell(sends)
-        put_result = PutMessageResult(PutMessageStatus.PUT_OK, result)
-        status = commit_log._when_safe(put_result, sends[-1], ack_nums, term)
-        store.count_when_done(status, begin, len(sends))
-        return PlainPutResult(queue_offsets, physical_offsets, status)
+        queue_offsets, physical_offsets, data = appended
+        first = physical_offsets[0]
+        self._tell(sends, first, data)
+        result = AppendMessageResult(AppendMessageStatus.PUT_OK, first, len(data), store_host, now, queue_offsets[0])
+        status = commit_log.when_safe(result, sends[-1], ack_nums, term)
+        return PlainPutResult(begin, queue_offsets, physical_offsets, status)
+
+    def count(self, result: PlainPutResult) -> None:
+        """Count the time of a put that is done."""
+        self._store.count_put_time(result.begin, len(result.queue_offsets), result)
 
     def _may_put(self) -> bool:
-        config = self._config
-        return (self._store.may_put and not config.enableMultiDispatch and not config.enableLmq
+        config, store = self._config, self._store
+        return (store.may_put and not (config.transientStorePoolEnable and store.is_transient_store_pool_deficient())
+                and not config.enableMultiDispatch and not config.enableLmq
                 and config.maxMessageSize == self._commit_log.message_ext_encoder.max_message_body_size)
 
     def _append(self, sends: Sequence[PlainSend], store_host: bytes,
-                now: int) -> tuple[list[int], list[int], AppendMessageResult] | None:
-        """Under the put lock."""
+                now: int) -> tuple[list[int], list[int], bytes] | None:
+        """Under the put lock: the offsets in queues and log, and the records."""
         commit_log = self._commit_log
         files = commit_log.mapped_file_queue.mapped_files
         if not files:
@@ -122,7 +128,7 @@ class PlainPut:
         if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
             return None
         table, next_offsets = commit_log.topic_queue_table, {}
-        offset = first = mapped_file.file_from_offset + position
+        offset = mapped_file.file_from_offset + position
         parts: list[Buffer] = []
         queue_offsets, physical_offsets = [], []
         for _, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in sends:
@@ -135,20 +141,23 @@ class PlainPut:
             queue_offsets.append(queue_offset)
             physical_offsets.append(offset)
             offset += size
-        mapped_file.append_bytes(b"".join(parts))
+        data = b"".join(parts)
+        mapped_file.append_bytes(data)
         mapped_file.store_timestamp = now
         table.update(next_offsets)
         count_put = self._store.store_stats_service.count_put
         for send in sends:
             count_put(send.topic, 1, send.size)
-        return queue_offsets, physical_offsets, AppendMessageResult(
-            AppendMessageStatus.PUT_OK, first, total, store_host, now, queue_offsets[0])
+        return queue_offsets, physical_offsets, data
 
-    def _tell(self, sends: Sequence[PlainSend]) -> None:
-        """Wake who follows the log."""
+    def _tell(self, sends: Sequence[PlainSend], offset: int, data: bytes) -> None:
+        """Wake who follows the log: it has got `data` at `offset`."""
         if self._commit_log.transient_store_pool.is_in_use:
             return  # a commit makes them readable
         store = self._store
-        store.ha_service.on_appended(at_once=serves_one_connection())  # nothing else comes in this round then
+        if serves_one_connection():
+            store.ha_service.on_appended(offset, data)
+        else:
+            store.ha_service.on_appended()
         for topic, queue_id in {(send.topic, send.queue_id) for send in sends}:
             store.reput_message_service.on_appended(topic, queue_id)

@@ -235,7 +235,7 @@ _LOAD_POINTS = [
     Point("append: position moved, not flushed", LOAD, 60,
           all_of(after(MappedFile, "append_message"), after(MappedFile, "append_bytes", _result_file_in(_LOG)))),
     Point("append: several records appended, nobody told", LOAD, 20,
-          before(PlainPut, "_tell", lambda _self, sends: len(sends) > 1)),
+          before(PlainPut, "_tell", lambda _self, sends, *_: len(sends) > 1)),
     Point("roll: before the blank", LOAD, 4, before(message_layout, "encode_blank")),
     Point("roll: half of the blank", LOAD, 4,
           torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),

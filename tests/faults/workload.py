@@ -144,7 +144,7 @@ class Process:
         result = self._plain.put([plain_send(msg) for msg in messages], host_to_bytes(_HOST))
         if result is None:  # the file is full
             return
-        assert result.status.get(20_000).is_ok
+        result.status.get(20_000)  # whatever it is: they are in the log
         for name, msg, offset in zip(names, messages, result.queue_offsets):
             self.acknowledge(name, msg.topic, msg.queue_id, offset)
 

@@ -4,8 +4,6 @@
 """
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.broker.processor.plain_send_answer import Answered, SendAnswers
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.remoting_server import RemotingServer
-    from rmqha.store.put_message_result import PutMessageResult
-    from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+    from rmqha.store.put_message_status import PutMessageStatus
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
@@ -45,7 +42,7 @@ class ExpressSend:
     """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them.
 
     Answers and records are those of SendMessageProcessor, byte by byte; a send that is unusual in any way is left to
-    it. Owned by the IO thread of its server, but for `_answer`.
+    it. Owned by the IO thread of its server; `answers`, `put.count` and `stats` serve any thread.
     """
 
     def __init__(self, broker_controller: BrokerController, server: RemotingServer,
@@ -56,9 +53,10 @@ class ExpressSend:
         self._server = server
         self._processor = processor
         self._topics = broker_controller.topic_config_manager.topic_config_table
-        self._put = PlainPut(broker_controller.message_store)
+        self.put = PlainPut(broker_controller.message_store)
+        self.answers = SendAnswers(self._config)
+        self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
-        self._answers = SendAnswers(self._config)
         self._routes: dict[str, _Route] = {}
         self._queue_keys: dict[tuple[str, int], str] = {}
         self._channel: Channel | None = None  # of what was taken
@@ -106,35 +104,23 @@ class ExpressSend:
         channel, frames, opaques = self._channel, self._frames, self._opaques
         self._channel, self._sends, self._frames, self._opaques = None, [], [], []
         host = message_layout.host_to_bytes(self._controller.store_host)
-        result = self._put.put(sends, host)
+        result = self.put.put(sends, host)
         if result is None:
             for frame in frames:
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
-        counting = _Counting(self._controller.broker_stats_manager, sends)
-        answer = functools.partial(self._answer, channel, self._kind, sends, opaques,
-                                   host.hex().upper(), result)
+        put = _Put(self, channel, self._kind, sends, opaques, host, result)
         if result.status.is_done:
-            counting.flush()
-            answer(result.status.get())
+            put.flush()
+            put.answer(result.status.get())
         else:
-            result.status.then(lambda put_result: _answer_and_count(answer, counting, put_result))
-
-    def _answer(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], host_hex: str,
-                result: PlainPutResult, put_result: PutMessageResult) -> None:
-        """The messages are as safe as they get: answer them. By whoever completes the put."""
-        code = SENT_CODES[put_result.put_message_status]
-        answered = [
-            Answered(f"{host_hex}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
-            for send, opaque, queue_offset, physical_offset
-            in zip(sends, opaques, result.queue_offsets, result.physical_offsets)]
-        channel.write_encoded(self._answers.encode(code, kind, answered))
+            result.status.then(put.answer_and_count)
 
     def _begin(self, channel: Channel, kind: int) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
         config, host = self._config, channel.remote_address
         if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                or not perm_name.is_writeable(config.brokerPermission) or self._processor.reject_request()
+                or not perm_name.is_writeable(config.brokerPermission)
                 or ":" in host[0] or ":" in self._controller.store_host[0]):
             return False
         self._channel, self._kind, self._born_host = channel, kind, message_layout.host_to_bytes(host)
@@ -160,29 +146,43 @@ class ExpressSend:
         return key
 
 
-def _answer_and_count(answer: Callable[[PutMessageResult], None], counting: _Counting,
-                      put_result: PutMessageResult) -> None:
-    """The senders wait already: count behind the answers of the round."""
-    answer(put_result)
-    if not flush_at_end_of_round(counting, last=True):
-        counting.flush()
+class _Put:
+    """Sends that were put together, until they are answered and counted."""
 
+    __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result")
 
-class _Counting:
-    """The statistics of sends."""
-
-    __slots__ = ("_stats", "_sends")
-
-    def __init__(self, stats: BrokerStatsManager, sends: list[PlainSend]) -> None:
-        self._stats = stats
+    def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int],
+                 host: bytes, result: PlainPutResult) -> None:
+        self._lane = lane
+        self._channel = channel
+        self._kind = kind
         self._sends = sends
+        self._opaques = opaques
+        self._host = host
+        self._result = result
+
+    def answer(self, status: PutMessageStatus) -> None:
+        """The messages are as safe as they get: answer them. By whoever completes the put."""
+        host, result = self._host.hex().upper(), self._result
+        answered = [
+            Answered(f"{host}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
+            for send, opaque, queue_offset, physical_offset
+            in zip(self._sends, self._opaques, result.queue_offsets, result.physical_offsets)]
+        self._channel.write_encoded(self._lane.answers.encode(SENT_CODES[status], self._kind, answered))
+
+    def answer_and_count(self, status: PutMessageStatus) -> None:
+        """The senders wait already: count behind the answers of the round."""
+        self.answer(status)
+        if not flush_at_end_of_round(self, last=True):
+            self.flush()
 
     def flush(self) -> None:
         """Count."""
-        sizes: dict[str, list[int]] = {}
+        stats, sizes = self._lane.stats, {}
+        self._lane.put.count(self._result)
         for send in self._sends:
             sizes.setdefault(send.topic, []).append(send.size)
         for topic, of_topic in sizes.items():
-            self._stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
-            self._stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
-        self._stats.inc_broker_put_nums(len(self._sends))
+            stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
+            stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
+        stats.inc_broker_put_nums(len(self._sends))

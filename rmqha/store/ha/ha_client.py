@@ -267,12 +267,15 @@ class HAClient(ServiceThread):
 
     def _stored_offset(self) -> int:
         """The end of the log: all that may be acknowledged. With haSlaveAckAfterFlush it is on the disk then."""
-        store = self.default_message_store
-        max_offset = store.get_max_phy_offset()
-        if self.config.haSlaveAckAfterFlush and not store.flush_up_to(max_offset):
+        max_offset = self.default_message_store.get_max_phy_offset()
+        self._make_sure_of(max_offset)
+        return max_offset
+
+    def _make_sure_of(self, max_offset: int) -> None:
+        """Before `max_offset` is reported."""
+        if self.config.haSlaveAckAfterFlush and not self.default_message_store.flush_up_to(max_offset):
             raise ReplicationError(f"can't flush the commit log up to {max_offset}; it is not acknowledged",
                                    HAConnectionState.APPEND_FAILED)
-        return max_offset
 
     def _first_report(self) -> int:
         """The offset to ask for."""
@@ -399,8 +402,10 @@ class HAClient(ServiceThread):
 
     def _report_slave_max_offset_plus(self) -> None:
         """Report when the log has grown beyond the last report."""
-        if self.default_message_store.get_max_phy_offset() > self.current_reported_offset:
-            self.current_reported_offset = max_offset = self._stored_offset()
+        max_offset = self.default_message_store.get_max_phy_offset()
+        if max_offset > self.current_reported_offset:
+            self._make_sure_of(max_offset)
+            self.current_reported_offset = max_offset
             self._report_slave_max_offset(max_offset)
 
     def _process_read_event(self) -> None:

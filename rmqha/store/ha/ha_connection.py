@@ -481,13 +481,19 @@ class WriteSocketService(ServiceThread):
             return True
         return False
 
-    def transfer_now(self) -> bool:
-        """Send what there is, on the calling thread; False when the writer has to be woken for it."""
+    def transfer_now(self, offset: int = -1, appended: bytes = b"") -> bool:
+        """Send what there is, on the calling thread; False when the writer has to be woken for it.
+
+        `appended` are bytes that the thread has just written at `offset`: often all that the slave lacks.
+        """
         if not self._sending.acquire(blocking=False):
             return False
         try:
             if not self._ready or self._unsent or not self.connection.flow_monitor.can_transfer_max_byte_num():
                 return False
+            if offset == self.next_transfer_from_where and 0 < len(appended) <= self._batch_size():
+                self._send_body(None, appended)
+                return not self._unsent
             store = self.connection.ha_service.default_message_store
             result = store.get_commit_log_data(self.next_transfer_from_where)
             if result is None or result.start_offset != self.next_transfer_from_where:
@@ -522,26 +528,34 @@ class WriteSocketService(ServiceThread):
 
     def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
-        # Differs: a batch size that no slave's buffer can hold is lowered to what it can
-        batch_size = self.connection.ha_service.config.haTransferBatchSize
-        batch_size = max(1, min(batch_size, ha_transfer.MAX_BODY_SIZE))
         allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
         with result:
             if result.start_offset != self.next_transfer_from_where:
                 self.connection.refuse(self.next_transfer_from_where)
                 return
-            body = result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE, allowed)]
-            size = len(body)
-            self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
-            buffers = ha_transfer.encode_frames(self.next_transfer_from_where, body, batch_size)
-            try:
-                self._send(selector, buffers)
-            finally:
-                buffers.clear()
-                body.release()
+            with result.buffer[:min(result.size, self._batch_size() * _FRAMES_PER_WRITE, allowed)] as body:
+                self._send_body(selector, body)
+
+    def _send_body(self, selector: selectors.BaseSelector | None, body: bytes | memoryview) -> None:
+        """Send the next bytes of the log."""
+        size = len(body)
+        self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
+        buffers = self._frames(body)
+        try:
+            self._send(selector, buffers)
+        finally:
+            buffers.clear()  # the body may be a view that is about to be released
         self.next_transfer_from_where += size
         self._unreadable_since_ns = 0
         self.connection.flow_monitor.add_byte_count_transferred(size)
+
+    def _frames(self, body: bytes | memoryview) -> list[bytes | memoryview]:
+        return ha_transfer.encode_frames(self.next_transfer_from_where, body, self._batch_size())
+
+    def _batch_size(self) -> int:
+        """Bytes of the log in one frame."""
+        # Differs: a batch size that no slave's buffer can hold is lowered to what it can
+        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, ha_transfer.MAX_BODY_SIZE))
 
     def _send(self, selector: selectors.BaseSelector | None, buffers: list[bytes | memoryview]) -> None:
         """Send all of it; OSError when the connection ends before.

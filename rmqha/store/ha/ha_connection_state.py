@@ -18,4 +18,4 @@ class HAConnectionState(Enum):
 
 
 # The states of a connection whose slave counts.
-SERVING = frozenset((HAConnectionState.TRANSFER, HAConnectionState.SUSPEND))
+SERVING = (HAConnectionState.TRANSFER, HAConnectionState.SUSPEND)

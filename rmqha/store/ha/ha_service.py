@@ -105,20 +105,23 @@ class HAService:
         """Complete `request` once a slave has its bytes, or at its deadline."""
         self.group_transfer_service.put_request(request)
 
-    def on_appended(self, at_once: bool = False) -> None:
+    def on_appended(self, offset: int = -1, appended: bytes = b"") -> None:
         """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, now or at the end of its round.
+
+        Now, when the thread names the bytes and where they begin: nothing else comes in its round.
 
         Differs: in Java the writing threads are woken, by puts that wait for a slave only.
         """
         if self.config.brokerRole is not BrokerRole.SYNC_MASTER:
             self.wait_notify_object.wakeup_all()
-        elif at_once or not flush_at_end_of_round(self):
-            self.flush()
+        elif appended or not flush_at_end_of_round(self):
+            self.flush(offset, appended)
 
-    def flush(self) -> None:
+    def flush(self, offset: int = -1, appended: bytes = b"") -> None:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
         # a list: each is asked
-        if not all([connection.write_socket_service.transfer_now() for connection in self.connection_list]):
+        if not all([connection.write_socket_service.transfer_now(offset, appended)
+                    for connection in self.connection_list]):
             self.wait_notify_object.wakeup_all()
 
     def is_slave_ok(self, master_put_where: int) -> bool:

@@ -55,7 +55,7 @@ def decode_header(data: bytes | bytearray | memoryview, position: int = 0) -> tu
     return HEADER.unpack_from(data, position)
 
 
-def encode_frames(offset: int, body: memoryview, batch_size: int) -> list[bytes | memoryview]:
+def encode_frames(offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
     """Header, slice, header, slice, ...: `body` at commit log `offset` in frames of at most `batch_size` bytes."""
     size = len(body)
     if size <= batch_size:

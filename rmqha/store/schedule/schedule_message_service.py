@@ -69,6 +69,7 @@ class ScheduleMessageService(ConfigManager):
         self.delay_level_table: dict[int, int] = {}  # level -> delay, ms
         self.offset_table: dict[int, int] = {}  # level -> index of the next unit in its queue
         self.max_delay_level = 0
+        self._delays: tuple[int, ...] = ()  # the table's delays in order
         self._life = threading.Lock()  # one start or shutdown at a time
         self._started = False  # written under _life
         self._deliver_executor_service: ScheduledService | None = None  # guarded by _life
@@ -105,7 +106,7 @@ class ScheduleMessageService(ConfigManager):
 
     def delays(self) -> tuple[int, ...]:
         """The delay (ms) of each level from 1 on."""
-        return tuple(self.compute_deliver_timestamp(level, 0) for level in range(1, self.max_delay_level + 1))
+        return self._delays
 
     @property
     def is_started(self) -> bool:
@@ -183,6 +184,7 @@ class ScheduleMessageService(ConfigManager):
             for level, value in enumerate(level_string.rstrip(" ").split(" "), 1):
                 self.delay_level_table[level] = _TIME_UNITS_MS[value[-1:]] * parse_int(value[:-1])
                 self.max_delay_level = max(self.max_delay_level, level)
+            self._delays = tuple([self.delay_level_table[level] for level in range(1, self.max_delay_level + 1)])
         except (KeyError, ValueError):
             log.exception("parseDelayLevel exception")
             log.info("levelString String = %s", level_string)

@@ -191,6 +191,10 @@ class AutoSwitchWriteSocketService(WriteSocketService):
                 position = held.max_offset - held.max_offset % ha_service.config.mappedFileSizeCommitLog
         self.next_transfer_from_where = self.sent_offset = position
 
+    def transfer_now(self, offset: int = -1, appended: bytes = b"") -> bool:
+        """As in WriteSocketService, but always from the log: a frame ends where its epoch does."""
+        return super().transfer_now()
+
     def _entry(self) -> EpochEntry | None:
         return self.connection.epoch_cache.find_epoch_entry_by_offset(self.next_transfer_from_where)
 
@@ -208,28 +212,24 @@ class AutoSwitchWriteSocketService(WriteSocketService):
     def _transfer(self, selector: selectors.BaseSelector, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is, all of one epoch."""
         connection, entry = self.connection, self._entry()
-        config = connection.ha_service.config
-        batch_size = max(1, min(config.haTransferBatchSize, auto_switch_transfer.MAX_BODY_SIZE))
         with result:
             if result.start_offset != self.next_transfer_from_where or entry is None:
                 connection.refuse(self.next_transfer_from_where)
                 return
-            size = min(result.size, batch_size * _FRAMES_PER_WRITE, entry.end_offset - self.next_transfer_from_where,
+            size = min(result.size, self._batch_size() * _FRAMES_PER_WRITE,
+                       entry.end_offset - self.next_transfer_from_where,
                        connection.flow_monitor.can_transfer_max_byte_num())
-            body = result.buffer[:size]
-            self.sent_offset = self.next_transfer_from_where + size
-            buffers = self._frames(entry, body, batch_size)
-            try:
-                self._send(selector, buffers)
-            finally:
-                buffers.clear()
-                body.release()
-        self.next_transfer_from_where += size
-        self._unreadable_since_ns = 0
-        connection.flow_monitor.add_byte_count_transferred(size)
+            with result.buffer[:size] as body:
+                self._send_body(selector, body)
 
-    def _frames(self, entry: EpochEntry, body: memoryview, batch_size: int) -> list[bytes | memoryview]:
+    def _batch_size(self) -> int:
+        """Bytes of the log in one frame, whose header is longer than 4.9's."""
+        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, auto_switch_transfer.MAX_BODY_SIZE))
+
+    def _frames(self, body: bytes | memoryview) -> list[bytes | memoryview]:
+        """Frames of bytes that are all of the next byte's epoch."""
         offset, confirm_offset = self.next_transfer_from_where, self.connection.ha_service.confirm_offset()
+        entry, batch_size = self._entry(), self._batch_size()
         buffers: list[bytes | memoryview] = []
         for start in range(0, len(body), batch_size):
             piece = body[start:start + batch_size]
