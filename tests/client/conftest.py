@@ -31,11 +31,12 @@ class Servers:
 
 def _broker(name: str, namesrv: str, folder) -> BrokerController:
     broker_config = BrokerConfig(brokerName=name, brokerIP1="127.0.0.1", brokerIP2="127.0.0.1", namesrvAddr=namesrv,
-                                 rocketmqHome=str(folder))
+                                 rocketmqHome=str(folder), waitTimeMillsInSendQueue=60_000,
+                                 waitTimeMillsInPullQueue=60_000, waitTimeMillsInTransactionQueue=60_000)
     store_config = MessageStoreConfig(
         storePathRootDir=str(folder / name), storePathCommitLog=str(folder / name / "commitlog"), haListenPort=0,
         mappedFileSizeCommitLog=4 << 20, mappedFileSizeConsumeQueue=20_000, maxHashSlotNum=1000, maxIndexNum=4000,
-        messageDelayLevel="1s 1s 1s 1s 1s")
+        messageDelayLevel="1s 1s 1s 1s 1s", osPageCacheBusyTimeOutMills=60_000)
     controller = BrokerController(broker_config, ServerConfig(listenPort=0), ClientConfig(), store_config)
     assert controller.initialize()
     controller.start()

@@ -181,7 +181,7 @@ def test_asynchronous_sends_beyond_the_permits_are_refused(servers):
         while client.semaphore_async.acquire(blocking=False):
             taken += 1
         producer.retry_times_when_send_async_failed = 0
-        producer.send_async(Message(topic, b"x"), SendCallback(results.append, errors.append), 50)
+        producer.send_async(Message(topic, b"x"), SendCallback(results.append, errors.append), 2000)
         wait_until(lambda: errors, 60_000, "the refusal")
         client.semaphore_async.release(taken)
         producer.send_async(Message(topic, b"x"), SendCallback(results.append, errors.append))

@@ -14,7 +14,7 @@ from tests.support.wait import wait_until
 
 SUCCESS, SUSPEND = ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 COMMIT, ROLLBACK = ConsumeOrderlyStatus.COMMIT, ConsumeOrderlyStatus.ROLLBACK
-LONG_MS = 30_000
+LONG_MS = 60_000
 
 
 class InOrder(MessageListenerOrderly):

@@ -14,7 +14,7 @@ from tests.support.wait import wait_until
 
 COMMIT, ROLLBACK, UNKNOW = (LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE,
                             LocalTransactionState.UNKNOW)
-LONG_MS = 30_000
+LONG_MS = 60_000
 
 
 class Outcomes(TransactionListener):
