@@ -143,11 +143,12 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.sock.settimeout(20)
+        self.sock.settimeout(60)
+        self._last_report: int | None = None  # of a slave
 
     @classmethod
     def connect(cls, store: FakeStore) -> "Peer":
-        return cls(socket.create_connection(("127.0.0.1", store.ha_service.ha_listen_port), 5))
+        return cls(socket.create_connection(("127.0.0.1", store.ha_service.ha_listen_port), 60))
 
     def report(self, *offsets: int) -> None:
         self.sock.sendall(struct.pack(f">{len(offsets)}q", *offsets))
@@ -179,9 +180,18 @@ class Peer:
                 return offset, body
 
     def read_report(self) -> int:
-        return struct.unpack(">q", self.read(8))[0]
+        """The next report, maybe the last one once more: an idle slave repeats it."""
+        self._last_report = struct.unpack(">q", self.read(8))[0]
+        return self._last_report
 
-    def is_closed(self, timeout_s: float = 15) -> bool:
+    def next_report(self) -> int:
+        """The next report that is another than the last one."""
+        last = self._last_report
+        while self.read_report() == last:
+            continue
+        return self._last_report
+
+    def is_closed(self, timeout_s: float = 60) -> bool:
         """Read until the other end closes; False when it does not within the time."""
         deadline = time.monotonic() + timeout_s
         self.sock.settimeout(timeout_s)
@@ -210,7 +220,7 @@ class FakeMaster:
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
-        self.server.settimeout(20)
+        self.server.settimeout(60)
         self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
 
     def accept(self) -> Peer:

@@ -48,7 +48,7 @@ def test_slave_reports_at_once_after_connecting(slave, master):
 def test_frame_is_appended_and_reported(peer, slave):
     peer.read_report()
     peer.send_frame(0, record(500))
-    assert peer.read_report() == 500
+    assert peer.next_report() == 500
     assert slave.log() == record(500)
 
 
@@ -76,17 +76,17 @@ def test_frames_cut_into_single_bytes_are_appended(peer, slave):
 def test_idle_slave_repeats_its_report(peer, slave):
     peer.read_report()
     peer.send_frame(0, record(100))
-    assert peer.read_report() == 100
+    assert peer.next_report() == 100
     peer.send_frame(100)
     assert [peer.read_report() for _ in range(3)] == [100, 100, 100]
 
 
 def test_slave_stays_connected_while_the_master_sends_heartbeats(peer, slave):
     """4.9 dropped idle links: it looked at the time of its own writes."""
-    slave.message_store_config.haHousekeepingInterval = 2000
+    slave.message_store_config.haHousekeepingInterval = 3000
     peer.read_report()
     began = time.monotonic()
-    while time.monotonic() - began < 4:
+    while time.monotonic() - began < 5:
         peer.send_frame(0)
         assert peer.read_report() == 0
 
@@ -103,12 +103,12 @@ def test_silent_master_is_left(peer, master, slave):
 def test_slave_comes_back_after_the_masters_end(peer, master, slave):
     peer.read_report()
     peer.send_frame(0, record(500))
-    assert peer.read_report() == 500
+    assert peer.next_report() == 500
     peer.close()
     with master.accept() as again:
         assert again.read_report() == 500
         again.send_frame(500, record(300, 1))
-        assert again.read_report() == 800
+        assert again.next_report() == 800
     assert slave.log() == record(500) + record(300, 1)
 
 
@@ -116,13 +116,13 @@ def test_reset_in_the_middle_of_a_frame_is_recovered(peer, master, slave):
     peer.read_report()
     log = record(500) + record(600, 1)
     peer.send_frame(0, log[:300])
-    assert peer.read_report() == 300
+    assert peer.next_report() == 300
     peer.send(b"\0" * 6)
     peer.close()
     with master.accept() as again:
         assert again.read_report() == 300
         again.send_frame(300, log[300:])
-        assert again.read_report() == 1100
+        assert again.next_report() == 1100
     assert slave.log() == log
 
 
@@ -191,7 +191,7 @@ def test_refused_slave_recovers_when_the_master_serves_it(slave, master):
 def test_empty_slave_accepts_any_file_of_the_master(peer, slave):
     peer.read_report()
     peer.send_frame(7 * SEGMENT, record(100))
-    assert peer.read_report() == 7 * SEGMENT + 100
+    assert peer.next_report() == 7 * SEGMENT + 100
 
 
 @pytest.mark.parametrize("offset", [100, -SEGMENT, SEGMENT + 1])
@@ -223,20 +223,20 @@ def test_failed_append_is_never_acknowledged(peer, slave, master):
     with master.accept() as again:
         assert again.read_report() == 0
         again.send_frame(0, record(500))
-        assert again.read_report() == 500
+        assert again.next_report() == 500
         assert slave.ha_service.ha_client.state is HAConnectionState.TRANSFER
 
 
 def test_bytes_that_are_no_messages_are_not_appended(peer, slave, master):
     peer.read_report()
     peer.send_frame(0, record(500))
-    assert peer.read_report() == 500
+    assert peer.next_report() == 500
     peer.send_frame(500, b"no message at all")
     assert peer.is_closed()
     with master.accept() as again:
         assert again.read_report() == 500
         again.send_frame(500, record(300)[:250])
-        assert again.read_report() == 750
+        assert again.next_report() == 750
         again.send_frame(750, b"x" * 50 + b"neither is this")
         assert again.is_closed()
     assert slave.log() == record(500) + record(300)[:250]
@@ -247,14 +247,14 @@ def test_log_that_was_put_locally_in_between_is_followed(peer, slave, master):
     """A store that was a master for a while and is a slave again."""
     peer.read_report()
     peer.send_frame(0, record(500))
-    assert peer.read_report() == 500
+    assert peer.next_report() == 500
     peer.close()
     slave.put(300, 1)
     with master.accept() as again:
         if again.read_report() == 500:
             return  # it came back before the put
         again.send_frame(800, record(200, 2))
-        assert again.read_report() == 1000
+        assert again.next_report() == 1000
 
 
 def test_new_master_address_is_used_at_the_next_connect(peer, slave, master):
@@ -291,8 +291,8 @@ def test_shutdown_interrupts_every_wait(master):
             peer = master.accept() if address == master.address else None
         if peer is not None:
             peer.close()
-    assert threading.active_count() == threads
-    assert open_descriptors() == descriptors
+    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: open_descriptors() <= descriptors)
 
 
 def test_master_that_accepts_and_closes_leaks_nothing(slave, master, monkeypatch):
@@ -312,6 +312,6 @@ def test_store_that_is_not_up_yet_is_waited_for(slave, master):
     with pytest.raises(TimeoutError):
         master.accept()
     slave.is_shutdown = False
-    master.server.settimeout(5)
+    master.server.settimeout(60)
     with master.accept() as peer:
         assert peer.read_report() == 0

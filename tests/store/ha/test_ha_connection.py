@@ -259,6 +259,8 @@ def test_acknowledgements_never_fall(master):
         with Peer.connect(master) as peer:
             peer.report(offset)
             peer.read_data_frame()
+            wait_until(lambda: master.ha_service.push2_slave_max_offset.get() == 9000)
+    wait_until(lambda: master.ha_service.connection_count.get() == 0)
     assert master.ha_service.push2_slave_max_offset.get() == 9000
 
 
@@ -270,10 +272,10 @@ def test_four_bytes_then_close_leave_nothing(master):
 
 
 def test_seven_bytes_and_silence_are_closed_by_housekeeping(master):
-    master.message_store_config.haHousekeepingInterval = 1000
     with Peer.connect(master) as peer:
         peer.send(b"\0" * 7)
         wait_until(lambda: master.ha_service.connection_count.get() == 1)
+        master.message_store_config.haHousekeepingInterval = 1000
         assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
@@ -299,14 +301,14 @@ def test_bytes_that_never_make_a_report_do_not_keep_a_connection(master):
         thread.start()
         assert peer.is_closed()
         stop.set()
-        thread.join(5)
+        thread.join(60)
     assert len(dripped) < 7
 
 
 def test_silent_peer_is_closed_and_never_a_slave(master):
-    master.message_store_config.haHousekeepingInterval = 1000
     with Peer.connect(master) as peer:
         wait_until(lambda: master.ha_service.connection_count.get() == 1)
+        master.message_store_config.haHousekeepingInterval = 1000
         assert not master.ha_service.is_slave_ok(0)
         assert peer.is_closed()
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
@@ -386,14 +388,14 @@ def test_slave_whose_file_is_deleted_while_it_is_served_is_refused():
 
 
 def test_hole_in_the_log_is_refused_after_the_housekeeping_interval():
-    store = FakeStore(haHousekeepingInterval=300)
+    store = FakeStore(haHousekeepingInterval=2000)
     while store.get_max_phy_offset() < 2 * SEGMENT + 100:
         store.put(3000)
     del store.segments[SEGMENT]
     with running(store), Peer.connect(store) as peer:
-        for _round in range(20):  # keeps the reader's housekeeping content
+        while not store.ha_service.refused_slaves():
             try:
-                peer.report(SEGMENT)
+                peer.report(SEGMENT)  # keeps the reader's housekeeping content
                 peer.sock.settimeout(0.1)
                 peer.read_frame()
             except TimeoutError:
@@ -450,11 +452,11 @@ def test_shutdown_closes_connections_and_joins_their_threads():
             peer.report(0)
             peer.read_data_frame()
         wait_until(lambda: store.ha_service.connection_count.get() == 5)
-    assert threading.active_count() == threads
+    wait_until(lambda: threading.active_count() <= threads)
     assert all(peer.is_closed() for peer in peers)
     for peer in peers:
         peer.close()
-    assert open_descriptors() == descriptors
+    wait_until(lambda: open_descriptors() <= descriptors)
     store.ha_service.shutdown()
 
 

@@ -17,7 +17,7 @@ def short_pause(monkeypatch):
     monkeypatch.setattr(ha_client, "_RETRY_MS", 100)
 
 
-def put_and_wait(master: FakeStore, size: int, timeout_ms: int = 3000) -> GroupCommitRequest:
+def put_and_wait(master: FakeStore, size: int, timeout_ms: int) -> GroupCommitRequest:
     end = master.put(size)
     request = GroupCommitRequest(end, timeout_ms)
     master.ha_service.put_request(request)
@@ -57,22 +57,22 @@ def test_synchronous_put_is_acknowledged_by_the_slave():
         follow(slave, master)
         wait_until(lambda: master.ha_service.slave_count())
         for _round in range(50):
-            assert put_and_wait(master, 200, 20_000).future.get(20_000) is PutMessageStatus.PUT_OK
+            assert put_and_wait(master, 200, 60_000).future.get(60_000) is PutMessageStatus.PUT_OK
         assert master.ha_service.push2_slave_max_offset.get() == master.get_max_phy_offset()
 
 
 @pytest.mark.parametrize("size", [1 << 20, 4 << 20])
 def test_big_messages_beside_small_traffic_are_acknowledged(size):
-    keys = {"mappedFileSizeCommitLog": 2 * BIG_SEGMENT, "haHousekeepingInterval": 20_000}
+    keys = {"mappedFileSizeCommitLog": 2 * BIG_SEGMENT, "haHousekeepingInterval": 60_000}
     master, slave = FakeStore(**keys), FakeStore(**keys)
     with running(master, slave):
         follow(slave, master)
         wait_until(lambda: master.ha_service.slave_count())
         requests = []
         for _round in range(3):
-            requests.append(put_and_wait(master, size, 8000))
-            requests += [put_and_wait(master, 200, 8000) for _ in range(20)]
-        assert {request.future.get(8000) for request in requests} == {PutMessageStatus.PUT_OK}
+            requests.append(put_and_wait(master, size, 60_000))
+            requests += [put_and_wait(master, 200, 60_000) for _ in range(20)]
+        assert {request.future.get(60_000) for request in requests} == {PutMessageStatus.PUT_OK}
 
 
 def test_put_without_its_slave_is_answered_at_the_deadline():
@@ -181,15 +181,15 @@ def test_many_putting_threads_and_a_slave_agree():
             for _round in range(100):
                 with lock:
                     end = master.put(300)
-                request = GroupCommitRequest(end, 5000)
+                request = GroupCommitRequest(end, 60_000)
                 master.ha_service.put_request(request)
-                answers.append(request.future.get(6000))
+                answers.append(request.future.get(60_000))
 
         threads = [threading.Thread(target=puts) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(90)
         assert answers == [PutMessageStatus.PUT_OK] * 800
         assert slave.log() == master.log() and len(master.log()) > 3 * SEGMENT
 

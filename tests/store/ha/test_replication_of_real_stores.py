@@ -28,7 +28,7 @@ def make_store(root, role: BrokerRole, **keys) -> DefaultMessageStore:
     config = MessageStoreConfig()
     values = {"storePathRootDir": str(root), "storePathCommitLog": f"{root}/commitlog", "haListenPort": 0,
               "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 * 1000, "maxHashSlotNum": 100,
-              "maxIndexNum": 400, "brokerRole": role, **keys}
+              "maxIndexNum": 400, "brokerRole": role, "slaveTimeout": 60_000, **keys}
     for key, value in values.items():
         assert hasattr(config, key), key
         setattr(config, key, value)
@@ -101,7 +101,7 @@ def test_synchronous_master_answers_ok_with_a_slave_and_not_available_without(st
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert statuses == [PutMessageStatus.PUT_OK] * 200
     assert master.slave_fall_behind_much() == 0
     wait_for_same_logs(master, slave)
@@ -167,7 +167,7 @@ def test_read_only_slave_never_acknowledges(stores):
 
 
 def test_slave_acknowledges_what_is_on_its_disk(stores):
-    master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
+    master = stores("master", BrokerRole.SYNC_MASTER)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
     wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
     for number in range(300):
@@ -192,7 +192,7 @@ def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatc
 
 def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores, monkeypatch):
     monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # nor for the writer's next look
-    master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=20_000)
+    master = stores("master", BrokerRole.SYNC_MASTER)
     stores("slave", BrokerRole.SLAVE, master)
     wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
     with write_round():

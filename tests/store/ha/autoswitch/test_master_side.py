@@ -176,7 +176,7 @@ def test_what_is_no_slave_is_closed_and_counts_for_nothing(master, what):
     service = master.ha_service
     with SlavePeer.connect(master) as peer:
         peer.send(what)
-        assert peer.is_closed(20)
+        assert peer.is_closed()
     wait_until(lambda: not service.connection_list, WAIT_MS, "forgotten")
     assert service.push2_slave_max_offset.get() <= 100
     assert service.sync_state_set.members == {1}
@@ -192,14 +192,14 @@ def test_a_slave_that_reports_more_than_there_is_is_closed(master):
         peer.say(master.get_max_phy_offset())
         peer.is_in_sync(master)
         peer.say(master.get_max_phy_offset() + 1)
-        assert peer.is_closed(20)
+        assert peer.is_closed()
 
 
 def test_a_broker_that_is_no_master_serves_nobody(master):
     assert master.ha_service.change_to_slave(None, 1)
     with SlavePeer.connect(master) as peer:
         peer.send(HELLO)
-        assert peer.is_closed(20)
+        assert peer.is_closed()
 
 
 def test_a_slave_far_behind_joins_only_when_it_is_near(tmp_path):
