@@ -141,7 +141,7 @@ def test_full_pool_rejects_and_survives_a_failing_task(caplog):
         raise ValueError("broken task")
 
     pool.submit(hold)
-    assert started.wait(5)
+    assert started.wait(60)
     pool.submit(done.append, 1)
     with pytest.raises(RejectedExecutionError):
         pool.submit(done.append, 2)

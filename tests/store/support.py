@@ -24,7 +24,7 @@ def config(root, **keys) -> MessageStoreConfig:
     """A store of small files, as the golden ones are."""
     sizes = {"mappedFileSizeCommitLog": FILE_SIZE, "mappedFileSizeConsumeQueue": 1000, "maxHashSlotNum": 50,
              "maxIndexNum": 200, "haListenPort": 0, "deleteCommitLogFilesInterval": 0,
-             "deleteConsumeQueueFilesInterval": 0}
+             "deleteConsumeQueueFilesInterval": 0, "syncFlushTimeout": 60_000, "slaveTimeout": 60_000}
     return MessageStoreConfig(storePathRootDir=str(root), **{**sizes, **keys})
 
 

@@ -13,8 +13,8 @@ from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
 
 _KEYS = {"brokerClusterName": "C", "enableAutoSwitchHA": True, "allAckInSyncStateSet": True,
-         "haSendHeartbeatInterval": 200, "registerNameServerPeriod": 10_000}
-_WAIT_MS = 30_000
+         "haSendHeartbeatInterval": 200, "registerNameServerPeriod": 10_000, "slaveTimeout": 60_000}
+_WAIT_MS = 60_000
 
 
 class Group:
@@ -31,6 +31,10 @@ class Group:
         """Broker id -> address, as the name server knows them."""
         with BrokerAdmin(self.namesrv) as admin:
             return {each.broker_id: each.address for each in admin.brokers()}
+
+    def wait_registered(self, addresses):
+        """Until the name server knows these; a registration of before the change may come behind it."""
+        wait_until(lambda: self.registered() == addresses, _WAIT_MS, f"{addresses} at the name server")
 
     def wait_in_sync(self, master):
         """Until the set of in-sync replicas has both."""
@@ -65,7 +69,7 @@ def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
     assert result.exit_code == 0, result.output
     assert f"{group.second.address} is the master of epoch 2" in result.output
     assert f"{group.first.address} follows" in result.output
-    assert group.registered() == {0: group.second.address, 1000: group.first.address}
+    group.wait_registered({0: group.second.address, 1000: group.first.address})
     assert group.first.send("T", b"x").code not in (0, 10, 11, 12)
     group.wait_in_sync(group.second)
     with BrokerAdmin(group.namesrv) as admin:
@@ -76,7 +80,7 @@ def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
     group.wait_same_end()
     assert group.first.store.get_max_offset_in_queue("T", 0) == group.second.store.get_max_offset_in_queue("T", 0) == 40
     assert run("ha", "promote", "-n", group.namesrv, "-b", group.first.address).exit_code == 0
-    assert group.registered() == {0: group.first.address, 1: group.second.address}
+    group.wait_registered({0: group.first.address, 1: group.second.address})
     send(group.first, 5)
     group.wait_same_end()
     assert [entry.epoch for entry in group.second.store.ha_service.epoch_cache.get_all_entries()] == [1, 2, 3]

@@ -43,7 +43,7 @@ def test_server_that_ends_by_itself_is_told_with_what_it_printed(cluster):
     server.command = [sys.executable, "-c", "import sys; print('no luck'); sys.exit(7)"]
     cluster.start(server)
     with pytest.raises(ClusterError, match=r"(?s)namesrv ended with code 7.*no luck"):
-        cluster.wait_until(lambda: False, 20, "never")
+        cluster.wait_until(lambda: False, 60, "never")
 
 
 def test_waiting_in_vain_names_what_was_waited_for(cluster):
@@ -60,7 +60,7 @@ def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
         for server, program in ((cluster.name_server, stubborn), (cluster.masters[0], "import time; time.sleep(99)")):
             server.command = [sys.executable, "-c", program]
             cluster.start(server)
-        cluster.wait_until(ready.exists, 20, "the stubborn one")
+        cluster.wait_until(ready.exists, 60, "the stubborn one")
         processes = [cluster.name_server.process, cluster.masters[0].process]
     assert all(process.poll() is not None for process in processes)
     cluster.stop()
@@ -106,5 +106,5 @@ def test_script_says_what_it_wants_of_python(tmp_path):
         (old / name).write_text("#!/bin/sh\nexit 1\n")
         (old / name).chmod(0o755)
     result = subprocess.run([tmp_path / "bin" / "quickstart"], env={"PATH": f"{old}:/usr/bin:/bin"}, text=True,
-                            capture_output=True, timeout=30)
+                            capture_output=True, timeout=110)
     assert result.returncode != 0 and "Python 3.11" in result.stderr

@@ -22,7 +22,7 @@ MASTER, SLAVE = Broker("C", "a", 0, "10.0.0.1:10911"), Broker("C", "a", 1, "10.0
 
 def examine(run, *arguments):
     """The findings of `doctor`, as JSON gives them."""
-    result = run("doctor", "-o", "json", "--timeout", "1", *arguments)
+    result = run("doctor", "-o", "json", "--timeout", "30", *arguments)
     answer = json.loads(result.stdout)
     assert result.exit_code == (1 if answer["errors"] else 0), result.output
     return answer["findings"]

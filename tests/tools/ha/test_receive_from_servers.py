@@ -85,7 +85,7 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     assert set(statuses) <= {"SEND_OK", "FLUSH_SLAVE_TIMEOUT"} and statuses["SEND_OK"], statuses
     assert_same_files(master, folder)
     receiver.process.send_signal(signal.SIGKILL)
-    receiver.process.wait(30)
+    receiver.process.wait(60)
     assert_same_files(master, folder)  # acknowledged is on disk
 
 
