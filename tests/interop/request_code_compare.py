@@ -273,6 +273,6 @@ class Caller(RawClient):
             except TimeoutError:
                 return NO_ANSWER
             finally:
-                self.socket.settimeout(10)
+                self.socket.settimeout(60)
             self.kept[other] = answer
         return self.kept.pop(opaque)

@@ -53,9 +53,10 @@ def test_no_acknowledged_message_is_lost_when_the_master_is_killed_and_another_p
         master.start()  # it finds at the name server whom to follow
         master, slave = slave, master
     wait_in_sync(namesrv, master)
-    ends = [store_compare.log_end(broker.commit_log) for broker in (one, two)]
-    assert ends[0] == ends[1]
-    assert store_compare.compare_commit_logs(one.commit_log, two.commit_log, ends[0])
+    def ends() -> list[int]:
+        return [store_compare.log_end(broker.commit_log) for broker in (one, two)]
+    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, "the logs end alike")
+    assert store_compare.compare_commit_logs(one.commit_log, two.commit_log, ends()[0])
     for broker in (one, two):
         places = {int(record.properties["index"]): (record.queue_id, record.queue_offset)
                   for record in store_compare.walk(broker.commit_log)}

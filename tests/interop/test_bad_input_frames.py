@@ -88,7 +88,7 @@ def test_tls_on_a_plain_connection_never_hangs(servers, port):
     """Closed, or an alert or a server hello where TLS is on."""
     with RawClient(address(servers, port)) as client:
         client.send(CLIENT_HELLO)
-        client.socket.settimeout(5)
+        client.socket.settimeout(60)
         try:
             first = client.socket.recv(1)
         except ConnectionResetError:
@@ -101,10 +101,14 @@ def test_tls_on_a_plain_connection_never_hangs(servers, port):
 @pytest.mark.parametrize("what", MAY_ANSWER)
 def test_header_that_makes_no_sense_is_answered_or_closed_and_the_next_client_served(servers, port, what):
     with RawClient(address(servers, port)) as client:
-        client.send(MAY_ANSWER[what])
-        client.send(frame(header(GET_BROKER_CLUSTER_INFO if port == "namesrv" else 9999, opaque=2)))
-        answer = client.answer_or_close()  # to the bad one, or to the good one behind it
-        assert answer is None or isinstance(answer.code, int)
+        try:
+            client.send(MAY_ANSWER[what])
+            client.send(frame(header(GET_BROKER_CLUSTER_INFO if port == "namesrv" else 9999, opaque=2)))
+        except ConnectionError:  # closed before all was sent
+            assert client.is_closed_by_peer()
+        else:
+            answer = client.answer_or_close()  # to the bad one, or to the good one behind it
+            assert answer is None or isinstance(answer.code, int)
     assert_unharmed(servers)
 
 
@@ -113,7 +117,7 @@ def test_frame_of_exactly_16_mib_is_taken(servers, port):
     code, fields = (GET_BROKER_CLUSTER_INFO, {}) if port == "namesrv" else (GET_MAX_OFFSET, {"topic": "GoodTopic",
                                                                                           "queueId": 0})
     head = header(code, opaque=5, **fields)
-    with RawClient(address(servers, port), timeout_s=30) as client:
+    with RawClient(address(servers, port), timeout_s=60) as client:
         client.send(frame(head, bytes(MAX_FRAME - 8 - len(head))))
         opaque, answer = client.read_frame()
     assert (opaque, answer.code) == (5, 0)

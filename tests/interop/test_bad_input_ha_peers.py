@@ -66,7 +66,7 @@ def test_slave_report_outside_the_log_closes_and_acknowledges_nothing(master, wh
         peer.send(report(FIRST_REPORTS[what](end)))
         for _ in range(5):
             assert_nothing_is_acknowledged(master)
-        assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5)
+        assert peer.is_closed_by_peer()
     assert_nothing_is_acknowledged(master)
     wait_until(lambda: master.slaves_connected() == 0, 60_000, "the connection is gone")
     assert_a_slave_that_stays_behind_acknowledges_nothing(master)
@@ -78,7 +78,7 @@ def test_later_report_outside_the_log_closes_and_acknowledges_nothing(master):
             peer.send(report(store_compare.log_end(master.commit_log)))
             peer.send(report(bad))
             assert_nothing_is_acknowledged(master)
-            assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5), bad
+            assert peer.is_closed_by_peer(), bad
     assert_nothing_is_acknowledged(master)
 
 
@@ -92,7 +92,7 @@ def test_half_reports_and_silence_acknowledge_nothing_and_end(master):
         with RawClient(master.ha_address) as peer:
             peer.send(data)
             assert_nothing_is_acknowledged(master)
-            assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5), data
+            assert peer.is_closed_by_peer(), data
     with RawClient(master.ha_address) as peer:
         peer.send(b"\0\0\0\0")
     holdings.assert_returned()
@@ -112,7 +112,7 @@ def test_http_and_random_bytes_on_the_ha_port_end(master):
     for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" + bytes(range(200)), b"\xff" * 4096):
         with RawClient(master.ha_address) as peer:
             peer.send(data)
-            assert peer.is_closed_by_peer(HOUSEKEEPING_MS / 1000 + 5)
+            assert peer.is_closed_by_peer()
     assert_nothing_is_acknowledged(master)
 
 
@@ -131,14 +131,14 @@ class FakeMaster:
         self.port = ports.free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._listener = socket.create_server(("127.0.0.1", self.port))
-        self._listener.settimeout(15)
+        self._listener.settimeout(60)
         self.connection: socket.socket | None = None
 
     def accept(self) -> int:
         """Take the slave's next connection and its first report."""
         self.hang_up()
         self.connection, _ = self._listener.accept()
-        self.connection.settimeout(15)
+        self.connection.settimeout(60)
         return self.read_report()
 
     def read_report(self) -> int:
@@ -151,7 +151,7 @@ class FakeMaster:
             data += chunk
         return struct.unpack(">q", data)[0]
 
-    def highest_report_until_closed(self, timeout_s: float = 10) -> int:
+    def highest_report_until_closed(self, timeout_s: float = 60) -> int:
         """Read reports until the slave closes; the highest one, -1 when there was none."""
         highest = -1
         self.connection.settimeout(timeout_s)
@@ -248,7 +248,7 @@ class Deceived:
         return None
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_lying_master_is_left_and_never_acknowledged(make_broker, log_bytes):
     """All lies side by side, as a slave waits a while before it comes back."""
     deceived = [Deceived(what, make_broker, log_bytes) for what in LIES]
@@ -274,6 +274,6 @@ def test_silent_master_costs_no_processor_time(slave, fake_master):
     watch = Holdings(slave)
     before = watch.cpu_seconds()
     fake_master.connection.sendall(ha_frame(0, size=1000) + b"only a part")
-    assert fake_master.highest_report_until_closed(HOUSEKEEPING_MS * 4 / 1000) <= 0
+    assert fake_master.highest_report_until_closed() <= 0
     assert watch.cpu_seconds() - before < 1.5, "seconds of processor time while nothing happened"
     assert fake_master.accept() == 0

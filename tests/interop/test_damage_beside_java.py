@@ -50,7 +50,7 @@ def ranges(numbers: list[int]) -> str:
 def outcome(broker: BrokerNode) -> str:
     """Start the broker on its store, read everything, send once to each queue: in words."""
     try:
-        broker.start(40_000)
+        broker.start(100_000)
     except AssertionError as error:
         code = broker.process.poll()
         if code is None:

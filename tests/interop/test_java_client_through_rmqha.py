@@ -67,7 +67,7 @@ def test_ten_thousand_messages_go_through_once_each(namesrv_kind, broker_kind, m
 def test_each_server_works_beside_the_real_other_one(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
     broker = make_broker(broker_kind, namesrv)
-    assert broker.address in java_driver.admin("clusterList", "-n", namesrv)
+    wait_until(lambda: broker.address in java_driver.admin("clusterList", "-n", namesrv), 60_000, "it is registered")
     load = Workload("AutoTopic", 500, small_sizes(500, seed=2))  # a topic that nobody made: the broker makes it
     sent = java_driver.produce(namesrv, load)
     assert [one for one in sent if not one.ok] == []

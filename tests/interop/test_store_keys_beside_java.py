@@ -29,7 +29,7 @@ KEYS = {
     "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 * 50, "maxHashSlotNum": 97, "maxIndexNum": 300,
     "enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1024, "enableLmq": "true",
     "enableMultiDispatch": "true", "transientStorePoolEnable": "true", "transientStorePoolSize": 4,
-    "enableScheduleAsyncDeliver": "true", "messageDelayLevel": "1s 2s",
+    "enableScheduleAsyncDeliver": "true", "messageDelayLevel": "4s 5s",
 }
 DELAYED = 6  # messages of level 1
 # born host, store time and store host of a record with IPv4 hosts: they differ from run to run
@@ -165,7 +165,7 @@ def brokers(module_nodes: list, tmp_path_factory) -> dict[str, dict]:
     seen = {}
     for kind in KINDS:
         node = new_broker(module_nodes, kind, tmp_path_factory.mktemp(kind)).start()
-        with RawClient(node.address, 30) as client:
+        with RawClient(node.address) as client:
             sent = send_all(client)
             wait_readable(client)
             send_delayed(client)
@@ -224,7 +224,7 @@ def test_each_opens_the_others_store_and_builds_its_queues_again(brokers, writer
     for name in ("consumequeue", "consumequeue_ext"):
         shutil.rmtree(node.store / name)
     node.become(reader).start()
-    with RawClient(node.address, 30) as client:
+    with RawClient(node.address) as client:
         wait_readable(client)
         assert read_all(client) == written["read"]
         assert offsets(client) == written["offsets"]
@@ -252,7 +252,7 @@ def test_slave_holds_what_a_master_with_write_buffers_committed(nodes, tmp_path,
     slave.start()
     wait_until(lambda: "boot success" in master.output(), 60_000, "the master")
     master.wait_for_slave()
-    with RawClient(master.address, 30) as client:
+    with RawClient(master.address) as client:
         # until the slave has the first message: an empty one takes the master's last file only
         wait_until(lambda: client.send_message(TOPIC, b"first").code == 0, 60_000, "the first acknowledgement")
         for index in range(40):  # a Java master looks for committed bytes each 100 ms

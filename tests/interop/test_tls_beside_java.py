@@ -103,7 +103,9 @@ def test_rmqha_client_sends_and_pulls(cluster, driver, broker):
     topic = f"RmqhaTls-{broker}"
     driver.create_topic(namesrv, cluster.brokers[broker].address, topic, queues=1)
     bodies = [b"%d" % number * 3000 for number in range(20)]
-    with DefaultMQProducer("tls-producer", namesrv) as producer:
+    producer = DefaultMQProducer("tls-producer", namesrv)
+    producer.send_msg_timeout = WAIT_MS  # a second try would be a second message
+    with producer:
         assert {producer.send(Message(topic, body)).send_status for body in bodies} == {SendStatus.SEND_OK}
     with DefaultMQPullConsumer("tls-puller", namesrv) as consumer:
         queue, = consumer.fetch_subscribe_message_queues(topic)
@@ -123,7 +125,7 @@ def test_mqadmin_asks_over_tls(cluster, kind):
                cluster.namesrvs[kind].address]
 
     def listed() -> str:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False).stdout
 
     wait_until(lambda: all(name in listed() for name in BROKER_OF.values()), WAIT_MS, f"both brokers, by {kind}")
 
@@ -136,7 +138,7 @@ def test_nobody_takes_a_plain_connection_or_one_without_a_certificate(cluster, a
         with RawClient(node.address) as client:
             client.send(frame(header(GET_BROKER_CLUSTER_INFO)))
             assert client.is_closed_by_peer(), node.name
-        with socket.create_connection(("127.0.0.1", node.port), 20) as plain, pytest.raises(OSError):
+        with socket.create_connection(("127.0.0.1", node.port), 60) as plain, pytest.raises(OSError):
             with context.wrap_socket(plain) as secured:  # TLS 1.3 tells the client with the first answer
                 secured.recv(1)
                 raise AssertionError(node.name)

@@ -71,10 +71,14 @@ def wait_for_traces(client: DefaultMQProducer | DefaultMQPushConsumer) -> None:
 def traced_by_python(broker: BrokerNode, _driver) -> list[str]:
     """Ids of a message and one in a transaction, both traced and consumed by rmqha's client, one of them twice."""
     ids = []
-    with DefaultMQProducer("python-send", broker.namesrv, enable_msg_trace=True) as producer:
+    producer = DefaultMQProducer("python-send", broker.namesrv, enable_msg_trace=True)
+    producer.send_msg_timeout = 60_000  # a second try would leave an event of its own
+    with producer:
         ids.append(producer.send(Message("TracedByPython", b"12345", tags="red", keys="k1 k2")).msg_id)
         wait_for_traces(producer)
-    with TransactionMQProducer("python-tx", broker.namesrv, Always(), enable_msg_trace=True) as producer:
+    producer = TransactionMQProducer("python-tx", broker.namesrv, Always(), enable_msg_trace=True)
+    producer.send_msg_timeout = 60_000
+    with producer:
         msg = Message("TracedByPython", b"12345", tags="red", keys="k3")
         ids.append(producer.send_message_in_transaction(msg).msg_id)
         wait_for_traces(producer)
@@ -171,7 +175,9 @@ def java_fields(view: dict) -> tuple:
 
 def test_java_reads_what_rmqha_sends_in_a_namespace_and_the_other_way_round(broker, java_driver):
     bodies = [f"order {number}" for number in range(5)]
-    with DefaultMQProducer("shop", broker.namesrv, namespace=SPACE) as producer:
+    producer = DefaultMQProducer("shop", broker.namesrv, namespace=SPACE)
+    producer.send_msg_timeout = 60_000
+    with producer:
         assert producer.producer_group == f"{SPACE}%shop"
         assert {mq.topic for mq in producer.fetch_publish_message_queues("Orders")} == {"Orders"}
         results = [producer.send(Message("Orders", body.encode(), tags="t")) for body in bodies]
@@ -206,7 +212,7 @@ def check_names(broker: BrokerNode, java_driver) -> None:
         found = inside.pull(queue, "*", 0, 32).msg_found_list
         assert queue.topic == "Orders" and {msg.topic for msg in found} == {"Orders"} and len(found) == 6
         inside.update_consume_offset(queue, 4)
-        assert inside.fetch_consume_offset(queue, from_store=True) == 4
+        wait_until(lambda: inside.fetch_consume_offset(queue, from_store=True) == 4, 60_000, "the offset is told")
 
 
 # ---- compression

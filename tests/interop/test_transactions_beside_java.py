@@ -68,7 +68,7 @@ class Producer:
         """One request and its answer."""
         request = RemotingCommand.create_request_command(code, header)
         request.body = body
-        return self._client.invoke_sync(self.address, request, 10_000)
+        return self._client.invoke_sync(self.address, request, 60_000)
 
     def heartbeat(self) -> None:
         """Tell the broker of the group."""
@@ -107,7 +107,7 @@ class Producer:
             producerGroup=GROUP, tranStateTableOffset=half.queue_offset, commitLogOffset=half.commit_log_offset,
             commitOrRollback=UNKNOWN, msgId="x")
         self._client.invoke_oneway(
-            self.address, RemotingCommand.create_request_command(request_code.END_TRANSACTION, header), 3000)
+            self.address, RemotingCommand.create_request_command(request_code.END_TRANSACTION, header), 30_000)
 
 
 def without_place_and_time(log: Path) -> list[bytes]:

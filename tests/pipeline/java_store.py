@@ -23,6 +23,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 TOPIC = mixed.TOPIC
 SENDERS = 4
 LARGE = 100_000  # from so many messages on the files have the sizes that people use
+_TRANSACTIONS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 3}
 _TRANSACTIONS_IN = 4  # every so many rounds: the broker asks about open transactions one after the other
 _FILLER = "".join(chr(33 + (at * at * 31 + at // 7 * 17) % 90) for at in range(5000))
 # What the consumer adds to the properties.
@@ -64,9 +65,8 @@ class Written:
 
     @property
     def broker_keys(self) -> dict[str, object]:
-        """The broker's configuration: a machine with much else to do must not make it refuse messages."""
-        return {**self._sizes, **mixed.TRANSACTIONS, "waitTimeMillsInSendQueue": 60_000,
-                "osPageCacheBusyTimeOutMills": 60_000}
+        """The broker's configuration."""
+        return {**self._sizes, **_TRANSACTIONS}
 
     def save(self, folder: Path) -> None:
         """Write written.json."""

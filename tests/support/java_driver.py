@@ -49,7 +49,7 @@ class Job:
             raise DriverError(self.answer["error"])
         return self.answer
 
-    def wait_progress(self, count: int, timeout_ms: int = 60_000) -> None:
+    def wait_progress(self, count: int, timeout_ms: int = 110_000) -> None:
         """Until the command has reported `count` (or is done)."""
         wait_until(lambda: self.progress >= count or self.done.is_set(), timeout_ms, f"progress of {count}")
 
@@ -105,17 +105,17 @@ class JavaDriver:
                 server.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=server._env,
                 encoding="utf-8", cwd=server.output_file.parent, start_new_session=True, preexec_fn=_die_with_parent)
         threading.Thread(target=self._read, name="java-driver-reader", daemon=True).start()
-        self._jobs[0].result(60)
+        self._jobs[0].result()
         return self
 
     def shutdown(self) -> None:
         """End the JVM."""
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(30)
 
     def _read(self) -> None:
         for line in self._process.stdout:
@@ -160,7 +160,7 @@ class JavaDriver:
         return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
 
     def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
-                      deadline_ms: int = 60_000, linger_ms: int = 1000) -> Job:
+                      deadline_ms: int = 100_000, linger_ms: int = 1000) -> Job:
         """Begin to consume with a push consumer until `until` distinct messages of `load` came."""
         until = load.count if until is None else until
         return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
@@ -178,13 +178,13 @@ class JavaDriver:
         """Query by key: for each key the indices of the messages found (64 at most)."""
         return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
 
-    def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 30_000) -> list[list]:
+    def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 90_000) -> list[list]:
         """Send messages that are described one by one (see Mixed.java), in order; [status, ...] of each description."""
         return self.submit("sendMixed", namesrv=namesrv, topic=topic, group="mixed-producer", messages=messages,
                            deadlineMs=deadline_ms).result()["results"]
 
     def read_mixed(self, namesrv: str, topic: str, group: str, until: int, expression: str = "*",
-                   deadline_ms: int = 30_000, linger_ms: int = 300) -> list[dict]:
+                   deadline_ms: int = 90_000, linger_ms: int = 300) -> list[dict]:
         """Consume `topic` from its start until `until` messages came; each with its fields (see Mixed.java)."""
         return self.submit("readMixed", namesrv=namesrv, topic=topic, group=group, until=until, expression=expression,
                            deadlineMs=deadline_ms, lingerMs=linger_ms).result()["messages"]

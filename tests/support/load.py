@@ -40,7 +40,7 @@ class Load:
         except Exception as e:  # whatever the client throws when its broker is gone; the test looks at the endings
             self.endings.append(repr(e))
 
-    def wait_for(self, count: int, timeout_ms: int = 60_000) -> None:
+    def wait_for(self, count: int, timeout_ms: int = 110_000) -> None:
         """Until `count` messages are acknowledged."""
         wait_until(lambda: len(self.acknowledged) >= count or not any(t.is_alive() for t in self._threads), timeout_ms,
                    f"{count} messages acknowledged")
@@ -74,6 +74,7 @@ def rmqha_sender(namesrv: str, topic: str, body: bytes) -> tuple[Callable[[], Ca
     from rmqha.common.message.message import Message
     producer = DefaultMQProducer("crash-producer", namesrv)
     producer.retry_times_when_send_failed = 0
+    producer.send_msg_timeout = 60_000
     producer.start()
 
     def send(index: int) -> Acknowledged | None:

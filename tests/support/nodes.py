@@ -10,6 +10,10 @@ from tests.support.wait import wait_until
 MIB = 1 << 20
 _KINDS = {"java": real_rocketmq, "java5": real_rocketmq_5, "rmqha": rmqha_servers}
 
+# A busy machine is no reason to refuse requests.
+_PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
+            "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
+            "osPageCacheBusyTimeOutMills": 60_000, "syncFlushTimeout": 30_000}
 SMALL_STORE = {
     "mappedFileSizeCommitLog": MIB,
     "mappedFileSizeConsumeQueue": 1000 * 20,
@@ -63,7 +67,7 @@ class BrokerNode(ServerProcess):
             "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "namesrvAddr": namesrv, "listenPort": self.port,
             "storePathRootDir": self.store, "storePathCommitLog": self.store / "commitlog",
             "slaveTimeout": 20_000, "haSendHeartbeatInterval": 1000, "deleteWhen": "04",
-            **SMALL_STORE, **properties,
+            **SMALL_STORE, **_PATIENT, **properties,
         }
         self.config_file = folder / f"{name}.properties"
         self.become(kind)

@@ -118,7 +118,7 @@ class RawClient:
         except TimeoutError:
             raise AssertionError(f"neither answered nor closed within {timeout_s} s") from None
 
-    def is_closed_by_peer(self, timeout_s: float = 5) -> bool:
+    def is_closed_by_peer(self, timeout_s: float = 60) -> bool:
         """Whether the peer ends the connection (FIN or RST) in time; what it sends before is dropped."""
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:

@@ -69,7 +69,7 @@ final class Ask {
     private static String ask(DefaultMQProducer asker, String topic, String body, long timeoutMs) {
         try {
             Message reply = asker.request(new Message(topic, body.getBytes(StandardCharsets.UTF_8)),
-                body.equals("-") ? 500 : timeoutMs);
+                body.equals("-") ? 3000 : timeoutMs);
             return new String(reply.getBody(), StandardCharsets.UTF_8);
         } catch (Exception e) {
             return e.toString();
