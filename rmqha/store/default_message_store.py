@@ -308,7 +308,8 @@ class DefaultMessageStore:
     def may_put(self) -> bool:
         """Whether a put would not be refused right now."""
         return (not self.is_shutdown and self.message_store_config.brokerRole is not BrokerRole.SLAVE
-                and self.running_flags.is_writeable and not self.is_os_page_cache_busy())
+                and self.running_flags.is_writeable
+                and not (self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()))
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the

@@ -63,8 +63,8 @@ class PlainPut:
     """Appends plain messages together.
 
     What `DefaultMessageStore.async_put_message` does for one message is done once for all of them: checks, lock, clock,
-    write, wake-ups, and the wait for the disk and the slaves, which ends when the last of them is safe. The time that it
-    took is counted by `count`, which whoever answers calls behind his answer.
+    write, wake-ups, and the wait for the disk and the slaves, which ends when the last of them is safe. Whoever answers
+    calls `count` behind his answer.
     """
 
     def __init__(self, store: DefaultMessageStore) -> None:

@@ -34,16 +34,16 @@ _ROUND_RECORDS = 256
 BULK_BYTES = 2 << 10
 # How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
 # the last ones makes the service expect more.
-_GATHER_MS = 2
-_BUSY_NS = 5_000_000
+_GATHER_MS = 4
+_SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it, a second later
+_BUSY_NS = 3_000_000
 
 
 class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
     Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once, and so is one that comes alone; others gather for two milliseconds, about as long as they may
-    wait in the original.
+    dispatched at once, and so is one that comes alone; others gather for four milliseconds, on a slave for twenty.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
@@ -94,11 +94,12 @@ class ReputMessageService(ServiceThread):
 
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
-        now = time.monotonic_ns()
-        busy, self._woken_ns = now - self._woken_ns < _BUSY_NS, now
+        is_slave = self.default_message_store.message_store_config.brokerRole is BrokerRole.SLAVE
+        gather_ms, now = _SLAVE_GATHER_MS if is_slave else _GATHER_MS, time.monotonic_ns()
+        busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
         if busy and not self._urgent and not self.stopped and not self._pause.is_set():
             self._gathering = True
-            self.wait_for_running(_GATHER_MS)
+            self.wait_for_running(gather_ms)
             self._gathering = False
         self._urgent = False
 

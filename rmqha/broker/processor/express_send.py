@@ -18,16 +18,18 @@ from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.plain_put import PlainPut, PlainPutResult, PlainSend
+from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.remoting_server import RemotingServer
-    from rmqha.store.put_message_status import PutMessageStatus
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
+_PUT_OK = PutMessageStatus.PUT_OK
+_SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
 _pack_short = message_layout.SHORT.pack
 
 
@@ -149,7 +151,7 @@ class ExpressSend:
 class _Put:
     """Sends that were put together, until they are answered and counted."""
 
-    __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result")
+    __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result", "_answers")
 
     def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int],
                  host: bytes, result: PlainPutResult) -> None:
@@ -158,17 +160,20 @@ class _Put:
         self._kind = kind
         self._sends = sends
         self._opaques = opaques
-        self._host = host
+        self._host = host.hex().upper()
         self._result = result
+        self._answers = self._encode(_SENT)  # now: if there is a slave to be waited for, this thread has the time
 
     def answer(self, status: PutMessageStatus) -> None:
         """The messages are as safe as they get: answer them. By whoever completes the put."""
-        host, result = self._host.hex().upper(), self._result
-        answered = [
+        self._channel.write_encoded(self._answers if status is _PUT_OK else self._encode(SENT_CODES[status]))
+
+    def _encode(self, code: int) -> bytes:
+        host, result = self._host, self._result
+        return self._lane.answers.encode(code, self._kind, [
             Answered(f"{host}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
             for send, opaque, queue_offset, physical_offset
-            in zip(self._sends, self._opaques, result.queue_offsets, result.physical_offsets)]
-        self._channel.write_encoded(self._lane.answers.encode(SENT_CODES[status], self._kind, answered))
+            in zip(self._sends, self._opaques, result.queue_offsets, result.physical_offsets)])
 
     def answer_and_count(self, status: PutMessageStatus) -> None:
         """The senders wait already: count behind the answers of the round."""

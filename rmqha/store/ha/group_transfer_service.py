@@ -98,10 +98,11 @@ class GroupTransferService(ServiceThread):
             transferred: _Heap = []
             for ack_nums, heap in self._by_offset.items():
                 transferred += self._take(heap, self.ha_service.acked_offset(ack_nums))
-            self._drop_done(self._by_deadline)
         if transferred:
             with write_round():
                 self._complete(transferred, PutMessageStatus.PUT_OK)
+            with self._lock:
+                self._drop_done(self._by_deadline)
 
     def waiting_requests(self) -> int:
         """How many requests are waiting."""
@@ -160,7 +161,8 @@ class GroupTransferService(ServiceThread):
             if not entry[2].done:
                 entry[2].done = True
                 taken.append(entry)
-        taken.sort(key=lambda entry: entry[1])
+        if len(taken) > 1:
+            taken.sort(key=lambda entry: entry[1])
         return taken
 
     @staticmethod

@@ -99,6 +99,7 @@ class HAClient(ServiceThread):
         self._again = False  # whether it was ended to ask for another file
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
         self._flow_monitor = FlowMonitor(self.config)
+        self._uncounted = 0  # bytes received that it has not been told of yet: the report goes first
         self._search: FirstFileSearch | None = None  # for the master's first file, while this log is empty
         self._searches = 0  # connections of the search
         self._heartbeat_ns = 0  # when the search heard a heartbeat of the file that it asked for; 0: not yet
@@ -379,6 +380,9 @@ class HAClient(ServiceThread):
         return interval_ms > self.config.haSendHeartbeatInterval
 
     def _housekeeping(self) -> None:
+        received, self._uncounted = self._uncounted, 0
+        if received:
+            self._flow_monitor.add_byte_count_transferred(received)
         # Differs: 4.9 looks at its own last write, which says nothing about the master
         interval_ms = (time.monotonic_ns() - self._last_read_ns) // 1_000_000
         if interval_ms > self.config.haHousekeepingInterval:
@@ -417,7 +421,7 @@ class HAClient(ServiceThread):
         if count == 0:
             raise ReplicationError(f"the master {self.master_address} has closed the connection")
         self._last_read_ns = time.monotonic_ns()
-        self._flow_monitor.add_byte_count_transferred(count)
+        self._uncounted += count
         self._decoder.received(count)
         self._dispatch_read_request()
 

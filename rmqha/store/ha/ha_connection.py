@@ -491,8 +491,9 @@ class WriteSocketService(ServiceThread):
         try:
             if not self._ready or self._unsent or not self.connection.flow_monitor.can_transfer_max_byte_num():
                 return False
-            if offset == self.next_transfer_from_where and 0 < len(appended) <= self._batch_size():
-                self._send_body(None, appended)
+            batch_size = self._batch_size()
+            if offset == self.next_transfer_from_where and 0 < len(appended) <= batch_size:
+                self._send_body(None, appended, batch_size)
                 return not self._unsent
             store = self.connection.ha_service.default_message_store
             result = store.get_commit_log_data(self.next_transfer_from_where)
@@ -528,19 +529,19 @@ class WriteSocketService(ServiceThread):
 
     def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
-        allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
+        allowed, batch_size = self.connection.flow_monitor.can_transfer_max_byte_num(), self._batch_size()
         with result:
             if result.start_offset != self.next_transfer_from_where:
                 self.connection.refuse(self.next_transfer_from_where)
                 return
-            with result.buffer[:min(result.size, self._batch_size() * _FRAMES_PER_WRITE, allowed)] as body:
-                self._send_body(selector, body)
+            with result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE, allowed)] as body:
+                self._send_body(selector, body, batch_size)
 
-    def _send_body(self, selector: selectors.BaseSelector | None, body: bytes | memoryview) -> None:
-        """Send the next bytes of the log."""
+    def _send_body(self, selector: selectors.BaseSelector | None, body: bytes | memoryview, batch_size: int) -> None:
+        """Send the next bytes of the log in frames of at most `batch_size`."""
         size = len(body)
         self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
-        buffers = self._frames(body)
+        buffers = self._frames(body, batch_size)
         try:
             self._send(selector, buffers)
         finally:
@@ -549,8 +550,8 @@ class WriteSocketService(ServiceThread):
         self._unreadable_since_ns = 0
         self.connection.flow_monitor.add_byte_count_transferred(size)
 
-    def _frames(self, body: bytes | memoryview) -> list[bytes | memoryview]:
-        return ha_transfer.encode_frames(self.next_transfer_from_where, body, self._batch_size())
+    def _frames(self, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
+        return ha_transfer.encode_frames(self.next_transfer_from_where, body, batch_size)
 
     def _batch_size(self) -> int:
         """Bytes of the log in one frame."""

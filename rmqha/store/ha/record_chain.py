@@ -49,7 +49,8 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
             _check(size, magic, offset + position, segment_size)
         position += size
         room = (room - size) or segment_size
-    return RecordChain(offset + position, bytes(data[start + position:start + length]))
+    rest = bytes(data[start + position:start + length]) if position < length else b""
+    return RecordChain(offset + position, rest)
 
 
 def _check(size: int, magic: int, at: int, segment_size: int) -> None:

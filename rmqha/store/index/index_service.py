@@ -320,6 +320,8 @@ class IndexService:
 
 def _first_row_behind(rows: bytes, phy_offset: int) -> int:
     """Number of the first key row whose record lies behind `phy_offset`."""
+    if rows and KEY.unpack_from(rows)[0] > phy_offset:  # as a rule
+        return 0
     return bisect_right(range(len(rows) // KEY.size), phy_offset,
                         key=lambda number: KEY.unpack_from(rows, number * KEY.size)[0])
 

@@ -211,25 +211,24 @@ class AutoSwitchWriteSocketService(WriteSocketService):
 
     def _transfer(self, selector: selectors.BaseSelector, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is, all of one epoch."""
-        connection, entry = self.connection, self._entry()
+        connection, entry, batch_size = self.connection, self._entry(), self._batch_size()
         with result:
             if result.start_offset != self.next_transfer_from_where or entry is None:
                 connection.refuse(self.next_transfer_from_where)
                 return
-            size = min(result.size, self._batch_size() * _FRAMES_PER_WRITE,
-                       entry.end_offset - self.next_transfer_from_where,
+            size = min(result.size, batch_size * _FRAMES_PER_WRITE, entry.end_offset - self.next_transfer_from_where,
                        connection.flow_monitor.can_transfer_max_byte_num())
             with result.buffer[:size] as body:
-                self._send_body(selector, body)
+                self._send_body(selector, body, batch_size)
 
     def _batch_size(self) -> int:
         """Bytes of the log in one frame, whose header is longer than 4.9's."""
         return max(1, min(self.connection.ha_service.config.haTransferBatchSize, auto_switch_transfer.MAX_BODY_SIZE))
 
-    def _frames(self, body: bytes | memoryview) -> list[bytes | memoryview]:
+    def _frames(self, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
         """Frames of bytes that are all of the next byte's epoch."""
         offset, confirm_offset = self.next_transfer_from_where, self.connection.ha_service.confirm_offset()
-        entry, batch_size = self._entry(), self._batch_size()
+        entry = self._entry()
         buffers: list[bytes | memoryview] = []
         for start in range(0, len(body), batch_size):
             piece = body[start:start + batch_size]
