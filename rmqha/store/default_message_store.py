@@ -663,7 +663,7 @@ class DefaultMessageStore:
             if queue is None:
                 queue = ConsumeQueue(topic, queue_id, self.get_store_path_logic(),
                                      self.message_store_config.get_mapped_file_size_consume_queue(), self)
-                self.consume_queue_table[topic] = {**queues, queue_id: queue}
+                queues[queue_id] = queue
                 if mix_all.is_lmq(topic):
                     self.lmq_consume_queue_num.increment_and_get()
             return queue
