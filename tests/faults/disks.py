@@ -12,7 +12,8 @@ from tests.faults.power import Power
 from tests.faults.verdict import Violation
 from tests.support.wait import wait_until
 
-_QUIET_S = 0.5  # answers whose fsync was before the failed one have arrived by then
+_ARRIVED_S = 4.0  # answers whose fsync was before the failed one have arrived by then, those that wait for a slave too
+_QUIET_S = 0.5
 
 
 def _free_bytes(folder: Path) -> int:
@@ -44,8 +45,8 @@ class Sync(Power):
         if self.rng.random() < 0.3:
             return self._slow()
         self._trigger.touch()
-        wait_until(lambda: not self._trigger.exists(), 30_000, "an fsync of the log")
-        time.sleep(_QUIET_S)
+        wait_until(lambda: not self._trigger.exists(), 60_000, "an fsync of the log")
+        time.sleep(_ARRIVED_S)
         before = pair.senders.snapshot()
         time.sleep(_QUIET_S)
         more = len(set(pair.senders.snapshot()) - set(before))

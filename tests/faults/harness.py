@@ -24,7 +24,7 @@ from tests.support.sources import ROOT
 
 NOT_PASSED = 3
 FAILED = 4
-_STEP_TIMEOUT_S = 30
+_STEP_TIMEOUT_S = 100
 # A point of the recovery may find nothing to do in what the kill before it left.
 _TRIES = 8
 

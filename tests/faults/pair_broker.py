@@ -48,14 +48,14 @@ class Broker(BrokerNode):
             return store_compare.log_end(self.commit_log)
         with RawClient(self.address) as client:
             # within its first second the original fails here: it has no sample of its statistics yet
-            answer = wait_until(lambda: _good(client.request(GET_BROKER_RUNTIME_INFO)), 30_000, "runtime information")
+            answer = wait_until(lambda: _good(client.request(GET_BROKER_RUNTIME_INFO)), 60_000, "runtime information")
         return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
 
     def freeze(self) -> None:
         """SIGSTOP, until the kernel says that all threads stand."""
         process = psutil.Process(self.pid)
         os.kill(self.pid, signal.SIGSTOP)
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 10_000, f"{self.name} stopped")
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 60_000, f"{self.name} stopped")
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -90,7 +90,7 @@ class Holdings:
     def __str__(self) -> str:
         return ", ".join(f"{what} {count} -> {self._now()[what]}" for what, count in self._before.items())
 
-    def assert_returned(self, timeout_ms: int = 30_000) -> None:
+    def assert_returned(self, timeout_ms: int = 60_000) -> None:
         """Wait until no more is held than at the beginning, and a few more."""
         def returned() -> bool:
             return all(count <= self._before[what] + self._spare[what] for what, count in self._now().items())

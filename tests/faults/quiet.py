@@ -41,7 +41,7 @@ class Probes(Fault):
         seconds = time.monotonic() - begin
         holdings.assert_returned()
         try:
-            wait_until(lambda: process.memory_info().rss < memory + _SPARE_BYTES, 30_000)
+            wait_until(lambda: process.memory_info().rss < memory + _SPARE_BYTES, 60_000)
         except AssertionError:
             raise Violation(f"F: {memory >> 10} KiB before, {process.memory_info().rss >> 10} now") from None
         pair.senders.go()
@@ -53,7 +53,7 @@ class Probes(Fault):
     def _probe(self) -> None:
         pair, rng = self.pair, self.rng
         port = rng.choice([pair.master.ha_port, pair.master.ha_port, pair.master.port])
-        with socket.create_connection(("127.0.0.1", port), 20) as probe:
+        with socket.create_connection(("127.0.0.1", port), 60) as probe:
             kind = rng.randrange(8)
             if kind == 0:  # RST instead of FIN
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -74,7 +74,7 @@ class Idle(Fault):
 
     def make(self) -> Pair:
         master, slave = self.sides()
-        intervals = {"haSendHeartbeatInterval": 500, "haHousekeepingInterval": 4000} if self.small else {
+        intervals = {"haSendHeartbeatInterval": 500, "haHousekeepingInterval": 7000} if self.small else {
             "haSendHeartbeatInterval": 5000, "haHousekeepingInterval": 20_000}
         return Pair(self.folder, self.seed, self.kinds, {**master, **intervals}, {**slave, **intervals})
 

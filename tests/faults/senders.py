@@ -57,7 +57,7 @@ class Senders:
     """
 
     def __init__(self, address: str, name: str, seed: int, journal: Path, threads: int = 3,
-                 fixed_size: int | None = None, answer_within_s: float = 30.0):
+                 fixed_size: int | None = None, answer_within_s: float = 60.0):
         self.address = address
         self.acknowledged: dict[str, Acknowledged] = {}  # each thread adds its own names, in the order of the answers
         self.maybe = 0  # answered as stored, but not acknowledged; written by all, only shown

@@ -50,7 +50,7 @@ def config(root: Path, variant: int) -> MessageStoreConfig:
         **VARIANTS[variant % len(VARIANTS)],
         storePathRootDir=str(root), flushDiskType=FlushDiskType.SYNC_FLUSH, mappedFileSizeCommitLog=16384,
         mappedFileSizeConsumeQueue=400, maxHashSlotNum=20, maxIndexNum=80, haListenPort=0, flushIntervalConsumeQueue=20,
-        flushConsumeQueueThoroughInterval=100, maxMsgsNumBatch=64)
+        flushConsumeQueueThoroughInterval=100, maxMsgsNumBatch=64, syncFlushTimeout=60_000)
 
 
 class Process:
@@ -144,7 +144,7 @@ class Process:
         result = self._plain.put([plain_send(msg) for msg in messages], host_to_bytes(_HOST))
         if result is None:  # the file is full
             return
-        result.status.get(20_000)  # whatever it is: they are in the log
+        result.status.get(90_000)  # whatever it is: they are in the log
         for name, msg, offset in zip(names, messages, result.queue_offsets):
             self.acknowledge(name, msg.topic, msg.queue_id, offset)
 
@@ -199,7 +199,7 @@ def be_killed(folder: Path, point_name: str, passage: int, seed: int) -> None:
     jobs = process.put_until_killed(seed, f"{seed}.{os.getpid()}.{time.time_ns()}")
     if point.phase == LOAD:
         threading.Event().wait()
-    wait_until(lambda: process.count >= 60, 10_000, "60 acknowledgements")
+    wait_until(lambda: process.count >= 60, 60_000, "60 acknowledgements")
     process.stop_putting(jobs)
     trap.armed = True
     process.store.shutdown()
@@ -210,7 +210,7 @@ def check(folder: Path) -> int:
     process = Process(folder)
     process.open()
     store, acknowledged = process.store, read_acknowledged(folder)
-    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 5000, "everything dispatched")
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
     _check_offsets(process, acknowledged)
     process.run_clock()
     for topic, queue_id in QUEUES:
@@ -221,7 +221,7 @@ def check(folder: Path) -> int:
         offset = result.append_message_result.logics_offset
         assert offset == last, f"{topic}-{queue_id}: the next put got {offset}, {last} was due"
         process.acknowledge(name, topic, queue_id, offset)
-    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 5000, "everything dispatched")
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
     records = list(store_compare.walk(process.root / "commitlog"))
     _check_messages(records, read_acknowledged(folder))
     _check_gets(store, records)
