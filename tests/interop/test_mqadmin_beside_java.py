@@ -87,26 +87,31 @@ CREDENTIALS = "accessKey: rootKey\nsecretKey: rootSecret\n"
 
 
 @pytest.fixture(scope="module")
-def guarded_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """A broker of rmqha that wants to know who asks; its home, and the tools', is `folder`/home."""
+def guarded_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cluster]:
+    """A broker of each kind that wants to know who asks; its home, and the tools', is `folder`/home."""
     from tests.support.nodes import BrokerNode, NamesrvNode
-    folder = tmp_path_factory.mktemp("guarded")
-    (folder / "home" / "conf").mkdir(parents=True)
-    logback = real_rocketmq.jars().parent / "home" / "conf" / "logback_tools.xml"
-    shutil.copy(logback, folder / "home" / "conf")  # what Java's mqadmin wants to see there
-    (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "ascii")
-    (folder / "home" / "conf" / "tools.yml").write_text(CREDENTIALS, "ascii")
-    namesrv = NamesrvNode("rmqha", folder / "namesrv")
-    module_nodes.append(namesrv)
-    namesrv.start()
-    broker = BrokerNode("rmqha", folder / "broker", namesrv.address, aclEnable="true")
-    broker._env["ROCKETMQ_HOME"] = str(folder / "home")
-    module_nodes.append(broker)
-    broker.start()
-    rmqha_tool(["updateTopic", "-n", namesrv.address, "-b", broker.address, "-t", "Orders"], folder / "home")
-    wait_until(lambda: '"perm":6' in rmqha_tool(["topicRoute", "-n", namesrv.address, "-t", "Orders"]), 30_000,
-               "a route of Orders")
-    return Cluster("rmqha", namesrv, broker, folder)
+    started = {}
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp(f"guarded-{kind}")
+        (folder / "home" / "conf").mkdir(parents=True)
+        for name in ("broker", "tools"):  # what Java's broker and mqadmin want to see there
+            shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", folder / "home" / "conf")
+        (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "ascii")
+        (folder / "home" / "conf" / "tools.yml").write_text(CREDENTIALS, "ascii")
+        namesrv = NamesrvNode(kind, folder / "namesrv")
+        module_nodes.append(namesrv)
+        namesrv.start()
+        broker = BrokerNode(kind, folder / "broker", namesrv.address, aclEnable="true")
+        broker._env["ROCKETMQ_HOME"] = str(folder / "home")
+        module_nodes.append(broker)
+        broker.start()
+        started[kind] = Cluster(kind, namesrv, broker, folder)
+    for cluster in started.values():
+        namesrv, home = cluster.namesrv.address, cluster.folder / "home"
+        rmqha_tool(["updateTopic", "-n", namesrv, "-b", cluster.broker.address, "-t", "Orders"], home)
+        wait_until(lambda namesrv=namesrv: '"perm":6' in rmqha_tool(["topicRoute", "-n", namesrv, "-t", "Orders"]),
+                   60_000, "a route of Orders")
+    return started
 
 
 def act(cluster: Cluster, running: ExitStack) -> None:
@@ -159,13 +164,13 @@ def test_both_tools_print_the_same_of_many_brokers(case: Case, wide_cluster, jav
 
 
 @pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_ACCOUNTS, ids=lambda case: case.name)
-def test_both_tools_print_the_same_with_an_account(case: Case, guarded_cluster, java_driver):
-    check(case, {"rmqha": guarded_cluster}, java_driver, guarded_cluster.folder / "home")
+def test_both_tools_print_the_same_with_an_account(case: Case, guarded_clusters, java_driver):
+    check(case, guarded_clusters, java_driver, guarded_clusters["java"].folder / "home")
 
 
 @pytest.mark.parametrize("case", mqadmin_cases_cluster.OF_STRANGERS, ids=lambda case: case.name)
-def test_both_tools_print_the_same_without_an_account(case: Case, guarded_cluster, java_driver):
-    check(case, {"rmqha": guarded_cluster}, java_driver)
+def test_both_tools_print_the_same_without_an_account(case: Case, guarded_clusters, java_driver):
+    check(case, guarded_clusters, java_driver)
 
 
 def test_each_command_that_ends_is_in_a_case():
