@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rmqha.common import mix_all
 from rmqha.common.atomics import AtomicInteger
@@ -308,8 +308,8 @@ class DefaultMessageStore:
     def may_put(self) -> bool:
         """Whether a put would not be refused right now."""
         return (not self.is_shutdown and self.message_store_config.brokerRole is not BrokerRole.SLAVE
-                and self.running_flags.is_writeable
-                and not (self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()))
+                and self.running_flags.is_writeable and not (
+                    self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()))
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
@@ -353,16 +353,12 @@ class DefaultMessageStore:
 
     def _count_when_done(self, result: Completable[PutMessageResult], begin: int) -> Completable[PutMessageResult]:
         """Count a put that began at `begin` (ms since 1970), once it is done."""
-        if result.is_done:
-            self._count(result.get(), begin)
-        else:
-            result.then(lambda put_result: self._count(put_result, begin))
+        def count(put_result: PutMessageResult) -> None:
+            self.count_put_time(begin, 1, put_result)
+            if not put_result.is_ok:
+                self.store_stats_service.count_put_failed()
+        result.then(count)
         return result
-
-    def _count(self, put_result: PutMessageResult, begin: int) -> None:
-        self.count_put_time(begin, 1, put_result)
-        if not put_result.is_ok:
-            self.store_stats_service.count_put_failed()
 
     def count_put_time(self, begin: int, times: int, result: object) -> None:
         """A put of `times` messages that began at `begin` (ms since 1970) has been answered, or is about to be."""
@@ -619,6 +615,10 @@ class DefaultMessageStore:
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not dispatched yet."""
         return self.reput_message_service.behind()
+
+    def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
+        """Call `callback` once what was appended lately is in its queues; False when it is already, or not soon."""
+        return self.reput_message_service.call_when_dispatched(callback)
 
     def flush_up_to(self, offset: int) -> bool:
         """Flush the commit log until all below `offset` is on the disk; False when that fails."""

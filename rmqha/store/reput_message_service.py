@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
@@ -37,13 +39,15 @@ BULK_BYTES = 2 << 10
 _GATHER_MS = 4
 _SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it, a second later
 _BUSY_NS = 3_000_000
+_SOON_BYTES = 4 << 20  # dispatched within milliseconds
 
 
 class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
     Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once, and so is one that comes alone; others gather for four milliseconds, on a slave for twenty.
+    dispatched at once, and so is one that comes alone; others gather for four milliseconds, on a slave for twenty,
+    unless a pull that finds nothing asks for them (`call_when_dispatched`).
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
@@ -57,6 +61,7 @@ class ReputMessageService(ServiceThread):
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
         self._gathering = False  # the service will look at the log within a millisecond; set by the service only
+        self._asked: deque[Callable[[], object]] = deque()  # appended by any thread, called by the service
         self._woken_ns = 0  # monotonic: when the service was woken last; its own
 
     def start(self) -> None:
@@ -91,6 +96,24 @@ class ReputMessageService(ServiceThread):
         """At the end of a round in which something was appended."""
         if self._urgent or not self._gathering:
             self.wakeup()
+
+    def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
+        """Dispatch at once what gathers, and then call `callback`, on the service's thread.
+
+        False, and nothing is done, when nothing waits for its dispatch, or so much that it would take long.
+        """
+        if not 0 < self.behind() <= _SOON_BYTES or self.stopped:
+            return False
+        self._asked.append(callback)
+        self._urgent = True
+        self.wakeup()
+        return True
+
+    def _call_asked(self) -> None:
+        if self._asked:
+            with write_round():
+                for _ in range(len(self._asked)):
+                    self._asked.popleft()()
 
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
@@ -264,10 +287,12 @@ class ReputMessageService(ServiceThread):
         while not self.stopped:
             try:
                 self.do_reput()
+                self._call_asked()
             except Exception:
                 log.exception("%s service has exception. ", self.get_service_name())
                 self.pause(_IDLE_MS)
             behind_flush = self.default_message_store.message_store_config.dispatchBehindFlush
             self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
             self._gather()
+        self._call_asked()
         log.info("%s service end", self.get_service_name())

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmqha.remoting.write_round import flush_at_end_of_round, write_round
-from rmqha.store import clean_commit_log_service, mapped_file
+from rmqha.store import clean_commit_log_service, mapped_file, reput_message_service
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.put_message_status import PutMessageStatus
@@ -343,6 +343,20 @@ def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
     service.on_appended(None, 0)  # by something else than one message
     service._gather()
     assert waits == []
+
+
+def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path, monkeypatch):
+    monkeypatch.setattr(reput_message_service, "_GATHER_MS", 600_000)
+    called = []
+    with open_store(tmp_path, Listener(False)) as store:
+        service = store.reput_message_service
+        assert not store.call_when_dispatched(called.append)  # nothing is there
+        service._woken_ns = 1 << 62  # the service expects more
+        put(store, message())
+        wait_until(lambda: service._gathering, 60_000, "gathering")
+        assert store.call_when_dispatched(lambda: called.append(store.get_max_offset_in_queue("T", 0)))
+        wait_until(lambda: called, 60_000, "an answer")
+        assert called == [1] and not store.call_when_dispatched(called.append)
 
 
 def test_gathered_messages_are_dispatched(tmp_path):

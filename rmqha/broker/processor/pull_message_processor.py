@@ -4,6 +4,7 @@
     woken pulls come back through `execute_request_when_wakeup`, once, and are answered whatever they find
     a group that has to be made first: PullMessageThread_<n>
 """
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,10 @@ class PullMessageProcessor:
             elif response.code == response_code.PULL_NOT_FOUND:
                 if broker_allow_suspend and pull_sys_flag.has_suspend_flag(header.sysFlag):
                     self._suspend(channel, request, header, message_filter)
+                    response = None
+                # Differs: the original answers at once, and may lack messages that were acknowledged before
+                elif broker_allow_suspend and controller.message_store.call_when_dispatched(
+                        functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
                 self._offset_moved(header, group_config, result, response)
