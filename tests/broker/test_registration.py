@@ -154,7 +154,7 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     controller.broker_outer_api.start()
     wrapper = controller.topic_config_manager.build_topic_config_serialize_wrapper()
     results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", wrapper, [], False,
-                                                                  3000, False)
+                                                              3000, False)
     assert [result.masterAddr for result in results] == ["127.0.0.1:10911"]
     controller.shutdown()
 
