@@ -3,7 +3,8 @@ import difflib
 import importlib
 import re
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,12 +13,18 @@ import pytest
 from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common import mix_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli, mq_admin_startup
+from rmqha.tools.monitor.default_monitor_listener import DefaultMonitorListener
+from rmqha.tools.monitor.monitor_config import MonitorConfig
+from rmqha.tools.monitor.monitor_service import MonitorService
+from rmqha.tools.monitor.undone_msgs import UndoneMsgs
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload
@@ -98,7 +105,7 @@ def guarded_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactor
             shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", folder / "home" / "conf")
         (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "ascii")
         (folder / "home" / "conf" / "tools.yml").write_text(CREDENTIALS, "ascii")
-        namesrv = NamesrvNode(kind, folder / "namesrv")
+        namesrv = NamesrvNode("rmqha", folder / "namesrv")
         module_nodes.append(namesrv)
         namesrv.start()
         broker = BrokerNode(kind, folder / "broker", namesrv.address, aclEnable="true")
@@ -176,7 +183,7 @@ def test_both_tools_print_the_same_without_an_account(case: Case, guarded_cluste
 def test_each_command_that_ends_is_in_a_case():
     run = {command.line.split()[0].lower() for case in [*CASES, *mqadmin_cases_cluster.OF_ACCOUNTS]
            for command in case.commands}
-    endless = {"startmonitoring", "clusterrt"}
+    endless = {"startmonitoring", "clusterrt"}  # further below
     assert {command.command_name.lower() for command in mq_admin_startup.SUB_COMMANDS} - run == endless
 
 
@@ -211,6 +218,75 @@ def test_both_tools_measure_a_cluster_round_after_round(clusters, module_nodes, 
         admin.shutdown()
     rounds = [[re.sub(r"\d+\.\d\d +", "<rt> ", line) for line in lines] for lines in printed]
     assert rounds == rounds[:1] * 4
+
+
+class Listener(DefaultMonitorListener):
+    """Keeps what it hears, as the Java driver's does."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def begin_round(self) -> None:
+        self.heard.append("begin")
+
+    def report_undone_msgs(self, undone_msgs: UndoneMsgs) -> None:
+        self.heard.append(str(undone_msgs))
+
+    def report_consumer_running_info(self, cri_table: Mapping[str, ConsumerRunningInfo]) -> None:
+        self.heard += [f"running in group {info.properties['consumerGroup']}" for info in cri_table.values()]
+
+    def end_round(self) -> None:
+        self.heard.append("end")
+
+
+def one_round(namesrv: str) -> list[str]:
+    """What rmqha's monitor finds."""
+    listener = Listener()
+    service = MonitorService(MonitorConfig(namesrv), listener)
+    service.start()
+    try:
+        service.do_monitor_work()
+    finally:
+        service.shutdown()
+    return listener.heard
+
+
+def test_both_monitors_find_the_same_in_a_round(clusters, java_driver):
+    found = []
+    for cluster in clusters.values():
+        address = cluster.namesrv.address
+        for look in (lambda address: java_driver.submit("monitor", namesrv=address).result()["heard"], one_round):
+            heard: list[str] = []
+
+            def has_caught_up(look=look, address=address, heard=heard) -> bool:  # cases move the group's offsets
+                heard[:] = look(address)
+                return any("=runners, topic=Orders, undoneMsgsTotal=0," in line for line in heard)
+            wait_until(has_caught_up, 60_000, "runners' messages consumed")
+            assert (heard[0], heard[-1]) == ("begin", "end")
+            found.append(sorted(re.sub(r"DelayTimeMills=\d+", "DelayTimeMills=<ms>", line) for line in heard
+                                if "=runners, topic=Orders" in line or line.endswith(" runners")))
+    assert found == found[:1] * 4 and "running in group runners" in found[0]
+
+
+def test_both_tools_start_a_monitor_that_says_nothing(clusters, module_nodes, tmp_path):
+    group, told = mix_all.MONITOR_CONSUMER_GROUP, []
+    for cluster in clusters.values():
+        address = cluster.namesrv.address
+        connections = ["consumerConnection", "-n", address, "-g", group]
+        command, env = real_rocketmq.driver_command(tmp_path)
+        own = [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup"]
+        for letter, mqadmin_of in ((JAVA, [*command[:-1], MQADMIN]), (RMQHA, own)):
+            endless = ServerProcess(f"startMonitoring-{cluster.kind}-{letter}",
+                                    [*mqadmin_of, "startMonitoring", "-n", address], tmp_path, "", env)
+            module_nodes.append(endless)
+            endless.start()
+            wait_until(lambda connections=connections: "OFFSET_MOVED_EVENT" in rmqha_tool(connections), 60_000,
+                       "the monitor's consumer at the broker")
+            connected = re.sub(r"\S+@MonitorService_-?\d+ +127\S+", "<client>", rmqha_tool(connections))
+            told.append([endless.is_alive, endless.output(), re.sub(*mqadmin_cases_cluster.VERSION, connected)])
+            endless.kill()
+            wait_until(lambda connections=connections: "not online" in rmqha_tool(connections), 60_000, "it is gone")
+    assert told == told[:1] * 4
 
 
 def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, home: Path | None = None) -> None:

@@ -4,6 +4,7 @@
     push consumer's thread: OFFSET_MOVED_EVENT -> MonitorListener
 """
 import logging
+import random
 from collections import defaultdict
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
@@ -12,6 +13,7 @@ from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeCo
 from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mq_version import Version
@@ -50,9 +52,15 @@ class MonitorService:
         self._admin = DefaultMQAdminExt(addr, rpc_hook)
         self._pull_consumer = DefaultMQPullConsumer(mix_all.TOOLS_CONSUMER_GROUP, addr, rpc_hook)
         self._push_consumer = DefaultMQPushConsumer(mix_all.MONITOR_CONSUMER_GROUP, addr, self.take_event, rpc_hook)
+        for client in (self._admin.client_config, self._pull_consumer, self._push_consumer):
+            client.instance_name = self._instance_name()
         self._push_consumer.consume_thread_min = self._push_consumer.consume_thread_max = 1
         self._push_consumer.subscribe(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, "*")
         self._scheduled_service = ScheduledService("MonitorService")
+
+    def _instance_name(self) -> str:
+        name = f"{util_all.current_time_millis() + random.randrange(-1 << 31, 1 << 31)}{self._config.namesrvAddr}"
+        return f"MonitorService_{string_hash_code(name)}"
 
     def start(self) -> None:
         """Connect; the first round begins after 20 s. MQClientException when a client can't start."""

@@ -92,6 +92,8 @@ public final class Driver {
                 return Clients.namespaces(command);
             case "admin":
                 return admin(command.getJSONArray("args").toArray(new String[0]), command.getString("home"));
+            case "monitor":
+                return Monitor.run(command);
             case "aclSend":
                 return Acl.send(command);
             case "aclConsume":
