@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")
+MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
 
 
 class AdminTopicHandlers(AdminHandlers):
@@ -72,8 +73,9 @@ class AdminTopicHandlers(AdminHandlers):
         response = success()
         if not self._may_change(header.topic, response):
             return response
-        if header.readQueueNums < 0 or header.writeQueueNums < 0:
-            # Differs: negative numbers of queues are refused; the original stores them, and each send then fails
+        if not (0 <= header.readQueueNums <= MAX_QUEUE_NUMS and 0 <= header.writeQueueNums <= MAX_QUEUE_NUMS):
+            # Differs: refuses negative numbers of queues, with which each send fails, and more than 65536, with which
+            # a question for the topic's offsets takes all memory; the original stores both
             return system_error(f"the numbers of queues are illegal, read: {header.readQueueNums} write: "
                                 f"{header.writeQueueNums}")
         config = TopicConfig(header.topic, header.readQueueNums, header.writeQueueNums, header.perm,
