@@ -36,7 +36,7 @@ _ROUND_RECORDS = 256
 BULK_BYTES = 2 << 10
 # How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
 # the last ones makes the service expect more.
-_GATHER_MS = 4
+_GATHER_MS = 10
 _SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it, a second later
 _BUSY_NS = 3_000_000
 _SOON_BYTES = 4 << 20  # dispatched within milliseconds
@@ -46,7 +46,7 @@ class ReputMessageService(ServiceThread):
     """Dispatches from `reput_from_offset` to the end of the log.
 
     Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once, and so is one that comes alone; others gather for four milliseconds, on a slave for twenty,
+    dispatched at once, and so is one that comes alone; others gather for ten milliseconds, on a slave for twenty,
     unless a pull that finds nothing asks for them (`call_when_dispatched`).
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)

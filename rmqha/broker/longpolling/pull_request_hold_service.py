@@ -5,6 +5,7 @@
     woken pulls are collected, and run again by the thread that woke them at the end of its write round, all their
     answers in one round of their own
 """
+import functools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING
@@ -43,6 +44,11 @@ class PullRequestHoldService(ServiceThread):
             continue  # the scan forgets that list in this moment
         # Differs: the queue is looked at again once the pull is held; in the original a message that came between
         # wakes nobody, and the pull waits for the next message or the next scan
+        look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
+        if not self._broker_controller.message_store.call_when_dispatched(look_again):
+            look_again()
+
+    def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
         max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
             self.notify_message_arriving(topic, queue_id, max_offset)
