@@ -98,7 +98,7 @@ def test_topic_is_made_changed_and_deleted(broker):
     ({"topic": "../x"}, "illegal characters"), ({"topic": "t" * 128}, "longer than"), ({"topic": " "}, "blank"),
     ({"topic": "TBW102"}, "conflict with system topic"), ({"topic": "broker-a"}, "conflict with system topic"),
     ({"topic": "rmq_sys_x"}, "conflict with system topic"), ({"writeQueueNums": -1}, "are illegal"),
-    ({"readQueueNums": 65537}, "are illegal"), ({"writeQueueNums": 2**31 - 1}, "are illegal, read: 3 write: 2147483647"),
+    ({"readQueueNums": 65537}, "are illegal"), ({"writeQueueNums": 2**31 - 1}, "read: 3 write: 2147483647"),
     ({"topicFilterType": "NO_TAG"}, "value invalid"), ({"perm": None}, "<perm> is null"),
 ])
 def test_bad_topic_is_refused(stocked, fields, remark):
