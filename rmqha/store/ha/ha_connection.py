@@ -489,10 +489,10 @@ class WriteSocketService(ServiceThread):
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            if not self._ready or self._unsent or not self.connection.flow_monitor.can_transfer_max_byte_num():
+            allowed, batch_size = self.connection.flow_monitor.can_transfer_max_byte_num(), self._batch_size()
+            if not self._ready or self._unsent or not allowed:
                 return False
-            batch_size = self._batch_size()
-            if offset == self.next_transfer_from_where and 0 < len(appended) <= batch_size:
+            if offset == self.next_transfer_from_where and 0 < len(appended) <= min(batch_size, allowed):
                 self._send_body(None, appended, batch_size)
                 return not self._unsent
             store = self.connection.ha_service.default_message_store
