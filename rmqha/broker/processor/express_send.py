@@ -111,12 +111,7 @@ class ExpressSend:
             for frame in frames:
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
-        put = _Put(self, channel, self._kind, sends, opaques, host, result)
-        if result.status.is_done:
-            put.flush()
-            put.answer(result.status.get())
-        else:
-            result.status.then(put.answer_and_count)
+        result.status.then(_Put(self, channel, self._kind, sends, opaques, host, result).answer)
 
     def _begin(self, channel: Channel, kind: int) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
@@ -167,6 +162,8 @@ class _Put:
     def answer(self, status: PutMessageStatus) -> None:
         """The messages are as safe as they get: answer them. By whoever completes the put."""
         self._channel.write_encoded(self._answers if status is _PUT_OK else self._encode(SENT_CODES[status]))
+        if not flush_at_end_of_round(self, last=True):  # the senders wait: count behind the answers of the round
+            self.flush()
 
     def _encode(self, code: int) -> bytes:
         host, result = self._host, self._result
@@ -174,12 +171,6 @@ class _Put:
             Answered(f"{host}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
             for send, opaque, queue_offset, physical_offset
             in zip(self._sends, self._opaques, result.queue_offsets, result.physical_offsets)])
-
-    def answer_and_count(self, status: PutMessageStatus) -> None:
-        """The senders wait already: count behind the answers of the round."""
-        self.answer(status)
-        if not flush_at_end_of_round(self, last=True):
-            self.flush()
 
     def flush(self) -> None:
         """Count."""
