@@ -58,9 +58,10 @@ class ReputMessageService(ServiceThread):
         self._span_dispatcher = SpanDispatcher(default_message_store)
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = threading.Event()  # set when the service is to end
+        self._pausing = False  # the dispatch can't go on at present, for want of space; set by the service only
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
-        self._gathering = False  # the service will look at the log within a millisecond; set by the service only
+        self._gathering = False  # the service will look at the log within _GATHER_MS; set by the service only
         self._asked: deque[Callable[[], object]] = deque()  # appended by any thread, called by the service
         self._woken_ns = 0  # monotonic: when the service was woken last; its own
 
@@ -100,9 +101,10 @@ class ReputMessageService(ServiceThread):
     def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
         """Dispatch at once what gathers, and then call `callback`, on the service's thread.
 
-        False, and nothing is done, when nothing waits for its dispatch, or so much that it would take long.
+        False, and nothing is done, when nothing waits for its dispatch, or when that would take long: for much, or
+        while the service itself waits to try again.
         """
-        if not 0 < self.behind() <= _SOON_BYTES or self.stopped:
+        if not 0 < self.behind() <= _SOON_BYTES or self._pausing or self.stopped:
             return False
         self._asked.append(callback)
         self._urgent = True
@@ -113,7 +115,10 @@ class ReputMessageService(ServiceThread):
         if self._asked:
             with write_round():
                 for _ in range(len(self._asked)):
-                    self._asked.popleft()()
+                    try:
+                        self._asked.popleft()()
+                    except Exception:
+                        log.exception("%s: telling who asked for a dispatch failed", self.get_service_name())
 
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
@@ -128,7 +133,11 @@ class ReputMessageService(ServiceThread):
 
     def pause(self, interval_ms: int) -> bool:
         """Wait on the service's thread before trying again; True when the service is to end."""
-        return self._pause.wait(interval_ms / 1000)
+        self._pausing = True
+        try:
+            return self._pause.wait(interval_ms / 1000)
+        finally:
+            self._pausing = False
 
     def wait_caught_up(self, timeout_ms: int) -> bool:
         """Wait until everything appended is dispatched; False when that takes longer."""
@@ -287,10 +296,10 @@ class ReputMessageService(ServiceThread):
         while not self.stopped:
             try:
                 self.do_reput()
-                self._call_asked()
             except Exception:
                 log.exception("%s service has exception. ", self.get_service_name())
                 self.pause(_IDLE_MS)
+            self._call_asked()
             behind_flush = self.default_message_store.message_store_config.dispatchBehindFlush
             self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
             self._gather()

@@ -359,6 +359,23 @@ def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path, monkeypatch):
         assert called == [1] and not store.call_when_dispatched(called.append)
 
 
+def test_nobody_waits_for_a_dispatch_that_cannot_go_on(tmp_path):
+    called = []
+
+    def fails():
+        raise OSError(errno.ENOSPC, "no space")
+    with open_store(tmp_path, Listener(False)) as store:
+        service = store.reput_message_service
+        dispatch, service.do_reput = service.do_reput, fails
+        put(store, message())
+        wait_until(lambda: service._pausing, 60_000, "a failed dispatch")
+        assert not store.call_when_dispatched(lambda: called.append("while it waits"))
+        wait_until(lambda: store.call_when_dispatched(lambda: called.append("later")), 60_000, "another attempt")
+        wait_until(lambda: called, 60_000, "an answer")
+        assert called == ["later"]
+        service.do_reput = dispatch
+
+
 def test_gathered_messages_are_dispatched(tmp_path):
     with open_store(tmp_path, Listener(False)) as store:
         put(store, *[message() for _ in range(50)])
