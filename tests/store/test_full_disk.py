@@ -13,7 +13,7 @@ import pytest
 from tests.support import store_compare
 
 ROOM = 4 << 20
-RESUME_S = 30  # 10, and what a busy machine takes
+RESUME_S = 15
 SCRIPT = '''
 import json, os, shutil, sys, time
 from rmqha.store.put_message_status import PutMessageStatus
