@@ -45,6 +45,7 @@ from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.message_reader import MessageReader
+from rmqha.store.plain_put import PlainPutResult
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
@@ -308,8 +309,7 @@ class DefaultMessageStore:
     def may_put(self) -> bool:
         """Whether a put would not be refused right now."""
         return (not self.is_shutdown and self.message_store_config.brokerRole is not BrokerRole.SLAVE
-                and self.running_flags.is_writeable and not (
-                    self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()))
+                and self.running_flags.is_writeable and not self.is_os_page_cache_busy())
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
@@ -335,8 +335,7 @@ class DefaultMessageStore:
             status = self._check_lmq_message(msg)
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
-        begin = current_time_millis()
-        return self._count_when_done(self.commit_log.async_put_message(msg), begin)
+        return self._count_when_done(current_time_millis(), self.commit_log.async_put_message(msg))
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
@@ -348,24 +347,24 @@ class DefaultMessageStore:
             status = PutMessageStatus.MESSAGE_ILLEGAL
         if status is not PutMessageStatus.PUT_OK:
             return Completable.completed(PutMessageResult(status))
-        begin = current_time_millis()
-        return self._count_when_done(self.commit_log.async_put_messages(message_ext_batch), begin)
+        return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
 
-    def _count_when_done(self, result: Completable[PutMessageResult], begin: int) -> Completable[PutMessageResult]:
+    def _count_when_done(self, begin: int, result: Completable[PutMessageResult]) -> Completable[PutMessageResult]:
         """Count a put that began at `begin` (ms since 1970), once it is done."""
-        def count(put_result: PutMessageResult) -> None:
-            self.count_put_time(begin, 1, put_result)
-            if not put_result.is_ok:
-                self.store_stats_service.count_put_failed()
-        result.then(count)
+        if result.is_done:
+            self.count_put(result.get(), begin)
+        else:
+            result.then(lambda put_result: self.count_put(put_result, begin))
         return result
 
-    def count_put_time(self, begin: int, times: int, result: object) -> None:
-        """A put of `times` messages that began at `begin` (ms since 1970) has been answered, or is about to be."""
+    def count_put(self, result: PutMessageResult | PlainPutResult, begin: int, times: int = 1) -> None:
+        """Count a put of `times` messages that began at `begin` (ms since 1970) and is done."""
         elapsed = current_time_millis() - begin
         if elapsed > 500:
             log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, result)
         self.store_stats_service.set_put_message_entire_time_max(elapsed, times)
+        if not result.is_ok:
+            self.store_stats_service.count_put_failed()
 
     def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
         """`async_put_message`, waited for."""

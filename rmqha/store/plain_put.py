@@ -58,6 +58,8 @@ class PlainPutResult(NamedTuple):
     physical_offsets: list[int]
     status: Completable[PutMessageStatus]
 
+    is_ok = True  # they are in the log, whatever the status
+
 
 class PlainPut:
     """Appends plain messages together.
@@ -107,7 +109,7 @@ class PlainPut:
 
     def count(self, result: PlainPutResult) -> None:
         """Count the time of a put that is done."""
-        self._store.count_put_time(result.begin, len(result.queue_offsets), result)
+        self._store.count_put(result, result.begin, len(result.queue_offsets))
 
     def _may_put(self) -> bool:
         config, store = self._config, self._store
