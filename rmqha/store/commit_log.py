@@ -473,6 +473,7 @@ class CommitLog:
                 # a master that became a slave may have files with write buffers left
                 while mapped_file.read_position < mapped_file.wrote_position:
                     self.mapped_file_queue.commit(0)
+                self.flush_commit_log_service.on_data_appended()
                 return True
             except OSError as error:
                 self._append_failed(error)

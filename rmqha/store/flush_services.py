@@ -1,6 +1,7 @@
 """Forcing the commit log to the disk.
 
     putting thread --put_request/wakeup--> GroupCommitService    (SYNC_FLUSH)  fdatasync -> complete the requests
+    HAClient       --wakeup-------------> GroupCommitService    (SYNC_FLUSH)  at most each 10 ms
     putting thread --wakeup-------------> FlushRealTimeService   (ASYNC_FLUSH) each flushIntervalCommitLog
                                           CommitRealTimeService  (transientStorePool) write buffer -> file
 """
@@ -26,6 +27,8 @@ log = logging.getLogger("RocketmqStore")
 
 RETRY_TIMES_OVER = 10
 _FIVE_MINUTES_MS = 1000 * 60 * 5
+_FLUSH_INTERVAL_MS = 10
+_IDLE_MS = 500
 
 
 class FlushCommitLogService(ServiceThread):
@@ -41,6 +44,9 @@ class FlushCommitLogService(ServiceThread):
         super().__init__()
         self.commit_log = commit_log
         self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
+
+    def on_data_appended(self) -> None:
+        """A slave has appended a piece of its master's log."""
 
     def flush(self, flush_least_pages: int) -> bool:
         """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
@@ -151,6 +157,8 @@ class FlushRealTimeService(FlushCommitLogService):
 class GroupCommitService(FlushCommitLogService):
     """Flushes once for all puts that wait, and completes them in one round.
 
+    Differs: with nothing left to flush it waits until something is appended; the original's looks each 10 ms.
+
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitService (4.9.8)
     """
 
@@ -166,6 +174,9 @@ class GroupCommitService(FlushCommitLogService):
             self._requests_write.append(request)
         self.wakeup()
 
+    def on_data_appended(self) -> None:
+        self.wakeup()
+
     def on_wait_end(self) -> None:
         self._swap_requests()
 
@@ -173,12 +184,12 @@ class GroupCommitService(FlushCommitLogService):
         with self._lock:
             self._requests_write, self._requests_read = [], self._requests_write
 
-    def _do_commit(self) -> None:
+    def _do_commit(self) -> bool:
+        """Complete what waits, or else flush; True when nothing was left to do."""
         requests, self._requests_read = self._requests_read, []
         if not requests:
             # puts that do not wait still want to be flushed
-            self.flush(0)
-            return
+            return self.flush(0)
         queue = self.commit_log.mapped_file_queue
         with write_round():
             for request in requests:
@@ -189,12 +200,17 @@ class GroupCommitService(FlushCommitLogService):
                     self.flush(0)
                 flush_ok = queue.flushed_where >= request.next_offset
                 request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        return False
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
+        config = self.commit_log.default_message_store.message_store_config
+        idle = False
         while not self.stopped:
-            self.wait_for_running(10)
-            self._do_commit()
+            self.wait_for_running(_IDLE_MS if idle else _FLUSH_INTERVAL_MS)
+            if config.brokerRole is BrokerRole.SLAVE:  # each piece of the log wakes, and nobody waits for its flush
+                time.sleep(_FLUSH_INTERVAL_MS / 1000)
+            idle = self._do_commit()
         self._swap_requests()
         self._do_commit()
         while not self.flush(0):  # the tail may span files

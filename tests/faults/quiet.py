@@ -81,6 +81,7 @@ class Idle(Fault):
     def cycle(self) -> str:
         pair, seconds = self.pair, 9 if self.small else 120
         told = pair.settle()
+        pair.commits.pause()
         connected = self._connections()
         cpu, begin = [_cpu_seconds(broker) for broker in (pair.master, pair.slave)], time.monotonic()
         while time.monotonic() < begin + seconds:
@@ -92,6 +93,7 @@ class Idle(Fault):
                   for broker, before in zip((pair.master, pair.slave), cpu, strict=True)]
         if not self.small and max(shares) >= self._CORE_SHARE:
             raise Violation(f"without load master and slave take {shares} of a core")
+        pair.commits.go()
         pair.senders.go()
         pair.senders.wait_for_more(20, BOOT_MS)
         pair.settle()

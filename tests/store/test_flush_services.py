@@ -5,9 +5,11 @@ import time
 
 import pytest
 
-from rmqha.store import mapped_file
+from rmqha.store import flush_services, mapped_file
+from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
+from rmqha.store.flush_services import GroupCommitService
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.put_message_status import PutMessageStatus
@@ -15,6 +17,7 @@ from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import wait_until
 
+IDLE_MS = 600_000  # so that whatever is flushed was flushed for a wake-up
 SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
 
 
@@ -78,6 +81,40 @@ def test_put_that_does_not_wait_is_done_at_once_and_still_flushed(tmp_path, disk
         assert store.async_put_message(msg).is_done
         disk.ready.set()
         wait_until(lambda: store.commit_log.remain_how_many_data_to_flush() == 0)
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Interval (ms) of each wait of a GroupCommitService, in their order; IDLE_MS: nothing is left to flush."""
+    monkeypatch.setattr(flush_services, "_IDLE_MS", IDLE_MS)
+    waits, wait_for_running = [], GroupCommitService.wait_for_running
+
+    def note(self, interval_ms):
+        waits.append(interval_ms)
+        wait_for_running(self, interval_ms)
+    monkeypatch.setattr(GroupCommitService, "wait_for_running", note)
+    return waits
+
+
+def test_service_that_has_flushed_everything_waits_for_a_put(tmp_path, waits):
+    with open_store(tmp_path, **SYNC) as store:
+        wait_until(lambda: waits[-1:] == [IDLE_MS])
+        store.put_message(message())
+        wait_until(lambda: waits[-2:] == [10, IDLE_MS], what="one round more than the put's")
+
+
+def test_slave_gathers_what_it_flushes(tmp_path, disk, waits):
+    with open_store(tmp_path / "master", **SYNC) as master:
+        results = put(master, *(message() for _ in range(60)))
+    end = results[-1].wrote_offset + results[-1].wrote_bytes
+    data = (tmp_path / "master" / "commitlog" / f"{0:020}").read_bytes()[:end]
+    with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE, **SYNC) as slave:
+        wait_until(lambda: waits[-1:] == [IDLE_MS])
+        calls = disk.calls
+        for result in results:
+            assert slave.append_to_commit_log(result.wrote_offset, data, result.wrote_offset, result.wrote_bytes)
+        wait_until(lambda: slave.commit_log.mapped_file_queue.flushed_where == end)
+        assert disk.calls - calls < 40
 
 
 def test_slow_disk_times_out_but_the_message_stays(tmp_path, disk):
