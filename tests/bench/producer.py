@@ -1,20 +1,24 @@
 """RocketMQ's own benchmark producer against the real broker and rmqha: rate, CPU and memory, and the ratios.
 
     python -m tests.bench.producer --git <bare repository of apache/rocketmq> [--sizes 128 1024] [--threads 1 16 64]
-        [--seconds 21] [--roles ASYNC_MASTER]
+        [--seconds 12.5] [--rounds 3] [--roles ASYNC_MASTER]
 
 org.apache.rocketmq.example.benchmark.Producer is published as source only: it is taken from the tag of the jars, and
-compiled. It runs `--seconds` for each figure and prints its rate every 10 s; the last of these counts, so that the
-compilers have done their work. CPU is the broker's over the whole run, per million messages that it has stored. There
-is no slave. Servers and producer share the machine: the ratio is what counts.
+compiled. It runs `--seconds` for each round and prints its rate every 10 s; the last of these counts. Both brokers run
+all the time, and the rounds alternate between them, as machines drift; a first run with all threads lets the compilers
+do their work. Each figure is the median of its rounds, each ratio the median of the rounds' ratios. CPU is the broker's
+over the whole round, per million messages that it has stored. There is no slave. Servers and producer share the
+machine: the ratio is what counts.
 """
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,29 +84,57 @@ def produce(namesrv: str, master: BrokerNode, classes: Path, threads: int, size:
     return Run(int(rate), float(latency), sum(map(int, failed)), used / count * 1e6, broker.memory_info().rss / 2**20)
 
 
-def measure(kind: str, role: str, arguments: argparse.Namespace, classes: Path, folder: Path,
-            driver: JavaDriver) -> dict[tuple[int, int], Run]:
-    """All sizes and threads against one kind of broker."""
-    found = {}
-    with _running(NamesrvNode(kind, folder / "n")) as namesrv, _running(BrokerNode(
-            kind, folder / "m", namesrv.address, **LARGE_STORE, brokerRole=role)) as master:
-        driver.create_topic(namesrv.address, master.address, _TOPIC, _QUEUES)
+class Side:
+    """A name server and a master of one kind, running until the stack is closed."""
+
+    def __init__(self, kind: str, role: str, folder: Path, driver: JavaDriver, stack: ExitStack) -> None:
+        self.namesrv = stack.enter_context(_running(NamesrvNode(kind, folder / "n"))).address
+        self.master = stack.enter_context(_running(BrokerNode(
+            kind, folder / "m", self.namesrv, **LARGE_STORE, brokerRole=role)))
+        driver.create_topic(self.namesrv, self.master.address, _TOPIC, _QUEUES)
+
+
+def compare(role: str, arguments: argparse.Namespace, classes: Path, folder: Path, driver: JavaDriver) -> None:
+    """Alternate between the kinds, for each size and number of threads; print medians and ratios."""
+    with ExitStack() as stack:
+        sides = {kind: Side(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
+        for side in sides.values():
+            produce(side.namesrv, side.master, classes, max(arguments.threads), max(arguments.sizes),
+                    arguments.seconds)
         for size in arguments.sizes:
             for threads in arguments.threads:
-                run = found[size, threads] = produce(namesrv.address, master, classes, threads, size, arguments.seconds)
-                say(f"{role} {size:5} B {threads:2} threads {kind:6} {run.rate:8,} msg/s  "
-                    f"average {run.latency_ms:.3f} ms  {run.cpu_per_million:6.1f} CPU s per million  "
-                    f"{run.resident_mib:5.0f} MiB resident  {run.failed} failed")
-    return found
+                runs: dict[str, list[Run]] = {kind: [] for kind in KINDS}
+                for _ in range(arguments.rounds):
+                    for kind, side in sides.items():
+                        runs[kind].append(produce(side.namesrv, side.master, classes, threads, size,
+                                                  arguments.seconds))
+                report(f"{role} {size:5} B {threads:2} threads", runs)
+
+
+def report(name: str, runs: dict[str, list[Run]]) -> None:
+    """The medians of each kind, and of the rounds' ratios."""
+    for kind, of_kind in runs.items():
+        rates = [run.rate for run in of_kind]
+        rate, latency_ms, _failed, cpu, resident = (statistics.median(values) for values in zip(*of_kind, strict=True))
+        say(f"{name} {kind:6} {rate:8,.0f} msg/s (min {min(rates):,}, max {max(rates):,})  "
+            f"average {latency_ms:.3f} ms  {cpu:6.1f} CPU s per million  {resident:5.0f} MiB resident  "
+            f"{sum(run.failed for run in of_kind)} failed")
+
+    def ratio(field: str) -> float:
+        return statistics.median(getattr(ours, field) / getattr(java, field)
+                                 for java, ours in zip(runs["java"], runs["rmqha"], strict=True))
+    say(f"{name} rmqha / java: rate {ratio('rate'):.2f}, CPU {ratio('cpu_per_million'):.2f}, "
+        f"resident {ratio('resident_mib'):.2f}")
 
 
 def main() -> None:
-    """Measure both kinds, one after the other."""
+    """Measure both kinds, by turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--git", required=True, help="a (bare) repository of apache/rocketmq with its tags")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--seconds", type=float, default=21)
+    parser.add_argument("--seconds", type=float, default=12.5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roles", nargs="+", default=["ASYNC_MASTER"])
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
@@ -113,13 +145,7 @@ def main() -> None:
         try:
             classes = producer_classes(arguments.git, folder)
             for role in arguments.roles:
-                runs = {kind: measure(kind, role, arguments, classes, folder / f"{role}-{kind}", driver)
-                        for kind in KINDS}
-                for size, threads in runs["java"]:
-                    java, ours = (runs[kind][size, threads] for kind in KINDS)
-                    say(f"{role} {size:5} B {threads:2} threads rmqha / java: rate {ours.rate / java.rate:.2f}, "
-                        f"CPU {ours.cpu_per_million / java.cpu_per_million:.2f}, "
-                        f"resident {ours.resident_mib / java.resident_mib:.2f}")
+                compare(role, arguments, classes, folder, driver)
         finally:
             driver.shutdown()
 
