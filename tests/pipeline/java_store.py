@@ -210,7 +210,7 @@ def main(args: Iterable[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--seconds", type=float)
-    parser.add_argument("--at-once", type=int, default=20_000)
+    parser.add_argument("--at-once", type=int, default=6000)
     given = parser.parse_args(args)
     given.folder.mkdir(parents=True, exist_ok=True)
     with _killing() as nodes:
