@@ -63,12 +63,13 @@ class Process:
         self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
         self._plain = PlainPut(self.store)
         self.offsets = ConsumerOffsetManager(SimpleNamespace(message_store_config=settings))
-        self._acknowledged = os.open(folder / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._acknowledged = os.open(folder / "acknowledged", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        _cut_torn_line(self._acknowledged)
         self.count = 0  # acknowledged by this process
         self._stop = threading.Event()
 
     def acknowledge(self, *fields) -> None:
-        """Written with one call, so that it is there once the process is killed."""
+        """Written with one call, so that it is there once the process is killed; a kill may cut it at a page's end."""
         os.write(self._acknowledged, (json.dumps(fields) + "\n").encode())
         self.count += 1
 
@@ -230,6 +231,11 @@ def check(folder: Path) -> int:
     assert store.shut_down_normal and not (process.root / "abort").exists(), "no clean shutdown"
     _check_queues(process.root)
     return len(records)
+
+
+def _cut_torn_line(fd: int) -> None:
+    text = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.ftruncate(fd, text.rfind(b"\n") + 1)
 
 
 def read_acknowledged(folder: Path) -> list[list]:
