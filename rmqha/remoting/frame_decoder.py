@@ -2,11 +2,13 @@
 
 A frame on the wire: `length` int32 (of what follows), then that many bytes: header mark, header, body.
 """
+import struct
 from collections.abc import Iterator
 
 FRAME_MAX_LENGTH = 16 * 1024 * 1024  # bytes, with the length field
 LENGTH_FIELD_SIZE = 4
 MIN_LENGTH = 4  # a frame holds at least its header mark
+_LENGTH = struct.Struct(">i")
 
 
 class FrameError(ValueError):
@@ -48,7 +50,7 @@ class FrameDecoder:
         position, end = 0, len(view)
         while end - position >= LENGTH_FIELD_SIZE:
             body = position + LENGTH_FIELD_SIZE
-            length = int.from_bytes(view[position:body], "big", signed=True)
+            (length,) = _LENGTH.unpack_from(view, position)
             if length < MIN_LENGTH or length + LENGTH_FIELD_SIZE > self.max_frame_length:
                 raise FrameError(f"frame length {length}")
             if end - body < length:

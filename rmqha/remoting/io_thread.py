@@ -172,7 +172,8 @@ class IoThread(ServiceThread):
                 key.data(mask)
             except Exception:
                 log.exception("%s: handling an event failed", self.name)
-        self._run_tasks()
+        if self._tasks:
+            self._run_tasks()
 
     def _run_tasks(self) -> None:
         for _ in range(len(self._tasks)):

@@ -303,7 +303,7 @@ class CommitLog:
                 store.on_appended()
             else:
                 store.on_appended(msg.topic, msg.queue_id)
-        status = self.when_safe(result, msg, ack_nums, term)
+        status = self.when_safe(result.wrote_offset + result.wrote_bytes, msg.wait_store_msg_ok, ack_nums, term)
         if status is _PUT_OK:
             return Completable.completed(put_result)
 
@@ -359,11 +359,11 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def when_safe(self, result: AppendMessageResult, msg: MessageExt, ack_nums: int | None,
-                  term: int) -> Completable[PutMessageStatus]:
-        """The status of what was appended, once it is as safe as it gets: on disk and on `ack_nums` replicas."""
-        flush = self.submit_flush_request(result, msg)
-        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(result, ack_nums, term)
+    def when_safe(self, end: int, waits: bool, ack_nums: int | None, term: int) -> Completable[PutMessageStatus]:
+        """The status of what was appended up to commit log offset `end`, once it is as safe as it gets: on disk, if
+        its sender `waits` for that, and on `ack_nums` replicas."""
+        flush = self.submit_flush_request(end, waits)
+        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
         if replica is _PUT_OK:
@@ -371,12 +371,12 @@ class CommitLog:
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
-    def submit_flush_request(self, result: AppendMessageResult, msg: MessageExt) -> Completable[PutMessageStatus]:
+    def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
         """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is FlushDiskType.SYNC_FLUSH and isinstance(service, GroupCommitService):
-            if msg.wait_store_msg_ok:
-                request = GroupCommitRequest(result.wrote_offset + result.wrote_bytes, config.syncFlushTimeout)
+            if waits:
+                request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)
                 return request.future
@@ -387,13 +387,11 @@ class CommitLog:
             service.wakeup()
         return _PUT_OK
 
-    def submit_replica_request(self, result: AppendMessageResult, ack_nums: int,
-                               term: int) -> Completable[PutMessageStatus]:
-        """Done once `ack_nums` replicas have the message (see HAService.need_ack_nums), which was put in `term`."""
+    def submit_replica_request(self, end: int, ack_nums: int, term: int) -> Completable[PutMessageStatus]:
+        """Done once `ack_nums` replicas (see HAService.need_ack_nums) have the log up to `end`, put in `term`."""
         service = self.default_message_store.ha_service
         if ack_nums == 0 and service.term == term:
             return _PUT_OK
-        end = result.wrote_offset + result.wrote_bytes
         if not service.is_slave_ok(end):
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums, term)

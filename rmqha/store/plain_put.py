@@ -5,49 +5,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common.completable import Completable
-from rmqha.common.message.message_layout import (
-    END_FILE_MIN_BLANK_LENGTH, HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer)
+from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import serves_one_connection
-from rmqha.store.append_message_result import AppendMessageResult
-from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.plain_records import PlainSend, plain_records
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")
-
-_pack_head = HEADS[0].pack
-
-
-class PlainSend(NamedTuple):
-    """A message between IPv4 hosts, neither delayed nor part of a transaction, whose sender waits for it."""
-
-    topic: str
-    queue_id: int
-    queue_key: str  # "topic-queueId"
-    size: int  # bytes of the record
-    crc: int
-    flag: int
-    sys_flag: int
-    born_timestamp: int  # ms
-    born_host: bytes
-    reconsume_times: int
-    body: Buffer
-    tail: bytes  # topic and properties with their lengths
-
-    wait_store_msg_ok = True
-
-    @staticmethod
-    def record_size(body_length: int, tail_length: int) -> int:
-        """Bytes of a record."""
-        return HEAD_LENGTH + body_length + tail_length
 
 
 class PlainPutResult(NamedTuple):
@@ -74,7 +45,7 @@ class PlainPut:
         self._commit_log = store.commit_log
         self._config = store.message_store_config
 
-    def put(self, sends: Sequence[PlainSend], store_host: bytes) -> PlainPutResult | None:
+    def put(self, sends: list[PlainSend], store_host: bytes) -> PlainPutResult | None:
         """Append all; None, with nothing done, when they have to be put one by one: the file is full, or the store
         can't or may not take them. Whoever puts them then gets the reason."""
         store, commit_log = self._store, self._commit_log
@@ -103,8 +74,7 @@ class PlainPut:
         queue_offsets, physical_offsets, data = appended
         first = physical_offsets[0]
         self._tell(sends, first, data)
-        result = AppendMessageResult(AppendMessageStatus.PUT_OK, first, len(data), store_host, now, queue_offsets[0])
-        status = commit_log.when_safe(result, sends[-1], ack_nums, term)
+        status = commit_log.when_safe(first + len(data), True, ack_nums, term)
         return PlainPutResult(begin, queue_offsets, physical_offsets, status)
 
     def count(self, result: PlainPutResult) -> None:
@@ -117,7 +87,7 @@ class PlainPut:
                 and not config.enableMultiDispatch and not config.enableLmq
                 and config.maxMessageSize == self._commit_log.message_ext_encoder.max_message_body_size)
 
-    def _append(self, sends: Sequence[PlainSend], store_host: bytes,
+    def _append(self, sends: list[PlainSend], store_host: bytes,
                 now: int) -> tuple[list[int], list[int], bytes] | None:
         """Under the put lock: the offsets in queues and log, and the records."""
         commit_log = self._commit_log
@@ -129,21 +99,9 @@ class PlainPut:
         total = sum([send.size for send in sends])
         if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
             return None
-        table, next_offsets = commit_log.topic_queue_table, {}
-        offset = mapped_file.file_from_offset + position
-        parts: list[Buffer] = []
-        queue_offsets, physical_offsets = [], []
-        for _, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in sends:
-            queue_offset = next_offsets.get(key)
-            if queue_offset is None:
-                queue_offset = table.get(key, 0)
-            parts += (_pack_head(size, MESSAGE_MAGIC_CODE, crc, queue_id, flag, queue_offset, offset, sys_flag, born,
-                                 born_host, now, store_host, reconsumed, 0, len(body)), body, tail)
-            next_offsets[key] = queue_offset + 1
-            queue_offsets.append(queue_offset)
-            physical_offsets.append(offset)
-            offset += size
-        data = b"".join(parts)
+        table = commit_log.topic_queue_table
+        queue_offsets, physical_offsets, data, next_offsets = plain_records(
+            sends, total, table, mapped_file.file_from_offset + position, now, store_host)
         mapped_file.append_bytes(data)
         mapped_file.store_timestamp = now
         table.update(next_offsets)
@@ -152,7 +110,7 @@ class PlainPut:
             count_put(send.topic, 1, send.size)
         return queue_offsets, physical_offsets, data
 
-    def _tell(self, sends: Sequence[PlainSend], offset: int, data: bytes) -> None:
+    def _tell(self, sends: list[PlainSend], offset: int, data: bytes) -> None:
         """Wake who follows the log: it has got `data` at `offset`."""
         if self._commit_log.transient_store_pool.is_in_use:
             return  # a commit makes them readable
@@ -161,5 +119,6 @@ class PlainPut:
             store.ha_service.on_appended(offset, data)
         else:
             store.ha_service.on_appended()
-        for topic, queue_id in {(send.topic, send.queue_id) for send in sends}:
+        queues = {(send.topic, send.queue_id) for send in sends} if len(sends) > 1 else (sends[0],)
+        for topic, queue_id, *_ in queues:
             store.reput_message_service.on_appended(topic, queue_id)

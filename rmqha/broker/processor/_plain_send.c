@@ -1,4 +1,5 @@
-/* The header of a plain send, compiled: what plain_send_header.py does in Python, and documents.
+/* The header of a plain send and the answer to it, compiled: what plain_send_header.py and plain_send_answer.py do in
+ * Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
  * looked at. Whatever differs from the expected makes the result None.
@@ -8,9 +9,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define READER_VERSION 2
+#define READER_VERSION 3
+#define MAX_TOPIC 127
+#define MAX_PROPERTIES 32767
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
 #define MAX_DIGITS 9
+#define MAX_NUMBER 20 /* characters of an int64 */
+#define MARKS 4       /* in an answer: message id, queue id, queue offset, opaque */
+#define QUEUE_ID 1    /* its place in a PlainSend */
 #define BORN_DIGITS 13
 
 typedef struct { const uint8_t *at, *end; } cursor;
@@ -268,8 +274,9 @@ static int read_properties(const uint8_t *data, Py_ssize_t length, property *fou
     }
 }
 
-/* The properties of the record in Java's order, CLUSTER among them; NULL without an error when they are unusual. */
-static PyObject *stored_properties(const uint8_t *data, Py_ssize_t length, const span *cluster)
+/* The record's end: topic, and properties in Java's order, CLUSTER among them. NULL without an error when they are
+ * unusual. */
+static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t length, const span *cluster)
 {
     property stored[MAX_STORED];
     int kept = 0, count = read_properties(data, length, stored);
@@ -288,10 +295,18 @@ static PyObject *stored_properties(const uint8_t *data, Py_ssize_t length, const
         return NULL;
     for (int index = 0; index < kept; index++)
         size += stored[index].entry.length + 1;
-    PyObject *result = PyBytes_FromStringAndSize(NULL, size);
+    if (topic->length > MAX_TOPIC || size > MAX_PROPERTIES)
+        return NULL;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, 1 + topic->length + 2 + size);
     if (!result)
         return NULL;
-    uint8_t *first = (uint8_t *)PyBytes_AS_STRING(result), *out = first;
+    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(result);
+    *out++ = (uint8_t)topic->length;
+    memcpy(out, topic->start, (size_t)topic->length);
+    out += topic->length;
+    *out++ = (uint8_t)(size >> 8);
+    *out++ = (uint8_t)size;
+    const uint8_t *first = out;
     for (int bucket = 0; bucket < 16; bucket++)
         for (int index = 0; index < kept; index++) {
             if (stored[index].bucket != bucket)
@@ -307,7 +322,7 @@ static PyObject *stored_properties(const uint8_t *data, Py_ssize_t length, const
 static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer frame;
-    PyObject *result = NULL, *properties = NULL;
+    PyObject *result = NULL, *tail = NULL;
     uint8_t fixed[1024], *unescaped = fixed;
     plain_header h;
     if (count != 2 || !PyBytes_Check(args[1])) {
@@ -325,20 +340,20 @@ static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssi
             if (!data[0] && h.properties.length > (Py_ssize_t)sizeof fixed)
                 unescaped = PyMem_Malloc((size_t)h.properties.length);
             if (data[0]) {
-                properties = stored_properties(h.properties.start, h.properties.length, &cluster);
+                tail = stored_tail(&h.topic, h.properties.start, h.properties.length, &cluster);
             } else if (!unescaped) {
                 PyErr_NoMemory();
             } else {
                 Py_ssize_t length = unescape(&h.properties, unescaped);
                 if (length >= 0)
-                    properties = stored_properties(unescaped, length, &cluster);
+                    tail = stored_tail(&h.topic, unescaped, length, &cluster);
             }
         }
     }
-    if (properties) {
+    if (tail) {
         uint32_t crc = frame.len > end ? crc32_of(data + end, frame.len - end) & 0x7FFFFFFFu : 0;
         result = Py_BuildValue("s#LLLLNLLnIi", (const char *)h.topic.start, h.topic.length, (long long)h.queue_id,
-                               (long long)h.sys_flag, (long long)h.born, (long long)h.flag, properties,
+                               (long long)h.sys_flag, (long long)h.born, (long long)h.flag, tail,
                                (long long)h.reconsumed, (long long)h.opaque, end, crc, (int)data[0]);
     } else if (!PyErr_Occurred()) {
         result = Py_NewRef(Py_None);
@@ -349,13 +364,104 @@ static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssi
     return result;
 }
 
+/* -- answers -- */
+
+static char *number_text(char *out, int64_t value)
+{
+    char reversed[MAX_NUMBER], *at = reversed;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    if (value < 0)
+        *out++ = '-';
+    do
+        *at++ = (char)('0' + rest % 10);
+    while (rest /= 10);
+    while (at > reversed)
+        *out++ = *--at;
+    return out;
+}
+
+static char *put_text(char *out, PyObject *bytes)
+{
+    memcpy(out, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+    return out + PyBytes_GET_SIZE(bytes);
+}
+
+static char *put_length(char *out, Py_ssize_t length)
+{
+    for (int shift = 24; shift >= 0; shift -= 8)
+        *out++ = (char)(length >> shift);
+    return out;
+}
+
+/* Write one answer behind `out`: a frame's lengths, and the parts with a value between each two of them. */
+static char *put_answer(char *out, PyObject *parts, const long *order, PyObject *host, const int64_t *values)
+{
+    char *header = out + 8, *end = header;
+    for (int index = 0; index < MARKS; index++) {
+        end = put_text(end, PyTuple_GET_ITEM(parts, index));
+        if (order[index]) {
+            end = number_text(end, values[order[index]]);
+        } else {
+            end = put_text(end, host);
+            for (int shift = 60; shift >= 0; shift -= 4)
+                *end++ = "0123456789ABCDEF"[(uint64_t)values[0] >> shift & 15];
+        }
+    }
+    end = put_text(end, PyTuple_GET_ITEM(parts, MARKS));
+    put_length(put_length(out, 4 + (end - header)), end - header);
+    return end;
+}
+
+static PyObject *json_answers(PyObject *module, PyObject *args)
+{
+    PyObject *parts, *host, *lists[MARKS]; /* commit log offsets, sends, queue offsets, opaques */
+    long order[MARKS];
+    if (!PyArg_ParseTuple(args, "O!(llll)SO!O!O!O!:json_answers", &PyTuple_Type, &parts, &order[0], &order[1],
+                          &order[2], &order[3], &host, &PyList_Type, &lists[0], &PyList_Type, &lists[1],
+                          &PyList_Type, &lists[2], &PyList_Type, &lists[3]))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(lists[0]), most = 8 + PyBytes_GET_SIZE(host) + 16 + (MARKS - 1) * MAX_NUMBER;
+    int good = PyTuple_GET_SIZE(parts) == MARKS + 1;
+    for (int index = 0; good && index <= MARKS; index++) {
+        good = PyBytes_Check(PyTuple_GET_ITEM(parts, index));
+        most += good ? PyBytes_GET_SIZE(PyTuple_GET_ITEM(parts, index)) : 0;
+    }
+    for (int index = 0; index < MARKS; index++)
+        good = good && 0 <= order[index] && order[index] < MARKS && PyList_GET_SIZE(lists[index]) == count;
+    if (!good) {
+        PyErr_SetString(PyExc_ValueError, "five parts as bytes, four places, and lists of one length");
+        return NULL;
+    }
+    PyObject *result = PyBytes_FromStringAndSize(NULL, count * most);
+    if (!result)
+        return NULL;
+    char *out = PyBytes_AS_STRING(result);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        int64_t values[MARKS];
+        for (int list = 0; list < MARKS; list++) {
+            PyObject *item = PyList_GET_ITEM(lists[list], index);
+            if (list == 1 && PyTuple_Check(item) && PyTuple_GET_SIZE(item) > QUEUE_ID)
+                item = PyTuple_GET_ITEM(item, QUEUE_ID);
+            values[list] = PyLong_AsLongLong(item);
+            if (values[list] == -1 && PyErr_Occurred()) {
+                Py_DECREF(result);
+                return NULL;
+            }
+        }
+        out = put_answer(out, parts, order, host, values);
+    }
+    _PyBytes_Resize(&result, out - PyBytes_AS_STRING(result));
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"json_answers", json_answers, METH_VARARGS, "See plain_send_answer."},
     {"read_plain_send", (PyCFunction)(void (*)(void))read_plain_send, METH_FASTCALL, "See plain_send_header."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "_plain_send", "The header of a plain send, compiled.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_plain_send", "Plain sends, compiled.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__plain_send(void)

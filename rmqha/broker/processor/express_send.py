@@ -4,9 +4,9 @@
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.plain_send_answer import Answered, SendAnswers
+from rmqha.broker.processor.plain_send_answer import SendAnswers
 from rmqha.broker.processor.plain_send_header import cluster_property, read_plain_send
 from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
 from rmqha.common import mix_all
@@ -17,7 +17,8 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
-from rmqha.store.plain_put import PlainPut, PlainPutResult, PlainSend
+from rmqha.store.plain_put import PlainPut, PlainPutResult
+from rmqha.store.plain_records import PlainSend
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -30,14 +31,6 @@ _MAX_ROUTES = 4096
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 _PUT_OK = PutMessageStatus.PUT_OK
 _SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
-_pack_short = message_layout.SHORT.pack
-
-
-class _Route(NamedTuple):
-    """What is known of a topic, as long as its configuration is the same."""
-
-    field: bytes  # the record's, with its length
-    config: TopicConfig
 
 
 class ExpressSend:
@@ -59,9 +52,10 @@ class ExpressSend:
         self.answers = SendAnswers(self._config)
         self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
-        self._routes: dict[str, _Route] = {}
+        self._routes: dict[str, TopicConfig] = {}  # of topics that were checked
         self._queue_keys: dict[tuple[str, int], str] = {}
         self._channel: Channel | None = None  # of what was taken
+        self._known: Channel | None = None  # whose host was looked at last
         self._kind = 0  # the serialize type of what was taken
         self._born_host = b""
         self._sends: list[PlainSend] = []
@@ -73,15 +67,14 @@ class ExpressSend:
         header = read_plain_send(frame, self._cluster)
         if header is None:
             return False
-        topic, queue_id, sys_flag, born, flag, properties, reconsumed, opaque, end, crc, kind = header
-        route = self._routes.get(topic)
-        if route is None or self._topics.get(topic) is not route.config:
-            route = self._route_of(topic)
-            if route is None:
+        topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, end, crc, kind = header
+        config = self._routes.get(topic)
+        if config is None or self._topics.get(topic) is not config:
+            config = self._route_of(topic)
+            if config is None:
                 return False
-        config, body = route.config, frame[end:]
+        body = frame[end:]
         if (queue_id >= config.writeQueueNums and queue_id >= config.readQueueNums or sys_flag & _OTHER_SYS_FLAGS
-                or len(properties) > message_layout.MAX_PROPERTIES_LENGTH
                 or len(body) > self._store_config.maxMessageSize):
             return False
         if kind != self._kind:
@@ -89,7 +82,6 @@ class ExpressSend:
         if channel is not self._channel and not self._begin(channel, kind):
             return False
         key = self._queue_keys.get((topic, queue_id)) or self._queue_key(topic, queue_id)
-        tail = b"".join((route.field, _pack_short(len(properties)), properties))
         self._sends.append(PlainSend(topic, queue_id, key, PlainSend.record_size(len(body), len(tail)), crc, flag,
                                      sys_flag, born, self._born_host, reconsumed, body, tail))
         self._frames.append(frame)
@@ -115,16 +107,20 @@ class ExpressSend:
 
     def _begin(self, channel: Channel, kind: int) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
-        config, host = self._config, channel.remote_address
+        config = self._config
         if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                or not perm_name.is_writeable(config.brokerPermission)
-                or ":" in host[0] or ":" in self._controller.store_host[0]):
+                or not config.brokerPermission & perm_name.PERM_WRITE or ":" in self._controller.store_host[0]):
             return False
-        self._channel, self._kind, self._born_host = channel, kind, message_layout.host_to_bytes(host)
+        if channel is not self._known:
+            host = channel.remote_address
+            if ":" in host[0]:
+                return False
+            self._known, self._born_host = channel, message_layout.host_to_bytes(host)
+        self._channel, self._kind = channel, kind
         return True
 
-    def _route_of(self, topic: str) -> _Route | None:
-        """What the processor's checks of the topic have found; None when it has not checked it yet."""
+    def _route_of(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration; None when the processor has not checked the topic yet."""
         config = self._topics.get(topic)
         if (config is None or not self._processor.has_checked(topic)
                 or topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
@@ -133,8 +129,8 @@ class ExpressSend:
         if len(self._routes) >= _MAX_ROUTES:
             self._routes.clear()
             self._queue_keys.clear()
-        route = self._routes[topic] = _Route(message_layout.encode_topic(topic), config)
-        return route
+        self._routes[topic] = config
+        return config
 
     def _queue_key(self, topic: str, queue_id: int) -> str:
         if len(self._queue_keys) >= 16 * _MAX_ROUTES:
@@ -155,7 +151,7 @@ class _Put:
         self._kind = kind
         self._sends = sends
         self._opaques = opaques
-        self._host = host.hex().upper()
+        self._host = host.hex().upper().encode()
         self._result = result
         self._answers = self._encode(_SENT)  # now: if there is a slave to be waited for, this thread has the time
 
@@ -166,11 +162,9 @@ class _Put:
             self.flush()
 
     def _encode(self, code: int) -> bytes:
-        host, result = self._host, self._result
-        return self._lane.answers.encode(code, self._kind, [
-            Answered(f"{host}{physical_offset:016X}", send.queue_id, queue_offset, opaque)
-            for send, opaque, queue_offset, physical_offset
-            in zip(self._sends, self._opaques, result.queue_offsets, result.physical_offsets)])
+        result = self._result
+        return self._lane.answers.encode(code, self._kind, self._host, result.physical_offsets, self._sends,
+                                         result.queue_offsets, self._opaques)
 
     def flush(self) -> None:
         """Count."""

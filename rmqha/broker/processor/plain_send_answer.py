@@ -1,33 +1,30 @@
-"""The answers to plain sends: what is the same in all of them is encoded once."""
+"""The answers to plain sends: what is the same in all of them is encoded once.
+
+Those with JSON headers are compiled where a C compiler was (_plain_send.c), and `json_in_python` where none was: both
+give the same.
+"""
 import operator
 import struct
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
+from rmqha.broker.processor.plain_send_header import compiled_part
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
 from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.store.plain_records import PlainSend
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24
 # Stand in a template for what differs from answer to answer.
-_MARKS = ("@msgId@", "@queueId@", "@queueOffset@", "@opaque@")
-_OPAQUE = 1234567891  # in the place of the last one, which is a number
+_MARKS = ("@msgId@", "@queueId@", "@queueOffset@")
+_OPAQUE = 1234567891  # the last one, a number
 _TEXTS = 3  # of the marks, those that are texts
 
 
-class Answered(NamedTuple):
-    """What an answer tells about one message."""
-
-    msg_id: str
-    queue_id: int
-    queue_offset: int
-    opaque: int
-
-
-Encoder = Callable[[Iterable[Answered]], bytes]
+Encoder = Callable[[bytes, list[int], list[PlainSend], list[int], list[int]], bytes]
+"""What the answers tell: host of the message ids (hex), commit log offsets, sends, queue offsets, opaques."""
 
 
 class SendAnswers:
@@ -37,14 +34,15 @@ class SendAnswers:
         self._config = broker_config
         self._encoders: dict[tuple[int, int, str, bool], Encoder] = {}  # single dict operations
 
-    def encode(self, code: int, kind: int, answered: Iterable[Answered]) -> bytes:
-        """The frames of answers with one response code and one serialize type."""
+    def encode(self, code: int, kind: int, host: bytes, physical_offsets: list[int], sends: list[PlainSend],
+               queue_offsets: list[int], opaques: list[int]) -> bytes:
+        """The frames of answers with one response code and one serialize type; see Encoder."""
         key = code, kind, self._config.regionId, self._config.traceOn
         encoder = self._encoders.get(key)
         if encoder is None:
             made = _JsonAnswers if kind == SerializeType.JSON else _BinaryAnswers
             encoder = self._encoders[key] = made(_template(*key)).encode
-        return encoder(answered)
+        return encoder(host, physical_offsets, sends, queue_offsets, opaques)
 
 
 def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
@@ -59,23 +57,41 @@ def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
     return response.encode_header()[_FRAME_START.size:]
 
 
+def _values(host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+            opaques: list[int]) -> Iterator[tuple[bytes, bytes, bytes, int]]:
+    """What stands for the marks, answer by answer."""
+    for offset, send, queue_offset, opaque in zip(physical_offsets, sends, queue_offsets, opaques, strict=True):
+        yield b"%b%016X" % (host, offset), b"%d" % send.queue_id, b"%d" % queue_offset, opaque
+
+
+def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: bytes, physical_offsets: list[int],
+                   sends: list[PlainSend], queue_offsets: list[int], opaques: list[int]) -> bytes:
+    """The frames whose headers are `between`, and between each two of them the marks, in this order."""
+    parts: list[bytes] = []
+    for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
+        texts = [b"%d" % values[mark] if mark == _TEXTS else values[mark] for mark in order]
+        header = b"".join([part for pair in zip(between, texts) for part in pair]) + between[-1]
+        parts += (_FRAME_START.pack(4 + len(header), len(header)), header)
+    return b"".join(parts)
+
+
+_json_answers = compiled_part("json_answers", json_in_python)
+
+
 class _JsonAnswers:
     def __init__(self, template: bytes) -> None:
-        text = template.decode().replace(str(_OPAQUE), _MARKS[3])
-        order = sorted(range(len(_MARKS)), key=lambda index: text.index(_MARKS[index]))
-        text = text.replace("%", "%%")
-        for mark in _MARKS:
-            text = text.replace(mark, "%s")
-        self._text = text
-        self._arrange = operator.itemgetter(*order)
+        marks = [mark.encode() for mark in (*_MARKS, str(_OPAQUE))]
+        order = sorted(range(len(marks)), key=lambda index: template.index(marks[index]))
+        between, rest = [], template
+        for index in order:
+            before, rest = rest.split(marks[index], 1)
+            between.append(before)
+        self._between, self._order = (*between, rest), tuple(order)
 
-    def encode(self, answered: Iterable[Answered]) -> bytes:
+    def encode(self, host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+               opaques: list[int]) -> bytes:
         """The frames, their headers in JSON."""
-        text, arrange, parts = self._text, self._arrange, []
-        for one in answered:
-            header = (text % arrange(one)).encode()
-            parts += (_FRAME_START.pack(4 + len(header), len(header)), header)
-        return b"".join(parts)
+        return _json_answers(self._between, self._order, host, physical_offsets, sends, queue_offsets, opaques)
 
 
 class _BinaryAnswers:
@@ -97,16 +113,16 @@ class _BinaryAnswers:
         self._arrange = operator.itemgetter(*marks)
         self._same_size = sum(map(len, self._between)) + len(rest) + _TEXTS * LENGTH.size
 
-    def encode(self, answered: Iterable[Answered]) -> bytes:
+    def encode(self, host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+               opaques: list[int]) -> bytes:
         """The frames, their headers in the binary form."""
         first, second, third = self._between
         pack, parts = LENGTH.pack, []
-        for one in answered:
-            values = [str(value).encode() for value in self._arrange(one)]
-            fields = self._same_size + sum(map(len, values))
+        for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
+            a, b, c = self._arrange(values)
+            fields = self._same_size + len(a) + len(b) + len(c)
             size = HEADER_FIXED.size + LENGTH.size + fields
-            a, b, c = values
             parts += (_FRAME_START.pack(4 + size, _BINARY_MARK | size),
-                      HEADER_FIXED.pack(*self._fixed, one.opaque, self._flag, 0), pack(fields), first, pack(len(a)), a,
-                      second, pack(len(b)), b, third, pack(len(c)), c, self._rest)
+                      HEADER_FIXED.pack(*self._fixed, values[_TEXTS], self._flag, 0), pack(fields), first,
+                      pack(len(a)), a, second, pack(len(b)), b, third, pack(len(c)), c, self._rest)
         return b"".join(parts)

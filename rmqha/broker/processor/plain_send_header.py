@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import property_order
-from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH, SHORT, body_crc32
 from rmqha.common.protocol.request_code import SEND_MESSAGE_V2
 
-READER_VERSION = 2
+READER_VERSION = 3
 
 _TEXT = rb'[^"\\\x00-\x1f]'
 _NUMBER = rb"(\d{1,9})"
@@ -44,8 +44,8 @@ _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PRO
 _MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
 
 PlainHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
-"""Topic, queue id, sysFlag, born timestamp (ms), flag, the record's properties, reconsume times, opaque, where the body
-begins in the frame, its BODYCRC, the header's serialize type."""
+"""Topic, queue id, sysFlag, born timestamp (ms), flag, the record's end (topic and properties with their lengths),
+reconsume times, opaque, where the body begins in the frame, its BODYCRC, the header's serialize type."""
 
 
 def cluster_property(cluster_name: str) -> bytes:
@@ -60,11 +60,11 @@ def read_in_python(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | N
         return None
     fields = _READERS[frame[0]](bytes(frame[4:end]))
     properties = None if fields is None else _stored_properties(fields[5], cluster)
-    if properties is None:
+    if properties is None or len(properties) > MAX_PROPERTIES_LENGTH or len(fields[0]) > MAX_TOPIC_LENGTH:
         return None
     topic, queue_id, sys_flag, born, flag, _, reconsumed, opaque = fields
-    body = frame[end:]
-    return (topic.decode(), int(queue_id), int(sys_flag), int(born), int(flag), properties, int(reconsumed),
+    body, tail = frame[end:], b"%c%b%b%b" % (len(topic), topic, SHORT.pack(len(properties)), properties)
+    return (topic.decode(), int(queue_id), int(sys_flag), int(born), int(flag), tail, int(reconsumed),
             int(opaque), end, body_crc32(body) if body else 0, frame[0])
 
 
@@ -133,13 +133,15 @@ def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
 _READERS = {0: _read_json, 1: _read_binary}  # by SerializeType
 
 
-def _choose() -> Callable[[memoryview | bytes, bytes], PlainHeader | None]:
+def compiled_part(name: str, twin: Callable) -> Callable:
+    """A function of _plain_send.c; where no compiler was, its `twin` in Python, which does the same, slower."""
     try:
         compiled = importlib.import_module("rmqha.broker.processor._plain_send")
-    except ImportError:  # no compiler was there: the other reads the same, slower
-        return read_in_python
-    return compiled.read_plain_send if compiled.READER_VERSION == READER_VERSION else read_in_python
+    except ImportError:
+        return twin
+    return getattr(compiled, name) if compiled.READER_VERSION == READER_VERSION else twin
 
 
-read_plain_send = _choose()
+read_plain_send: Callable[[memoryview | bytes, bytes], PlainHeader | None] = compiled_part(
+    "read_plain_send", read_in_python)
 """`read_in_python`, or its compiled twin."""

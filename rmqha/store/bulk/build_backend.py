@@ -1,6 +1,6 @@
-"""Builds the project with setuptools and, where a C compiler is, the bulk kernel and the reader of sends with it.
+"""Builds the project with setuptools and, where a C compiler is, the bulk kernel and what serves plain sends with it.
 
-Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and both are optional:
+Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and all are optional:
 when one can't be compiled, setuptools says so and the project is installed without it.
 
 Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
@@ -22,7 +22,8 @@ _setup = setuptools.setup
 def _extensions() -> list[setuptools.Extension]:
     flags = [] if sys.platform == "win32" else ["-O2", "-std=c11"]
     return [setuptools.Extension(path.replace("/", "."), [f"{path}.c"], extra_compile_args=flags, optional=True)
-            for path in ("rmqha/store/bulk/_bulk", "rmqha/broker/processor/_plain_send")]
+            for path in ("rmqha/store/bulk/_bulk", "rmqha/store/_plain_records",
+                         "rmqha/broker/processor/_plain_send")]
 
 
 @functools.wraps(_setup)

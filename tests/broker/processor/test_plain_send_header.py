@@ -89,14 +89,15 @@ def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type)
     found = read_in_python(data, CLUSTER)
     if found is None:
         return
-    topic, queue_id, sys_flag, born, flag, stored, reconsumed, opaque, end, crc, kind = found
+    topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, end, crc, kind = found
     assert (topic, queue_id, sys_flag, born, flag, reconsumed, opaque, kind) == (
         "Topic", 3, 0, 1_700_000_000_123, 7, 2, 4711, serialize_type)
     assert data[end:] == body and crc == (body_crc32(body) if body else 0)
     wanted = message_decoder.string2message_properties(props)
     wanted[message_const.PROPERTY_CLUSTER] = "DefaultCluster"
     assert wanted.pop(WAIT, "true") == "true"
-    assert stored.decode() == message_decoder.message_properties2string(wanted)
+    stored = message_decoder.message_properties2string(wanted).encode()
+    assert tail == b"\5Topic" + len(stored).to_bytes(2) + stored
 
 
 @pytest.mark.parametrize("kind", SerializeType)
@@ -105,7 +106,7 @@ def test_plain_sends_are_read_and_others_are_not(kind):
     for good in (send(), send("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), send(l=16), send(k=True),
                  send(n="b")):
         assert read_in_python(good, CLUSTER) is not None
-    for other in (send("WAIT\x01false"), send("DELAY\x013"), send(m=True), send("é\x01a"), send(e=-1),
+    for other in (send(b="t" * 128), send("k\x01" + "v" * 33_000), send("WAIT\x01false"), send("DELAY\x013"), send(m=True), send("é\x01a"), send(e=-1),
                   send(a="é"), send("a\x01b\x02a\x01c")):
         assert read_in_python(other, CLUSTER) is None
 

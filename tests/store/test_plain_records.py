@@ -1,0 +1,102 @@
+"""The records of plain sends: compiled and in Python the same, and what the general decoder makes of them."""
+import importlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.common.message import message_decoder
+from rmqha.store import plain_records
+from rmqha.store.plain_records import PlainSend, records_in_python
+
+STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+INT, LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The compiled twin."""
+    module = pytest.importorskip("rmqha.store._plain_records", reason="no C compiler was there at the install")
+    return module.plain_records
+
+
+def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> PlainSend:
+    """A send to the topic T."""
+    tail = b"\1T\0\3k\1v"
+    values = {"topic": "T", "queue_id": queue_id, "queue_key": f"T-{queue_id}",
+              "size": PlainSend.record_size(len(body), len(tail)) if size is None else size, "crc": 1, "flag": 2,
+              "sys_flag": 0, "born_timestamp": 1_700_000_000_123, "born_host": bytes((10, 0, 0, 1, 0, 0, 0, 80)),
+              "reconsume_times": 3, "body": body, "tail": tail} | fields
+    return PlainSend(**values)
+
+
+def total(sends: list[PlainSend]) -> int:
+    """Bytes of all records."""
+    return sum(one.size for one in sends)
+
+
+plain_sends = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=INT, flag=INT,
+                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT), max_size=6)
+
+
+@settings(max_examples=300)
+@given(plain_sends, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG)
+def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now):
+    before = dict(table)
+    arguments = sends, total(sends), table, offset, now, STORE_HOST
+    assert compiled(*arguments) == records_in_python(*arguments)
+    assert table == before
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_records_are_decoded_as_what_was_sent(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    sends = [send(1, b"first"), send(0, b""), send(1, b"x" * 300)]
+    queue_offsets, physical_offsets, data, next_offsets = records(
+        sends, total(sends), {"T-1": 7}, 1000, 1_700_000_000_456, STORE_HOST)
+    assert queue_offsets == [7, 0, 8] and next_offsets == {"T-1": 9, "T-0": 1}
+    assert physical_offsets == [1000, 1000 + sends[0].size, 1000 + sends[0].size + sends[1].size]
+    for one, queue_offset, offset in zip(sends, queue_offsets, physical_offsets, strict=True):
+        message = message_decoder.decode(data[offset - 1000:offset - 1000 + one.size])
+        assert (message.topic, message.queue_id, message.queue_offset, message.commit_log_offset) == (
+            "T", one.queue_id, queue_offset, offset)
+        assert (message.body or b"", message.flag, message.reconsume_times, message.properties["k"]) == (
+            one.body, 2, 3, "v")
+        assert (message.born_timestamp, message.store_timestamp) == (1_700_000_000_123, 1_700_000_000_456)
+        assert (message.born_host, message.store_host) == (("10.0.0.1", 80), ("127.0.0.1", 10911))
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+@pytest.mark.parametrize("more", [-1, 1])
+def test_wrong_total_is_refused(request, make, more):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    sends = [send(), send()]
+    with pytest.raises(ValueError, match="told as"):
+        records(sends, total(sends) + more, {}, 0, 0, STORE_HOST)
+
+
+@pytest.mark.parametrize("arguments, error", [
+    ((([1],), 0, {}, 0, 0, STORE_HOST), TypeError), (([()], 0, {}, 0, 0, STORE_HOST), TypeError),
+    (([send()], -1, {}, 0, 0, STORE_HOST), ValueError), (([send()], 100, {}, 0, 0, b"short"), ValueError),
+    (([send(size=90)], 99, {}, 0, 0, STORE_HOST), ValueError),
+    (([send(size=10**6)], 99, {}, 0, 0, STORE_HOST), ValueError),
+    (([send(crc="no number")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(crc=2**70)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(body="text")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(tail=None)], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(born_host=b"")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send()], 99, {"T-0": -5}, 0, 0, STORE_HOST), ValueError),
+    (([send()], 99, {"T-0": "x"}, 0, 0, STORE_HOST), TypeError),
+], ids=str)
+def test_compiled_one_takes_nothing_else(compiled, arguments, error):
+    with pytest.raises(error):
+        compiled(*arguments)
+
+
+def test_twin_that_is_used_is_the_compiled_one_where_there_is_one():
+    try:
+        module = importlib.import_module("rmqha.store._plain_records")
+    except ModuleNotFoundError:
+        assert plain_records.plain_records is records_in_python
+    else:
+        assert plain_records.plain_records is module.plain_records
