@@ -17,7 +17,7 @@ from pathlib import Path
 
 VERSION = "4.9.7"
 _HERE = Path(__file__).resolve().parent / "java"
-_HEAP = ["-Xms128m", "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 FULL_SPEED = "-Xms1g -Xmx1g -XX:+UseG1GC"
 # JDK 17 hides what RocketMQ 4.9 reaches into; without these the broker fails at its first mapped file.
 _OPENS = [
