@@ -83,6 +83,7 @@ CASES = [
     case(
         "queryMsgByUniqueKey",
         Command("queryMsgByKey -n {n} -t Orders -k key3", until="3", keep=("id", r"^([0-9A-F]+) "), shown=False),
+        Command("consumerProgress -n {n} -g runners", until="Diff Total: 0", shown=False),
         Command("queryMsgByUniqueKey -n {n} -t Orders -i {id}", masks=MESSAGE, look=tracks),
         Command("queryMsgByUniqueKey -n {n} -t Orders -i {id} -a", masks=MESSAGE, look=tracks),
         Command("consumerConnection -n {n} -g runners", keep=("client", r"^(\S+@\S+)"), shown=False),
@@ -94,6 +95,7 @@ CASES = [
         "queryMsgById",
         Command("queryMsgByOffset -n {n} -t Orders -b {name} -i 2 -o 1", keep=("id", r"^OffsetID: +(\w+)"),
                 shown=False),
+        Command("consumerProgress -n {n} -g runners", until="Diff Total: 0", shown=False),
         Command("queryMsgById -n {n} -i {id}", masks=MESSAGE, look=tracks),
         Command("queryMsgById -n {n} -i {id},{id}", masks=MESSAGE, look=lines_with("Queue")),
         Command("consumerConnection -n {n} -g runners", keep=("client", r"^(\S+@\S+)"), shown=False),
