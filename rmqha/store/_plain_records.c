@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define RECORDS_VERSION 1
+#define VERSION 1
 #define HEAD_LENGTH 88
 #define MESSAGE_MAGIC_CODE (-626843481)
 #define HOST_LENGTH 8
@@ -170,7 +170,7 @@ static struct PyModuleDef module_def = {
 PyMODINIT_FUNC PyInit__plain_records(void)
 {
     PyObject *module = PyModule_Create(&module_def);
-    if (module && PyModule_AddIntConstant(module, "RECORDS_VERSION", RECORDS_VERSION) < 0)
+    if (module && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0)
         Py_CLEAR(module);
     return module;
 }

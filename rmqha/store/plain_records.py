@@ -3,13 +3,12 @@
 `plain_records` is compiled where a C compiler was (_plain_records.c), and `records_in_python` where none was: both
 give the same.
 """
-import importlib
-from collections.abc import Callable
 from typing import NamedTuple
 
+from rmqha.common.compiled import compiled_or
 from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer
 
-RECORDS_VERSION = 1
+VERSION = 1
 
 _pack_head = HEADS[0].pack
 
@@ -32,6 +31,8 @@ class PlainSend(NamedTuple):
     reconsume_times: int
     body: Buffer
     tail: bytes  # topic and properties with their lengths
+
+    wait_store_msg_ok = True
 
     @staticmethod
     def record_size(body_length: int, tail_length: int) -> int:
@@ -64,13 +65,5 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
     return queue_offsets, physical_offsets, data, next_offsets
 
 
-def _choose() -> Callable[[list[PlainSend], int, dict[str, int], int, int, bytes], Records]:
-    try:
-        compiled = importlib.import_module("rmqha.store._plain_records")
-    except ImportError:  # no compiler was there: the other gives the same, slower
-        return records_in_python
-    return compiled.plain_records if compiled.RECORDS_VERSION == RECORDS_VERSION else records_in_python
-
-
-plain_records = _choose()
+plain_records = compiled_or(records_in_python, "rmqha.store._plain_records", "plain_records", VERSION)
 """`records_in_python`, or its compiled twin."""

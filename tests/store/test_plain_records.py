@@ -1,12 +1,9 @@
 """The records of plain sends: compiled and in Python the same, and what the general decoder makes of them."""
-import importlib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_decoder
-from rmqha.store import plain_records
 from rmqha.store.plain_records import PlainSend, records_in_python
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
@@ -91,12 +88,3 @@ def test_wrong_total_is_refused(request, make, more):
 def test_compiled_one_takes_nothing_else(compiled, arguments, error):
     with pytest.raises(error):
         compiled(*arguments)
-
-
-def test_twin_that_is_used_is_the_compiled_one_where_there_is_one():
-    try:
-        module = importlib.import_module("rmqha.store._plain_records")
-    except ModuleNotFoundError:
-        assert plain_records.plain_records is records_in_python
-    else:
-        assert plain_records.plain_records is module.plain_records

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define READER_VERSION 3
+#define VERSION 3
 #define MAX_TOPIC 127
 #define MAX_PROPERTIES 32767
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
@@ -468,7 +468,7 @@ PyMODINIT_FUNC PyInit__plain_send(void)
 {
     make_crc_table();
     PyObject *module = PyModule_Create(&module_def);
-    if (module && PyModule_AddIntConstant(module, "READER_VERSION", READER_VERSION) < 0)
+    if (module && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0)
         Py_CLEAR(module);
     return module;
 }

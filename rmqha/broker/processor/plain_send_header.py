@@ -4,17 +4,16 @@ Pure: no socket, no store. Whatever is unusual is not read here, and goes the ge
 where a C compiler was (_plain_send.c), and `read_in_python` where none was: both read the same.
 """
 import functools
-import importlib
 import re
 import struct
-from collections.abc import Callable
 
+from rmqha.common.compiled import compiled_or
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import property_order
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH, SHORT, body_crc32
 from rmqha.common.protocol.request_code import SEND_MESSAGE_V2
 
-READER_VERSION = 3
+COMPILED, VERSION = "rmqha.broker.processor._plain_send", 3
 
 _TEXT = rb'[^"\\\x00-\x1f]'
 _NUMBER = rb"(\d{1,9})"
@@ -133,15 +132,5 @@ def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
 _READERS = {0: _read_json, 1: _read_binary}  # by SerializeType
 
 
-def compiled_part(name: str, twin: Callable) -> Callable:
-    """A function of _plain_send.c; where no compiler was, its `twin` in Python, which does the same, slower."""
-    try:
-        compiled = importlib.import_module("rmqha.broker.processor._plain_send")
-    except ImportError:
-        return twin
-    return getattr(compiled, name) if compiled.READER_VERSION == READER_VERSION else twin
-
-
-read_plain_send: Callable[[memoryview | bytes, bytes], PlainHeader | None] = compiled_part(
-    "read_plain_send", read_in_python)
+read_plain_send = compiled_or(read_in_python, COMPILED, "read_plain_send", VERSION)
 """`read_in_python`, or its compiled twin."""
