@@ -56,13 +56,12 @@ class Completable(Generic[T]):
 
     def then(self, callback: Callable[[T], object]) -> None:
         """Call `callback(value)` once there is one."""
-        if self._value is _PENDING:  # unguarded look: it never changes once set
-            with self._lock:
-                if self._value is _PENDING:
-                    if self._callbacks is None:
-                        self._callbacks = []
-                    self._callbacks.append(callback)
-                    return
+        with self._lock:
+            if self._value is _PENDING:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append(callback)
+                return
         self._call(callback, self._value)
 
     def then_apply(self, fn: Callable[[T], U], on_error: Callable[[Exception], U]) -> "Completable[U]":

@@ -172,8 +172,7 @@ class IoThread(ServiceThread):
                 key.data(mask)
             except Exception:
                 log.exception("%s: handling an event failed", self.name)
-        if self._tasks:
-            self._run_tasks()
+        self._run_tasks()
 
     def _run_tasks(self) -> None:
         for _ in range(len(self._tasks)):

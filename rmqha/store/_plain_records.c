@@ -63,12 +63,17 @@ static int64_t put_record(uint8_t *out, int64_t room, PyObject *send, int64_t qu
         PyErr_SetString(PyExc_TypeError, "born host: 8 bytes; tail: bytes");
         return -1;
     }
-    for (int place = QUEUE_ID; place < FIELDS; place++)
-        if (place != QUEUE_KEY && place != BORN_HOST && place < BODY) {
-            numbers[place] = PyLong_AsLongLong(PyTuple_GET_ITEM(send, place));
-            if (numbers[place] == -1 && PyErr_Occurred())
-                return -1;
+    for (int place = QUEUE_ID; place < BODY; place++) {
+        if (place == QUEUE_KEY || place == BORN_HOST)
+            continue;
+        int64_t number = numbers[place] = PyLong_AsLongLong(PyTuple_GET_ITEM(send, place));
+        if (number == -1 && PyErr_Occurred())
+            return -1;
+        if (place != BORN_TIMESTAMP && (number < INT32_MIN || number > INT32_MAX)) {
+            PyErr_SetString(PyExc_OverflowError, "a number that is no int32");
+            return -1;
         }
+    }
     PyObject *tail = PyTuple_GET_ITEM(send, TAIL);
     Py_buffer body;
     if (PyObject_GetBuffer(PyTuple_GET_ITEM(send, BODY), &body, PyBUF_SIMPLE) < 0)

@@ -47,6 +47,9 @@ from rmqha.store.record_check import check_message_and_return_size
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
+if TYPE_CHECKING:
+    from rmqha.store.plain_records import PlainSend
+
 __all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
            "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
 
@@ -303,7 +306,7 @@ class CommitLog:
                 store.on_appended()
             else:
                 store.on_appended(msg.topic, msg.queue_id)
-        status = self.when_safe(result.wrote_offset + result.wrote_bytes, msg.wait_store_msg_ok, ack_nums, term)
+        status = self.when_safe(result.wrote_offset + result.wrote_bytes, msg, ack_nums, term)
         if status is _PUT_OK:
             return Completable.completed(put_result)
 
@@ -359,10 +362,11 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def when_safe(self, end: int, waits: bool, ack_nums: int | None, term: int) -> Completable[PutMessageStatus]:
-        """The status of what was appended up to commit log offset `end`, once it is as safe as it gets: on disk, if
-        its sender `waits` for that, and on `ack_nums` replicas."""
-        flush = self.submit_flush_request(end, waits)
+    def when_safe(self, end: int, msg: MessageExt | PlainSend, ack_nums: int | None,
+                  term: int) -> Completable[PutMessageStatus]:
+        """The status of `msg`, the last that was appended, which ends at commit log offset `end`: once it is as safe as
+        it gets, on disk and on `ack_nums` replicas."""
+        flush = self.submit_flush_request(end, msg)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
@@ -371,11 +375,11 @@ class CommitLog:
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
-    def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
+    def submit_flush_request(self, end: int, msg: MessageExt | PlainSend) -> Completable[PutMessageStatus]:
         """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is FlushDiskType.SYNC_FLUSH and isinstance(service, GroupCommitService):
-            if waits:
+            if msg.wait_store_msg_ok:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)

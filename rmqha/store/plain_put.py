@@ -74,7 +74,7 @@ class PlainPut:
         queue_offsets, physical_offsets, data = appended
         first = physical_offsets[0]
         self._tell(sends, first, data)
-        status = commit_log.when_safe(first + len(data), True, ack_nums, term)
+        status = commit_log.when_safe(first + len(data), sends[-1], ack_nums, term)
         return PlainPutResult(begin, queue_offsets, physical_offsets, status)
 
     def count(self, result: PlainPutResult) -> None:
@@ -119,6 +119,5 @@ class PlainPut:
             store.ha_service.on_appended(offset, data)
         else:
             store.ha_service.on_appended()
-        queues = {(send.topic, send.queue_id) for send in sends} if len(sends) > 1 else (sends[0],)
-        for topic, queue_id, *_ in queues:
+        for topic, queue_id in {(send.topic, send.queue_id) for send in sends}:
             store.reput_message_service.on_appended(topic, queue_id)

@@ -37,8 +37,8 @@ def ack_before_flush() -> None:
     """The master answers before the fsync, which comes a moment later."""
     submit, flush = CommitLog.submit_flush_request, FlushCommitLogService.flush
 
-    def submit_flush_request(self, result, msg):
-        submit(self, result, msg)
+    def submit_flush_request(self, *arguments):
+        submit(self, *arguments)
         return _completed()
 
     def late_flush(self, flush_least_pages):

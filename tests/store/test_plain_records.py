@@ -79,6 +79,8 @@ def test_wrong_total_is_refused(request, make, more):
     (([send(size=10**6)], 99, {}, 0, 0, STORE_HOST), ValueError),
     (([send(crc="no number")], 99, {}, 0, 0, STORE_HOST), TypeError),
     (([send(crc=2**70)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(crc=2**31)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(queue_id=-2**31 - 1)], 99, {}, 0, 0, STORE_HOST), OverflowError),
     (([send(body="text")], 99, {}, 0, 0, STORE_HOST), TypeError),
     (([send(tail=None)], 99, {}, 0, 0, STORE_HOST), TypeError),
     (([send(born_host=b"")], 99, {}, 0, 0, STORE_HOST), TypeError),

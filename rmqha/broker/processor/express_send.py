@@ -55,7 +55,6 @@ class ExpressSend:
         self._routes: dict[str, TopicConfig] = {}  # of topics that were checked
         self._queue_keys: dict[tuple[str, int], str] = {}
         self._channel: Channel | None = None  # of what was taken
-        self._known: Channel | None = None  # whose host was looked at last
         self._kind = 0  # the serialize type of what was taken
         self._born_host = b""
         self._sends: list[PlainSend] = []
@@ -107,16 +106,12 @@ class ExpressSend:
 
     def _begin(self, channel: Channel, kind: int) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
-        config = self._config
+        config, host = self._config, channel.remote_address
         if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                or not config.brokerPermission & perm_name.PERM_WRITE or ":" in self._controller.store_host[0]):
+                or not perm_name.is_writeable(config.brokerPermission)
+                or ":" in host[0] or ":" in self._controller.store_host[0]):
             return False
-        if channel is not self._known:
-            host = channel.remote_address
-            if ":" in host[0]:
-                return False
-            self._known, self._born_host = channel, message_layout.host_to_bytes(host)
-        self._channel, self._kind = channel, kind
+        self._channel, self._kind, self._born_host = channel, kind, message_layout.host_to_bytes(host)
         return True
 
     def _route_of(self, topic: str) -> TopicConfig | None:
