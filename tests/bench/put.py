@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const, message_decoder
+from rmqha.common.thread_stacks import current_frames
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -85,7 +86,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         """Until `over`."""
         while not self.over.wait(_SAMPLE_SECONDS):
-            code = sys._current_frames()[self.watched].f_code
+            code = current_frames()[self.watched].f_code
             self.seen[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
 
     def table(self, lines: int) -> list[tuple[str, float]]:

@@ -3,9 +3,6 @@
     remoting client's IO thread --request--> ClientRemotingProcessor --> pool of 4 threads, for listeners may block
 """
 import logging
-import sys
-import threading
-import traceback
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
@@ -26,6 +23,7 @@ from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader
 from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.thread_stacks import thread_stacks
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -167,26 +165,6 @@ def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     return host, int(port)
-
-
-def thread_stacks() -> str:
-    """The stacks of all threads of this process: a thread's name before each line, innermost call first.
-
-    Java: org.apache.rocketmq.common.UtilAll#jstack (4.9.8)
-    """
-    frames = sys._current_frames()
-    stacks = []
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        if frame is None:
-            continue
-        # Differs: CPython does not tell whether a thread runs, waits or is blocked
-        stacks.append(f"{thread.name:<40}TID: {thread.native_id} STATE: UNKNOWN\n")
-        for call in reversed(traceback.extract_stack(frame)):
-            file = call.filename.rpartition("/")[2]
-            stacks.append(f"{thread.name:<40}{call.name}({file}:{call.lineno})\n")
-        stacks.append("\n")
-    return "".join(stacks)
 
 
 def _answer(body: bytes) -> RemotingCommand:
