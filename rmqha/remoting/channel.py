@@ -131,7 +131,13 @@ class Channel:
 
     def write_encoded(self, frames: bytes) -> None:
         """`write` of commands that are encoded already."""
-        self._enqueue([frames], None, None)
+        with self._lock:
+            if not self._active:
+                return
+            self._queue.append(frames)
+            self._queued += len(frames)
+        if not flush_at_end_of_round(self) or self.pending_bytes > FLUSH_IN_ROUND:
+            self.flush()
 
     def _enqueue(self, buffers: list[Buffer], on_sent: OnSent | None, release: Callable[[], None] | None) -> None:
         size = sum(map(len, buffers))

@@ -9,6 +9,7 @@ FRAME_MAX_LENGTH = 16 * 1024 * 1024  # bytes, with the length field
 LENGTH_FIELD_SIZE = 4
 MIN_LENGTH = 4  # a frame holds at least its header mark
 _LENGTH = struct.Struct(">i")
+_NOTHING = memoryview(b"")
 
 
 class FrameError(ValueError):
@@ -41,24 +42,38 @@ class FrameDecoder:
         A yielded view is valid until the caller reuses `data`. To be iterated to its end. Raises FrameError, after
         the frames before it, for a length below 4, or a frame above `max_frame_length`.
         """
-        if self._partial:
-            self._partial += data
-            if len(self._partial) < self._needed:
-                return
-            data, self._partial = self._partial, bytearray()
-        view = memoryview(data)
-        position, end = 0, len(view)
-        while end - position >= LENGTH_FIELD_SIZE:
-            body = position + LENGTH_FIELD_SIZE
-            (length,) = _LENGTH.unpack_from(view, position)
-            if length < MIN_LENGTH or length + LENGTH_FIELD_SIZE > self.max_frame_length:
-                raise FrameError(f"frame length {length}")
-            if end - body < length:
-                self._needed = LENGTH_FIELD_SIZE + length
-                break
-            position = body + length
-            yield view[body:position]
-        else:
+        view, position = self.begin(data), 0
+        while (frame := self.frame_at(view, position)) is not None:
+            position += LENGTH_FIELD_SIZE + len(frame)
+            yield frame
+        self.end(view, position)
+
+    def begin(self, data: bytes | bytearray | memoryview) -> memoryview:
+        """What there is to cut: `data` behind the bytes that `end` kept; nothing while these are known to want more."""
+        if not self._partial:
+            return memoryview(data)
+        self._partial += data
+        if len(self._partial) < self._needed:
+            return _NOTHING
+        data, self._partial = self._partial, bytearray()
+        return memoryview(data)
+
+    def frame_at(self, view: memoryview, position: int) -> memoryview | None:
+        """The frame whose length field stands at `position`, without it; None when it is not whole. As `feed`."""
+        rest = len(view) - position - LENGTH_FIELD_SIZE
+        if rest < 0:
             self._needed = LENGTH_FIELD_SIZE
-        if position < end:
+            return None
+        (length,) = _LENGTH.unpack_from(view, position)
+        if length < MIN_LENGTH or length + LENGTH_FIELD_SIZE > self.max_frame_length:
+            raise FrameError(f"frame length {length}")
+        if rest < length:
+            self._needed = LENGTH_FIELD_SIZE + length
+            return None
+        position += LENGTH_FIELD_SIZE
+        return view[position:position + length]
+
+    def end(self, view: memoryview, position: int) -> None:
+        """Keep what lies behind `position`, where `frame_at` has found no whole frame."""
+        if position < len(view):
             self._partial = bytearray(view[position:])

@@ -23,7 +23,7 @@ from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.express_lane import ExpressLane
-from rmqha.remoting.frame_decoder import FrameError
+from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import write_round
 
@@ -38,6 +38,8 @@ TICK_MS = 1000
 ACCEPTS_PER_ROUND = 64
 TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000  # from a connection's first byte on
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 Handler = Callable[[int], None]
 
@@ -237,10 +239,10 @@ class IoThread(ServiceThread):
         if channel not in self.channels:  # closed earlier in this round
             return
         try:
-            if events & selectors.EVENT_WRITE:
+            if events & _WRITE:
                 channel.on_writable()
                 self._update_interest(channel)
-            if events & selectors.EVENT_READ and channel.is_active:
+            if events & _READ and channel.is_active:
                 self._read(channel)
         except Exception as error:
             log.exception("serving %s failed", channel)
@@ -284,20 +286,22 @@ class IoThread(ServiceThread):
         return channel.start_tls(context, self._buffer, size)
 
     def _decode(self, channel: Channel, data: memoryview) -> None:
-        lane = self.express_lane
-        try:
-            for frame in channel.decoder.feed(data):
-                channel.active_ns = self.now_ns
-                if lane is not None:
-                    if lane.take(channel, frame):
-                        continue
-                    lane.flush()  # what came before
-                self.handler.on_command(channel, RemotingCommand.decode(frame))
-                if not channel.is_active:
-                    return
-        finally:
+        lane, decoder = self.express_lane, channel.decoder
+        view, position = decoder.begin(data), 0
+        while position < len(view):
             if lane is not None:
-                lane.flush()
+                served = lane.serve(channel, view, position)
+                if served > position:
+                    channel.active_ns, position = self.now_ns, served
+            frame = decoder.frame_at(view, position)
+            if frame is None:
+                break
+            position += LENGTH_FIELD_SIZE + len(frame)
+            channel.active_ns = self.now_ns
+            self.handler.on_command(channel, RemotingCommand.decode(frame))
+            if not channel.is_active:
+                return
+        decoder.end(view, position)
 
     def _undecodable(self, channel: Channel, error: Exception) -> None:
         """Answer what came before, say why in one line, close."""

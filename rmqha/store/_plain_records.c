@@ -4,14 +4,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define VERSION 1
+#define VERSION 2
 #define HEAD_LENGTH 88
 #define MESSAGE_MAGIC_CODE (-626843481)
 #define HOST_LENGTH 8
 
-/* Places of what is read in a PlainSend. */
+/* Places in a PlainSend. */
 enum {
-    QUEUE_ID = 1, QUEUE_KEY, SIZE, CRC, FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, BODY, TAIL, FIELDS
+    TOPIC, QUEUE_ID, QUEUE_KEY, SIZE, CRC, FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, BODY, TAIL, FIELDS
 };
 
 static uint8_t *put_int(uint8_t *out, int64_t value)
@@ -113,6 +113,38 @@ static int append_number(PyObject *list, int64_t value)
     return failed ? -1 : 0;
 }
 
+/* Sends in a row to one topic: how many, and the bytes of their records. */
+typedef struct { PyObject *topic; int64_t times, size; } run;
+
+/* Add a run to its topic's (times, bytes). */
+static int count_run(PyObject *totals, const run *r)
+{
+    if (!r->topic)
+        return 0;
+    PyObject *before = PyDict_GetItemWithError(totals, r->topic);
+    long long times = 0, size = 0;
+    if ((!before && PyErr_Occurred()) || (before && !PyArg_ParseTuple(before, "LL", &times, &size)))
+        return -1;
+    PyObject *after = Py_BuildValue("LL", times + r->times, size + r->size);
+    int failed = !after || PyDict_SetItem(totals, r->topic, after) < 0;
+    Py_XDECREF(after);
+    return failed ? -1 : 0;
+}
+
+/* Add a send to the run, or begin another one. */
+static int count_send(PyObject *totals, run *r, PyObject *topic, int64_t size)
+{
+    if (topic != r->topic && !(r->topic && PyUnicode_Check(topic) && PyUnicode_Check(r->topic)
+                               && PyUnicode_Compare(topic, r->topic) == 0)) {
+        if (count_run(totals, r) < 0)
+            return -1;
+        *r = (run){topic, 0, 0};
+    }
+    r->times++;
+    r->size += size;
+    return 0;
+}
+
 static PyObject *plain_records(PyObject *module, PyObject *args)
 {
     PyObject *sends, *table, *store_host;
@@ -126,8 +158,9 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
     }
     PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     PyObject *queue_offsets = PyList_New(0), *physical_offsets = PyList_New(0), *next_offsets = PyDict_New();
-    PyObject *result = NULL;
-    if (!data || !queue_offsets || !physical_offsets || !next_offsets)
+    PyObject *totals = PyDict_New(), *result = NULL;
+    run same_topic = {NULL, 0, 0};
+    if (!data || !queue_offsets || !physical_offsets || !next_offsets || !totals)
         goto end;
     uint8_t *out = (uint8_t *)PyBytes_AS_STRING(data);
     int64_t used = 0;
@@ -145,7 +178,8 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
         }
         int64_t size = put_record(out + used, total - used, send, queue_offset, offset + used, now, store_host);
         if (size < 0 || append_number(queue_offsets, queue_offset) < 0
-            || append_number(physical_offsets, offset + used) < 0)
+            || append_number(physical_offsets, offset + used) < 0
+            || count_send(totals, &same_topic, PyTuple_GET_ITEM(send, TOPIC), size) < 0)
             goto end;
         used += size;
     }
@@ -153,12 +187,14 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
         PyErr_Format(PyExc_ValueError, "records of %lld bytes, told as %lld", (long long)used, total);
         goto end;
     }
-    result = PyTuple_Pack(4, queue_offsets, physical_offsets, data, next_offsets);
+    if (count_run(totals, &same_topic) == 0)
+        result = PyTuple_Pack(5, queue_offsets, physical_offsets, data, next_offsets, totals);
 end:
     Py_XDECREF(data);
     Py_XDECREF(queue_offsets);
     Py_XDECREF(physical_offsets);
     Py_XDECREF(next_offsets);
+    Py_XDECREF(totals);
     return result;
 }
 

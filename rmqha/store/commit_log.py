@@ -27,8 +27,8 @@ from rmqha.store.append_message_callback import DefaultAppendMessageCallback, Pu
 from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
+from rmqha.store.config.flush_disk_type import SYNC_FLUSH
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
@@ -86,7 +86,7 @@ class CommitLog:
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(config)
         self.flush_commit_log_service: FlushCommitLogService = (
-            GroupCommitService(self) if config.flushDiskType is FlushDiskType.SYNC_FLUSH
+            GroupCommitService(self) if config.flushDiskType is SYNC_FLUSH
             else FlushRealTimeService(self))
         self.commit_log_service = CommitRealTimeService(self)
         self.append_message_callback = DefaultAppendMessageCallback(self)
@@ -281,13 +281,13 @@ class CommitLog:
     def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
         store, ack_nums = self.default_message_store, None
         term = store.ha_service.term  # before the role is looked at
-        if self.config.brokerRole is BrokerRole.SYNC_MASTER and msg.wait_store_msg_ok:
+        if self.config.brokerRole is SYNC_MASTER and msg.wait_store_msg_ok:
             ack_nums = store.ha_service.need_ack_nums()
             if ack_nums is None:
                 return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
             # the role has changed since the message was checked
-            if self.config.brokerRole is BrokerRole.SLAVE or store.ha_service.term != term:
+            if self.config.brokerRole is SLAVE or store.ha_service.term != term:
                 return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             begin = self.begin_time_in_lock = current_time_millis()
             try:
@@ -378,7 +378,7 @@ class CommitLog:
     def submit_flush_request(self, end: int, msg: MessageExt | PlainSend) -> Completable[PutMessageStatus]:
         """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
-        if config.flushDiskType is FlushDiskType.SYNC_FLUSH and isinstance(service, GroupCommitService):
+        if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
             if msg.wait_store_msg_ok:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
@@ -460,9 +460,10 @@ class CommitLog:
         """
         with self.put_message_lock:
             mapped_file = last = self.mapped_file_queue.get_last_mapped_file()
-            if last is not None and start_offset != last.file_from_offset + last.wrote_position:
-                log.error("appendData at %s, but the log ends at %s", start_offset,
-                          last.file_from_offset + last.wrote_position)
+            end = (start_offset - start_offset % self.mapped_file_size if last is None
+                   else last.file_from_offset + last.wrote_position)
+            if start_offset != end:
+                log.error("appendData at %s, but the log ends at %s", start_offset, end)
                 return False
             try:
                 if last is None or last.is_full:
@@ -472,9 +473,9 @@ class CommitLog:
                     return False
                 if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
                     return False
-                # a master that became a slave may have files with write buffers left
-                while mapped_file.read_position < mapped_file.wrote_position:
-                    self.mapped_file_queue.commit(0)
+                if mapped_file.write_buffer is not None:  # left from when this was a master
+                    while mapped_file.read_position < mapped_file.wrote_position:
+                        self.mapped_file_queue.commit(0)
                 self.flush_commit_log_service.on_data_appended()
                 return True
             except OSError as error:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 
 from rmqha.common import mix_all
@@ -20,7 +18,9 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.thread_stacks import thread_stacks
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -31,7 +31,7 @@ from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_dispatcher import (CommitLogDispatcher, CommitLogDispatcherBuildConsumeQueue,
                                                CommitLogDispatcherBuildIndex)
 from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.broker_role import SLAVE, BrokerRole
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.dispatch_request import DispatchRequest
@@ -40,6 +40,7 @@ from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
+from rmqha.store.log_followers import LogFollowers
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -68,8 +69,6 @@ _DISK_CHECK_INITIAL_MS = 1000
 _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _CATCH_UP_STEP_MS = 1000
-_MAX_TOPIC_LENGTH = 127
-_MAX_PROPERTIES_LENGTH = 32767
 _ENDLESS_BUSY_MS = 10_000_000
 _KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
@@ -100,6 +99,7 @@ class DefaultMessageStore:
         self.store_stats_service = StoreStatsService()
         self.index_service = IndexService(self)
         self.ha_service = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else HAService(self)
+        self._log_followers = LogFollowers(self)
         self.reput_message_service = ReputMessageService(self)
         self.schedule_message_service = ScheduleMessageService(self)
         self.multi_dispatch = self.commit_log.multi_dispatch
@@ -279,7 +279,7 @@ class DefaultMessageStore:
     # Putting.
 
     def _check_message(self, msg: MessageExt) -> PutMessageStatus:
-        if len(msg.topic) > _MAX_TOPIC_LENGTH:
+        if len(msg.topic) > MAX_TOPIC_LENGTH:
             log.warning("putMessage message topic length too long %s", len(msg.topic))
             return PutMessageStatus.MESSAGE_ILLEGAL
         if msg.queue_id < 0 or msg.topic not in self.consume_queue_table and not is_safe_topic(msg.topic):
@@ -292,7 +292,7 @@ class DefaultMessageStore:
         if self.is_shutdown:
             log.warning("message store has shutdown, so putMessage is forbidden")
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if self.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if self.message_store_config.brokerRole is SLAVE:
             self._log_refused("broke role is slave, so putMessage is forbidden")
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if not self.running_flags.is_writeable:
@@ -308,7 +308,7 @@ class DefaultMessageStore:
     @property
     def may_put(self) -> bool:
         """Whether a put would not be refused right now."""
-        return (not self.is_shutdown and self.message_store_config.brokerRole is not BrokerRole.SLAVE
+        return (not self.is_shutdown and self.message_store_config.brokerRole is not SLAVE
                 and self.running_flags.is_writeable and not self.is_os_page_cache_busy())
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
@@ -328,7 +328,7 @@ class DefaultMessageStore:
         status = self._check_store_status()
         if status is PutMessageStatus.PUT_OK:
             status = self._check_message(msg)
-        if status is PutMessageStatus.PUT_OK and len(msg.properties_string or "") > _MAX_PROPERTIES_LENGTH:
+        if status is PutMessageStatus.PUT_OK and len(msg.properties_string or "") > MAX_PROPERTIES_LENGTH:
             log.warning("putMessage message properties length too long %s", len(msg.properties_string))
             status = PutMessageStatus.MESSAGE_ILLEGAL
         if status is PutMessageStatus.PUT_OK and self.message_store_config.enableLmq:
@@ -510,7 +510,7 @@ class DefaultMessageStore:
                 not self.commit_log.append_data(start_offset, data, data_start, data_length):
             log.error("appendToPhyQueue failed %s %s", start_offset, data_length)
             return False
-        self.on_appended()
+        self._log_followers.on_data_appended()
         return True
 
     def update_ha_master_address(self, new_addr: str | None) -> None:
@@ -728,7 +728,7 @@ class DefaultMessageStore:
 
     def handle_schedule_message_service(self, broker_role: BrokerRole) -> None:
         """Delayed messages are delivered by a master only."""
-        if broker_role is BrokerRole.SLAVE:
+        if broker_role is SLAVE:
             self.schedule_message_service.shutdown()
         else:
             self.schedule_message_service.start()
@@ -793,7 +793,6 @@ class DefaultMessageStore:
             return
         begin, held = self.commit_log.begin_time_in_lock, self.commit_log.lock_time_mills()
         if begin and 1000 < held < _ENDLESS_BUSY_MS:
-            stacks = "\n".join("".join(traceback.format_stack(frame)) for frame in sys._current_frames().values())
             folder = os.path.join(os.path.expanduser("~"), "debug", "lock")
             os.makedirs(folder, exist_ok=True)
-            mix_all.string2file_not_safe(stacks, os.path.join(folder, f"stack-{begin}-{held}"))
+            mix_all.string2file_not_safe(thread_stacks(), os.path.join(folder, f"stack-{begin}-{held}"))

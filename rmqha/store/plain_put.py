@@ -11,8 +11,8 @@ from rmqha.common.completable import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import serves_one_connection
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.plain_records import PlainSend, plain_records
+from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
+from rmqha.store.plain_records import PlainSend, Totals, plain_records
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class PlainPutResult(NamedTuple):
     begin: int  # of the put, ms since 1970
     queue_offsets: list[int]
     physical_offsets: list[int]
+    totals: Totals
     status: Completable[PutMessageStatus]
 
     is_ok = True  # they are in the log, whatever the status
@@ -53,13 +54,13 @@ class PlainPut:
             return None
         ha_service, ack_nums = store.ha_service, None
         term = ha_service.term  # before the role is looked at
-        if self._config.brokerRole is BrokerRole.SYNC_MASTER:
+        if self._config.brokerRole is SYNC_MASTER:
             ack_nums = ha_service.need_ack_nums()
             if ack_nums is None:
                 return None
         begin = current_time_millis()
         with commit_log.put_message_lock:
-            if self._config.brokerRole is BrokerRole.SLAVE or ha_service.term != term:
+            if self._config.brokerRole is SLAVE or ha_service.term != term:
                 return None
             commit_log.begin_time_in_lock = now = current_time_millis()
             try:
@@ -71,14 +72,16 @@ class PlainPut:
                 commit_log.begin_time_in_lock = 0
         if appended is None:
             return None
-        queue_offsets, physical_offsets, data = appended
+        queue_offsets, physical_offsets, data, totals = appended
         first = physical_offsets[0]
         self._tell(sends, first, data)
         status = commit_log.when_safe(first + len(data), sends[-1], ack_nums, term)
-        return PlainPutResult(begin, queue_offsets, physical_offsets, status)
+        return PlainPutResult(begin, queue_offsets, physical_offsets, totals, status)
 
     def count(self, result: PlainPutResult) -> None:
-        """Count the time of a put that is done."""
+        """Count a put that is done."""
+        for topic, (times, size) in result.totals.items():
+            self._store.store_stats_service.count_put(topic, times, size)
         self._store.count_put(result, result.begin, len(result.queue_offsets))
 
     def _may_put(self) -> bool:
@@ -88,8 +91,8 @@ class PlainPut:
                 and config.maxMessageSize == self._commit_log.message_ext_encoder.max_message_body_size)
 
     def _append(self, sends: list[PlainSend], store_host: bytes,
-                now: int) -> tuple[list[int], list[int], bytes] | None:
-        """Under the put lock: the offsets in queues and log, and the records."""
+                now: int) -> tuple[list[int], list[int], bytes, Totals] | None:
+        """Under the put lock: the offsets in queues and log, the records, and their totals."""
         commit_log = self._commit_log
         files = commit_log.mapped_file_queue.mapped_files
         if not files:
@@ -100,15 +103,12 @@ class PlainPut:
         if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
             return None
         table = commit_log.topic_queue_table
-        queue_offsets, physical_offsets, data, next_offsets = plain_records(
+        queue_offsets, physical_offsets, data, next_offsets, totals = plain_records(
             sends, total, table, mapped_file.file_from_offset + position, now, store_host)
         mapped_file.append_bytes(data)
         mapped_file.store_timestamp = now
         table.update(next_offsets)
-        count_put = self._store.store_stats_service.count_put
-        for send in sends:
-            count_put(send.topic, 1, send.size)
-        return queue_offsets, physical_offsets, data
+        return queue_offsets, physical_offsets, data, totals
 
     def _tell(self, sends: list[PlainSend], offset: int, data: bytes) -> None:
         """Wake who follows the log: it has got `data` at `offset`."""

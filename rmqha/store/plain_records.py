@@ -8,12 +8,14 @@ from typing import NamedTuple
 from rmqha.common.compiled import compiled_or
 from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer
 
-VERSION = 1
+VERSION = 2
 
 _pack_head = HEADS[0].pack
 
-Records = tuple[list[int], list[int], bytes, dict[str, int]]
-"""Queue offsets and commit log offsets in the order of the sends, the records, each queue's next offset."""
+Totals = dict[str, tuple[int, int]]
+"""By topic: how many messages, and the bytes of their records."""
+Records = tuple[list[int], list[int], bytes, dict[str, int], Totals]
+"""Queue offsets and commit log offsets in the order of the sends, the records, each queue's next offset, totals."""
 
 
 class PlainSend(NamedTuple):
@@ -47,9 +49,10 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
     `table`: each queue's next offset before them; 0 for those it does not have. ValueError when `total` is wrong.
     """
     next_offsets: dict[str, int] = {}
+    totals: Totals = {}
     parts: list[Buffer] = []
     queue_offsets, physical_offsets = [], []
-    for _, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in sends:
+    for topic, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in sends:
         queue_offset = next_offsets.get(key)
         if queue_offset is None:
             queue_offset = table.get(key, 0)
@@ -59,10 +62,12 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
         queue_offsets.append(queue_offset)
         physical_offsets.append(offset)
         offset += size
+        times, bytes_before = totals.get(topic, (0, 0))
+        totals[topic] = times + 1, bytes_before + size
     data = b"".join(parts)
     if len(data) != total:
         raise ValueError(f"records of {len(data)} bytes, told as {total}")
-    return queue_offsets, physical_offsets, data, next_offsets
+    return queue_offsets, physical_offsets, data, next_offsets, totals
 
 
 plain_records = compiled_or(records_in_python, "rmqha.store._plain_records", "plain_records", VERSION)

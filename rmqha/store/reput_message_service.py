@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.bulk.bulk_layout import RECORD, Span
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.span_dispatcher import SpanDispatcher
@@ -89,7 +89,7 @@ class ReputMessageService(ServiceThread):
     def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
         store = self.default_message_store
         listener = store.message_arriving_listener
-        if listener is None or store.message_store_config.brokerRole is BrokerRole.SLAVE:  # which tells nobody
+        if listener is None or store.message_store_config.brokerRole is SLAVE:  # which tells nobody
             return False
         return topic is None or listener.is_waiting(topic, queue_id)
 
@@ -122,7 +122,7 @@ class ReputMessageService(ServiceThread):
 
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
-        is_slave = self.default_message_store.message_store_config.brokerRole is BrokerRole.SLAVE
+        is_slave = self.default_message_store.message_store_config.brokerRole is SLAVE
         gather_ms, now = _SLAVE_GATHER_MS if is_slave else _GATHER_MS, time.monotonic_ns()
         busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
         if busy and not self._urgent and not self.stopped and not self._pause.is_set():
@@ -207,7 +207,7 @@ class ReputMessageService(ServiceThread):
         span = self._span_dispatcher.scan(buffer, position, size, start)
         if span.count:
             self._span_dispatcher.dispatch(span)
-            if store.message_store_config.brokerRole is BrokerRole.SLAVE:
+            if store.message_store_config.brokerRole is SLAVE:
                 for topic in span.topics:
                     store.store_stats_service.count_put(topic.name, topic.count, topic.size)
             elif store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
@@ -251,7 +251,7 @@ class ReputMessageService(ServiceThread):
     def _dispatch(self, request: DispatchRequest) -> None:
         store = self.default_message_store
         store.do_dispatch(request)
-        if store.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if store.message_store_config.brokerRole is SLAVE:
             store.store_stats_service.count_put(request.topic, 1, request.msg_size)
             return
         if store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
@@ -284,7 +284,7 @@ class ReputMessageService(ServiceThread):
             return True
         # Differs: who has the role of a slave waits whatever its id is; the original goes by the id alone, and a slave
         # with id 0 goes past records that it has only in part.
-        if store.broker_config.brokerId == MASTER_ID and store.message_store_config.brokerRole is not BrokerRole.SLAVE:
+        if store.broker_config.brokerId == MASTER_ID and store.message_store_config.brokerRole is not SLAVE:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size
         else:

@@ -66,10 +66,11 @@ class StoreStatsService(ServiceThread):
         self._last_print_timestamp = current_time_millis()
 
     def count_put(self, topic: str, times: int, size: int) -> None:
-        """`times` messages of `size` bytes in all were appended. The caller holds the put lock (or is the only one)."""
+        """`times` messages of `size` bytes in all were appended."""
         times_total, size_total = self.put_message_topic_times_total, self.put_message_topic_size_total
-        times_total[topic] = times_total.get(topic, 0) + times
-        size_total[topic] = size_total.get(topic, 0) + size
+        with self._lock:
+            times_total[topic] = times_total.get(topic, 0) + times
+            size_total[topic] = size_total.get(topic, 0) + size
 
     def count_get(self, found: bool, messages: int, elapsed_ms: int) -> None:
         """One get that found `messages` or none."""

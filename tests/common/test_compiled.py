@@ -4,17 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.processor import plain_send_answer, plain_send_header
+from rmqha.broker.processor import plain_send_answer, plain_sends
 from rmqha.common import compiled
 from rmqha.store import plain_records
 
 
 @pytest.mark.parametrize("used, module, name, twin", [
-    (plain_send_header.read_plain_send, plain_send_header.COMPILED, "read_plain_send",
-     plain_send_header.read_in_python),
-    (plain_send_answer._json_answers, plain_send_header.COMPILED, "json_answers", plain_send_answer.json_in_python),
+    (plain_sends.read_plain_sends, plain_sends.COMPILED, "read_plain_sends", plain_sends.sends_in_python),
+    (plain_send_answer._json_answers, plain_sends.COMPILED, "json_answers", plain_send_answer.json_in_python),
     (plain_records.plain_records, "rmqha.store._plain_records", "plain_records", plain_records.records_in_python),
-], ids=["header", "answers", "records"])
+], ids=["sends", "answers", "records"])
 def test_compiled_one_is_used_where_there_is_one(used, module, name, twin):
     try:
         there = importlib.import_module(module)

@@ -33,7 +33,8 @@ def total(sends: list[PlainSend]) -> int:
 
 
 plain_sends = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=INT, flag=INT,
-                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT), max_size=6)
+                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT, topic=st.sampled_from("TU")),
+                       max_size=6)
 
 
 @settings(max_examples=300)
@@ -49,9 +50,10 @@ def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now):
 def test_records_are_decoded_as_what_was_sent(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
     sends = [send(1, b"first"), send(0, b""), send(1, b"x" * 300)]
-    queue_offsets, physical_offsets, data, next_offsets = records(
+    queue_offsets, physical_offsets, data, next_offsets, totals = records(
         sends, total(sends), {"T-1": 7}, 1000, 1_700_000_000_456, STORE_HOST)
     assert queue_offsets == [7, 0, 8] and next_offsets == {"T-1": 9, "T-0": 1}
+    assert totals == {"T": (3, total(sends))}
     assert physical_offsets == [1000, 1000 + sends[0].size, 1000 + sends[0].size + sends[1].size]
     for one, queue_offset, offset in zip(sends, queue_offsets, physical_offsets, strict=True):
         message = message_decoder.decode(data[offset - 1000:offset - 1000 + one.size])

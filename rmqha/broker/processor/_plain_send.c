@@ -1,4 +1,4 @@
-/* The header of a plain send and the answer to it, compiled: what plain_send_header.py and plain_send_answer.py do in
+/* Plain sends and the answers to them, compiled: what plain_sends.py, plain_send_header.py and plain_send_answer.py do in
  * Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
@@ -9,15 +9,22 @@
 #include <stdint.h>
 #include <string.h>
 
-#define VERSION 3
+#define VERSION 4
 #define MAX_TOPIC 127
 #define MAX_PROPERTIES 32767
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
 #define MAX_DIGITS 9
 #define MAX_NUMBER 20 /* characters of an int64 */
 #define MARKS 4       /* in an answer: message id, queue id, queue offset, opaque */
-#define QUEUE_ID 1    /* its place in a PlainSend */
+#define LENGTH_FIELD 4
+#define HEAD_LENGTH 88 /* of a record */
+#define OTHER_SYS_FLAGS 0x3C /* of transactions, and of hosts in IPv6 */
 #define BORN_DIGITS 13
+
+/* Places in a PlainSend. */
+enum {
+    TOPIC, QUEUE_ID, QUEUE_KEY, SIZE, CRC, FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, BODY, TAIL, FIELDS
+};
 
 typedef struct { const uint8_t *at, *end; } cursor;
 typedef struct { const uint8_t *start; Py_ssize_t length; } span;
@@ -319,48 +326,167 @@ static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t 
     return result;
 }
 
-static PyObject *read_plain_send(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* -- whole sends -- */
+
+/* A frame without its length field: its header, and where the body begins; 0 when it is no plain send. */
+static int read_header(const uint8_t *data, Py_ssize_t length, plain_header *h, Py_ssize_t *body)
 {
-    Py_buffer frame;
-    PyObject *result = NULL, *tail = NULL;
+    if (length < 4 || data[0] > 1)
+        return 0;
+    *body = 4 + ((Py_ssize_t)data[1] << 16 | data[2] << 8 | data[3]);
+    cursor c = {data + 4, data + *body};
+    return *body <= length && (data[0] ? read_binary(&c, h) : read_json(&c, h));
+}
+
+/* The record's end of a header that was read; NULL without an error when its properties are unusual. */
+static PyObject *tail_of(int kind, const plain_header *h, const span *cluster)
+{
     uint8_t fixed[1024], *unescaped = fixed;
-    plain_header h;
-    if (count != 2 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "read_plain_send(frame, cluster property as bytes)");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(args[0], &frame, PyBUF_SIMPLE) < 0)
-        return NULL;
-    const uint8_t *data = frame.buf;
-    span cluster = {(const uint8_t *)PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1])};
-    Py_ssize_t end = frame.len < 4 ? -1 : 4 + ((Py_ssize_t)data[1] << 16 | data[2] << 8 | data[3]);
-    if (end >= 0 && end <= frame.len && data[0] <= 1) {
-        cursor c = {data + 4, data + end};
-        if (data[0] ? read_binary(&c, &h) : read_json(&c, &h)) {
-            if (!data[0] && h.properties.length > (Py_ssize_t)sizeof fixed)
-                unescaped = PyMem_Malloc((size_t)h.properties.length);
-            if (data[0]) {
-                tail = stored_tail(&h.topic, h.properties.start, h.properties.length, &cluster);
-            } else if (!unescaped) {
-                PyErr_NoMemory();
-            } else {
-                Py_ssize_t length = unescape(&h.properties, unescaped);
-                if (length >= 0)
-                    tail = stored_tail(&h.topic, unescaped, length, &cluster);
-            }
-        }
-    }
-    if (tail) {
-        uint32_t crc = frame.len > end ? crc32_of(data + end, frame.len - end) & 0x7FFFFFFFu : 0;
-        result = Py_BuildValue("s#LLLLNLLnIi", (const char *)h.topic.start, h.topic.length, (long long)h.queue_id,
-                               (long long)h.sys_flag, (long long)h.born, (long long)h.flag, tail,
-                               (long long)h.reconsumed, (long long)h.opaque, end, crc, (int)data[0]);
-    } else if (!PyErr_Occurred()) {
-        result = Py_NewRef(Py_None);
-    }
+    PyObject *tail = NULL;
+    if (kind)
+        return stored_tail(&h->topic, h->properties.start, h->properties.length, cluster);
+    if (h->properties.length > (Py_ssize_t)sizeof fixed && !(unescaped = PyMem_Malloc((size_t)h->properties.length)))
+        return PyErr_NoMemory();
+    Py_ssize_t length = unescape(&h->properties, unescaped);
+    if (length >= 0)
+        tail = stored_tail(&h->topic, unescaped, length, cluster);
     if (unescaped != fixed)
         PyMem_Free(unescaped);
-    PyBuffer_Release(&frame);
+    return tail;
+}
+
+/* What all sends of one call have in common, and what comes of them. */
+typedef struct {
+    PyObject *data, *born_host, *routes; /* lent */
+    const uint8_t *bytes; /* of data */
+    PyTypeObject *type;
+    span cluster;
+    Py_ssize_t max_body;
+    PyObject *sends, *opaques, *topics, *unknown;
+    PyObject *topic, *keys; /* lent: of the last send */
+    int kind;
+} reading;
+
+/* Put a value, whose reference is given away, into its place; 0 when there is none. */
+static int set_field(PyObject *send, int place, PyObject *value)
+{
+    if (value)
+        PyTuple_SET_ITEM(send, place, value);
+    return value != NULL;
+}
+
+/* A PlainSend; NULL with an error. `tail` is given away. */
+static PyObject *make_send(const reading *r, const plain_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
+{
+    PyObject *send = r->type->tp_alloc(r->type, FIELDS);
+    if (!send) {
+        Py_DECREF(tail);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(send, TAIL, tail);
+    uint32_t crc = end > body ? crc32_of(r->bytes + body, end - body) & 0x7FFFFFFFu : 0;
+    if (set_field(send, TOPIC, Py_NewRef(r->topic)) && set_field(send, QUEUE_ID, PyLong_FromLongLong(h->queue_id))
+            && set_field(send, QUEUE_KEY, Py_NewRef(PyTuple_GET_ITEM(r->keys, h->queue_id)))
+            && set_field(send, SIZE, PyLong_FromSsize_t(HEAD_LENGTH + (end - body) + PyBytes_GET_SIZE(tail)))
+            && set_field(send, CRC, PyLong_FromUnsignedLong(crc)) && set_field(send, FLAG, PyLong_FromLongLong(h->flag))
+            && set_field(send, SYS_FLAG, PyLong_FromLongLong(h->sys_flag))
+            && set_field(send, BORN_TIMESTAMP, PyLong_FromLongLong(h->born))
+            && set_field(send, BORN_HOST, Py_NewRef(r->born_host))
+            && set_field(send, RECONSUME_TIMES, PyLong_FromLongLong(h->reconsumed))
+            && set_field(send, BODY, PySequence_GetSlice(r->data, body, end)))
+        return send;
+    Py_DECREF(send);
+    return NULL;
+}
+
+/* Let `topic` and `keys` be those of a header. 0: there is no route; -1: an error. */
+static int find_route(reading *r, const span *name)
+{
+    if (r->topic && PyUnicode_GET_LENGTH(r->topic) == name->length
+            && !memcmp(PyUnicode_1BYTE_DATA(r->topic), name->start, (size_t)name->length))
+        return 1;
+    PyObject *topic = PyUnicode_FromStringAndSize((const char *)name->start, name->length);
+    PyObject *keys = topic ? PyDict_GetItemWithError(r->routes, topic) : NULL;
+    if (!keys && topic && !PyErr_Occurred()) {
+        r->unknown = topic;
+        return 0;
+    }
+    if (keys && !PyTuple_Check(keys))
+        PyErr_SetString(PyExc_TypeError, "a route is a tuple of queue keys");
+    else if (keys && PyList_Append(r->topics, topic) == 0)
+        r->topic = topic; /* the list holds it */
+    r->keys = keys;
+    Py_XDECREF(topic);
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+/* Keep the send whose frame lies from `at` to `end`. 0: it has to go the general way; -1: an error. */
+static int read_send(reading *r, Py_ssize_t at, Py_ssize_t end)
+{
+    const uint8_t *data = r->bytes + at;
+    plain_header h;
+    Py_ssize_t body;
+    int kept = -1;
+    if (!read_header(data, end - at, &h, &body) || (PyList_GET_SIZE(r->sends) && data[0] != r->kind))
+        return 0;
+    PyObject *tail = tail_of(data[0], &h, &r->cluster);
+    if (!tail)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *send = NULL, *opaque = NULL;
+    int found = find_route(r, &h.topic);
+    if (found <= 0) {
+        kept = found;
+    } else if (h.queue_id >= PyTuple_GET_SIZE(r->keys) || h.sys_flag & OTHER_SYS_FLAGS
+               || end - at - body > r->max_body) {
+        kept = 0;
+    } else if ((opaque = PyLong_FromLongLong(h.opaque))) {
+        send = make_send(r, &h, Py_NewRef(tail), at + body, end);
+        if (send && PyList_Append(r->sends, send) == 0 && PyList_Append(r->opaques, opaque) == 0)
+            kept = 1;
+        r->kind = data[0];
+    }
+    Py_DECREF(tail);
+    Py_XDECREF(send);
+    Py_XDECREF(opaque);
+    return kept;
+}
+
+static PyObject *read_plain_sends(PyObject *module, PyObject *args)
+{
+    Py_ssize_t at, most;
+    PyObject *cluster, *result = NULL;
+    Py_buffer view;
+    reading r = {0};
+    if (!PyArg_ParseTuple(args, "OnSSO!nnO!:read_plain_sends", &r.data, &at, &cluster, &r.born_host, &PyDict_Type,
+                          &r.routes, &r.max_body, &most, &PyType_Type, &r.type))
+        return NULL;
+    if (at < 0 || !PyType_IsSubtype(r.type, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_ValueError, "a position from 0 on, and a type of tuples");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(r.data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    r.bytes = view.buf;
+    r.cluster = (span){(const uint8_t *)PyBytes_AS_STRING(cluster), PyBytes_GET_SIZE(cluster)};
+    r.sends = PyList_New(0);
+    r.opaques = PyList_New(0);
+    r.topics = PyList_New(0);
+    int kept = r.sends && r.opaques && r.topics ? 1 : -1;
+    while (kept > 0 && PyList_GET_SIZE(r.sends) < most && view.len - at >= LENGTH_FIELD) {
+        int64_t length = big_endian(r.bytes + at, LENGTH_FIELD);
+        if (length > view.len - at - LENGTH_FIELD)
+            break;
+        kept = length < 0 ? 0 : read_send(&r, at + LENGTH_FIELD, at + LENGTH_FIELD + (Py_ssize_t)length);
+        if (kept > 0)
+            at += LENGTH_FIELD + (Py_ssize_t)length;
+    }
+    if (kept >= 0)
+        result = Py_BuildValue("OOOinO", r.sends, r.opaques, r.topics, r.kind, at, r.unknown ? r.unknown : Py_None);
+    Py_XDECREF(r.sends);
+    Py_XDECREF(r.opaques);
+    Py_XDECREF(r.topics);
+    Py_XDECREF(r.unknown);
+    PyBuffer_Release(&view);
     return result;
 }
 
@@ -456,7 +582,7 @@ static PyObject *json_answers(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"json_answers", json_answers, METH_VARARGS, "See plain_send_answer."},
-    {"read_plain_send", (PyCFunction)(void (*)(void))read_plain_send, METH_FASTCALL, "See plain_send_header."},
+    {"read_plain_sends", read_plain_sends, METH_VARARGS, "See plain_sends."},
     {NULL, NULL, 0, NULL},
 };
 

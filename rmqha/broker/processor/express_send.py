@@ -1,20 +1,21 @@
 """Plain sends, as many as one read has brought, served together.
 
-    IO thread: frames -> header, topic -> PlainPut.put -> one buffer of answers, by whoever completes the put
+    IO thread: bytes read -> plain sends -> PlainPut.put -> one buffer of answers, by whoever completes the put
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.plain_send_answer import SendAnswers
-from rmqha.broker.processor.plain_send_header import cluster_property, read_plain_send
+from rmqha.broker.processor.plain_send_header import cluster_property
+from rmqha.broker.processor.plain_sends import Routes, read_plain_sends
 from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
 from rmqha.common import mix_all
 from rmqha.common.constant import perm_name
 from rmqha.common.message import message_layout
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.plain_put import PlainPut, PlainPutResult
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
-_OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
+_MAX_QUEUES = 1024  # of a route
 _PUT_OK = PutMessageStatus.PUT_OK
 _SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
 
@@ -52,86 +53,67 @@ class ExpressSend:
         self.answers = SendAnswers(self._config)
         self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
-        self._routes: dict[str, TopicConfig] = {}  # of topics that were checked
-        self._queue_keys: dict[tuple[str, int], str] = {}
-        self._channel: Channel | None = None  # of what was taken
-        self._kind = 0  # the serialize type of what was taken
-        self._born_host = b""
-        self._sends: list[PlainSend] = []
-        self._frames: list[memoryview] = []
-        self._opaques: list[int] = []
+        self._routes: Routes = {}  # of topics that were checked
+        self._configs: dict[str, TopicConfig] = {}  # that the routes were made of
 
-    def take(self, channel: Channel, frame: memoryview) -> bool:
-        """Keep a plain send; see ExpressLane."""
-        header = read_plain_send(frame, self._cluster)
-        if header is None:
-            return False
-        topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, end, crc, kind = header
-        config = self._routes.get(topic)
-        if config is None or self._topics.get(topic) is not config:
-            config = self._route_of(topic)
-            if config is None:
-                return False
-        body = frame[end:]
-        if (queue_id >= config.writeQueueNums and queue_id >= config.readQueueNums or sys_flag & _OTHER_SYS_FLAGS
-                or len(body) > self._store_config.maxMessageSize):
-            return False
-        if kind != self._kind:
-            self.flush()
-        if channel is not self._channel and not self._begin(channel, kind):
-            return False
-        key = self._queue_keys.get((topic, queue_id)) or self._queue_key(topic, queue_id)
-        self._sends.append(PlainSend(topic, queue_id, key, PlainSend.record_size(len(body), len(tail)), crc, flag,
-                                     sys_flag, born, self._born_host, reconsumed, body, tail))
-        self._frames.append(frame)
-        self._opaques.append(opaque)
-        if len(self._sends) >= _MAX_TOGETHER:
-            self.flush()
-        return True
+    def serve(self, channel: Channel, data: memoryview, position: int) -> int:
+        """Put and answer what are plain sends; see ExpressLane."""
+        if not self._may_serve(channel):
+            return position
+        born_host = message_layout.host_to_bytes(channel.remote_address)
+        while position < len(data):
+            sends, opaques, topics, kind, end, unknown = read_plain_sends(
+                data, position, self._cluster, born_host, self._routes, self._store_config.maxMessageSize,
+                _MAX_TOGETHER, PlainSend)
+            if sends:
+                if self._are_current(topics):
+                    self._put(channel, kind, sends, opaques, data[position:end])
+                    position = end
+            elif unknown is None or not self._make_route(unknown):
+                break
+        return position
 
-    def flush(self) -> None:
-        """Put what was taken; see ExpressLane."""
-        sends = self._sends
-        if not sends:
-            return
-        channel, frames, opaques = self._channel, self._frames, self._opaques
-        self._channel, self._sends, self._frames, self._opaques = None, [], [], []
+    def _put(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], data: memoryview) -> None:
+        """Put the sends of the frames in `data`."""
         host = message_layout.host_to_bytes(self._controller.store_host)
         result = self.put.put(sends, host)
         if result is None:
-            for frame in frames:
+            for frame in FrameDecoder().feed(data):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
-        result.status.then(_Put(self, channel, self._kind, sends, opaques, host, result).answer)
+        result.status.then(_Put(self, channel, kind, sends, opaques, host, result).answer)
 
-    def _begin(self, channel: Channel, kind: int) -> bool:
+    def _may_serve(self, channel: Channel) -> bool:
         """Whether the channel's plain sends may be served here at all, now."""
-        config, host = self._config, channel.remote_address
-        if (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                or not perm_name.is_writeable(config.brokerPermission)
-                or ":" in host[0] or ":" in self._controller.store_host[0]):
-            return False
-        self._channel, self._kind, self._born_host = channel, kind, message_layout.host_to_bytes(host)
+        config = self._config
+        return not (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
+                    or not perm_name.is_writeable(config.brokerPermission)
+                    or ":" in channel.remote_address[0] or ":" in self._controller.store_host[0])
+
+    def _are_current(self, topics: list[str]) -> bool:
+        """Whether the topics are as they were when their routes were made; a route of another one is dropped."""
+        for topic in topics:
+            if self._topics.get(topic) is not self._configs[topic]:
+                del self._routes[topic], self._configs[topic]
+                return False
         return True
 
-    def _route_of(self, topic: str) -> TopicConfig | None:
-        """The topic's configuration; None when the processor has not checked the topic yet."""
+    def _make_route(self, topic: str) -> bool:
+        """False when the processor has not checked the topic yet, or always serves it."""
         config = self._topics.get(topic)
         if (config is None or not self._processor.has_checked(topic)
                 or topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
                 or config.topicFilterType is not TopicFilterType.SINGLE_TAG):
-            return None
+            return False
+        queues = max(config.writeQueueNums, config.readQueueNums)
+        if queues > _MAX_QUEUES:
+            return False
         if len(self._routes) >= _MAX_ROUTES:
             self._routes.clear()
-            self._queue_keys.clear()
-        self._routes[topic] = config
-        return config
-
-    def _queue_key(self, topic: str, queue_id: int) -> str:
-        if len(self._queue_keys) >= 16 * _MAX_ROUTES:
-            self._queue_keys.clear()
-        key = self._queue_keys[topic, queue_id] = f"{topic}-{queue_id}"
-        return key
+            self._configs.clear()
+        self._routes[topic] = tuple([f"{topic}-{queue_id}" for queue_id in range(queues)])
+        self._configs[topic] = config
+        return True
 
 
 class _Put:
@@ -163,11 +145,9 @@ class _Put:
 
     def flush(self) -> None:
         """Count."""
-        stats, sizes = self._lane.stats, {}
+        stats = self._lane.stats
         self._lane.put.count(self._result)
-        for send in self._sends:
-            sizes.setdefault(send.topic, []).append(send.size)
-        for topic, of_topic in sizes.items():
-            stats.inc_topic_put_nums(topic, len(of_topic), len(of_topic))
-            stats.inc_topic_put_size(topic, sum(of_topic), len(of_topic))
+        for topic, (times, size) in self._result.totals.items():
+            stats.inc_topic_put_nums(topic, times, times)
+            stats.inc_topic_put_size(topic, size, times)
         stats.inc_broker_put_nums(len(self._sends))

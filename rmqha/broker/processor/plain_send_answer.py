@@ -7,7 +7,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterator
 
-from rmqha.broker.processor.plain_send_header import COMPILED, VERSION
+from rmqha.broker.processor.plain_sends import COMPILED, VERSION
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.compiled import compiled_or
 from rmqha.common.message import message_const

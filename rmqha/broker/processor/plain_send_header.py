@@ -1,19 +1,15 @@
 """The header of a send as clients of 4.9 write it: read by one pattern, without making a command of it.
 
-Pure: no socket, no store. Whatever is unusual is not read here, and goes the general way. `read_plain_send` is compiled
-where a C compiler was (_plain_send.c), and `read_in_python` where none was: both read the same.
+Pure: no socket, no store. Whatever is unusual is not read here, and goes the general way.
 """
 import functools
 import re
 import struct
 
-from rmqha.common.compiled import compiled_or
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import property_order
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH, SHORT, body_crc32
 from rmqha.common.protocol.request_code import SEND_MESSAGE_V2
-
-COMPILED, VERSION = "rmqha.broker.processor._plain_send", 3
 
 _TEXT = rb'[^"\\\x00-\x1f]'
 _NUMBER = rb"(\d{1,9})"
@@ -48,11 +44,11 @@ reconsume times, opaque, where the body begins in the frame, its BODYCRC, the he
 
 
 def cluster_property(cluster_name: str) -> bytes:
-    """What every record's properties have, as `read_plain_send` wants it."""
+    """What every record's properties have, as `read_plain_header` wants it."""
     return f"{_CLUSTER}\x01{cluster_name}".encode()
 
 
-def read_in_python(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | None:
+def read_plain_header(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | None:
     """The header of a frame (without its length field); None when it is no plain send."""
     end = 4 + int.from_bytes(frame[1:4])
     if len(frame) < 4 or frame[0] not in _READERS or end > len(frame):
@@ -130,7 +126,3 @@ def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
 
 
 _READERS = {0: _read_json, 1: _read_binary}  # by SerializeType
-
-
-read_plain_send = compiled_or(read_in_python, COMPILED, "read_plain_send", VERSION)
-"""`read_in_python`, or its compiled twin."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
+_PUT_OK = PutMessageStatus.PUT_OK
+
 ANY_SLAVE = 1  # the number of acknowledgements that asks for any one slave
 
 # The service looks at least so often. A request with a later deadline, as they all have, need not wake it.
@@ -70,7 +72,7 @@ class GroupTransferService(ServiceThread):
         acked_offset, ack_nums, ha_service = self.ha_service.acked_offset, request.ack_nums, self.ha_service
         # The term is looked at last: an offset that was read before it is of the same term.
         if acked_offset(ack_nums) >= request.next_offset and ha_service.term == request.term:
-            request.wakeup_customer(PutMessageStatus.PUT_OK)
+            request.wakeup_customer(_PUT_OK)
             return
         with self._lock:
             # What is taken in here is given up by the change of roles that comes: it has raised the term before.
@@ -99,8 +101,7 @@ class GroupTransferService(ServiceThread):
             for ack_nums, heap in self._by_offset.items():
                 transferred += self._take(heap, self.ha_service.acked_offset(ack_nums))
         if transferred:
-            with write_round():
-                self._complete(transferred, PutMessageStatus.PUT_OK)
+            self._complete(transferred, _PUT_OK)
             with self._lock:
                 self._drop_done(self._by_deadline)
 
@@ -136,8 +137,7 @@ class GroupTransferService(ServiceThread):
         with self._lock:
             rest = sorted(itertools.chain(*self._by_offset.values()), key=lambda entry: entry[1])
             self._by_offset, self._by_deadline = {}, []
-        with write_round():
-            self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+        self._complete(rest, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     def _do_wait_transfer(self) -> None:
         self.notify_transfer_some()
@@ -148,9 +148,7 @@ class GroupTransferService(ServiceThread):
                 self._drop_done(heap)
                 if not heap:
                     del self._by_offset[ack_nums]
-        if late:
-            with write_round():
-                self._complete(late, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+        self._complete(late, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
     @staticmethod
     def _take(heap: _Heap, limit: int) -> _Heap:
@@ -172,8 +170,12 @@ class GroupTransferService(ServiceThread):
 
     @staticmethod
     def _complete(entries: _Heap, status: PutMessageStatus) -> None:
-        for _key, _arrival, waiting in entries:
-            waiting.request.wakeup_customer(status)
+        if len(entries) == 1:  # one answer needs no round
+            entries[0][2].request.wakeup_customer(status)
+            return
+        with write_round():
+            for _key, _arrival, waiting in entries:
+                waiting.request.wakeup_customer(status)
 
     def _interval_ms(self) -> float:
         now = time.monotonic_ns()

@@ -45,6 +45,7 @@ _HELLO_WAIT_MS = 2000  # for a master that knows the handshake
 _VERDICT_WAIT_MS = 20_000
 _MAX_GREETING = 64  # bytes of hello or verdict
 _BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
+_TRANSFER = HAConnectionState.TRANSFER
 _MAX_SEARCHES = 200  # connections of one search for the first file, before it pauses
 
 
@@ -269,12 +270,13 @@ class HAClient(ServiceThread):
     def _stored_offset(self) -> int:
         """The end of the log: all that may be acknowledged. With haSlaveAckAfterFlush it is on the disk then."""
         max_offset = self.default_message_store.get_max_phy_offset()
-        self._make_sure_of(max_offset)
+        if self.config.haSlaveAckAfterFlush:
+            self._make_sure_of(max_offset)
         return max_offset
 
     def _make_sure_of(self, max_offset: int) -> None:
-        """Before `max_offset` is reported."""
-        if self.config.haSlaveAckAfterFlush and not self.default_message_store.flush_up_to(max_offset):
+        """With haSlaveAckAfterFlush, before `max_offset` is reported."""
+        if not self.default_message_store.flush_up_to(max_offset):
             raise ReplicationError(f"can't flush the commit log up to {max_offset}; it is not acknowledged",
                                    HAConnectionState.APPEND_FAILED)
 
@@ -408,7 +410,8 @@ class HAClient(ServiceThread):
         """Report when the log has grown beyond the last report."""
         max_offset = self.default_message_store.get_max_phy_offset()
         if max_offset > self.current_reported_offset:
-            self._make_sure_of(max_offset)
+            if self.config.haSlaveAckAfterFlush:
+                self._make_sure_of(max_offset)
             self.current_reported_offset = max_offset
             self._report_slave_max_offset(max_offset)
 
@@ -439,18 +442,20 @@ class HAClient(ServiceThread):
             if found is None:
                 return
             run = found
-        self._check_offset(run)
+        if run.offset != self._chain_end:  # where the last append ended: the log itself refuses all but its end
+            self._check_offset(run)
         if run.length:
             # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
             chain = self._follow_records(run)
             store = self.default_message_store
             if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
+                self._check_offset(run)
                 raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
                                        "not acknowledged", HAConnectionState.APPEND_FAILED)
             self._chain, self._chain_end, self._appended = chain, run.offset + run.length, True
         # Differs: in 4.9 a heartbeat makes an empty slave create its first file
-        if self.state is not HAConnectionState.TRANSFER:
-            self.state, self.last_error = HAConnectionState.TRANSFER, ""
+        if self.state is not _TRANSFER:
+            self.state, self.last_error = _TRANSFER, ""
 
     def _check_offset(self, run: ha_transfer.Run) -> None:
         slave_phy_offset = self.default_message_store.get_max_phy_offset()

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.broker_role import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
@@ -349,7 +349,7 @@ class ReadSocketService(ServiceThread):
             log.warning("slave[%s] reports offset=%d, but was sent nothing beyond offset=%d", connection.client_addr,
                         last, sent)
             return False
-        if self._is_flood(repeats, now):
+        if repeats > 0 and self._is_flood(repeats, now):
             return False
         self._last_report_ns = now
         if last >= self._mark[0]:
@@ -370,7 +370,7 @@ class ReadSocketService(ServiceThread):
         interval_ns = self.connection.ha_service.config.haHousekeepingInterval * 1_000_000
         if now - self._repeats_since_ns > interval_ns:
             self._repeats, self._repeats_since_ns = 0, now
-        self._repeats += max(0, repeats)
+        self._repeats += repeats
         if self._repeats <= _MAX_REPEATED_REPORTS:
             return False
         # Differs: 4.9 reads on for as long as they come
@@ -459,7 +459,7 @@ class WriteSocketService(ServiceThread):
     def _gather(self) -> None:
         """No put of an ASYNC_MASTER waits for a slave: while many come, what they write goes out together."""
         # Differs: the original looks each 100 ms when it had nothing to send
-        asynchronous = self.connection.ha_service.config.brokerRole is BrokerRole.ASYNC_MASTER
+        asynchronous = self.connection.ha_service.config.brokerRole is ASYNC_MASTER
         if asynchronous and time.monotonic_ns() - self._last_write_ns < _BUSY_NS:
             self.wait_for_running(_GATHER_MS)
 

@@ -22,7 +22,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import listening_socket, plain_address
 from rmqha.remoting.write_round import flush_at_end_of_round
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.broker_role import SYNC_MASTER
 from rmqha.store.ha import ha_status
 from rmqha.store.ha.allowed_peers import AllowedPeers
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
@@ -112,16 +112,17 @@ class HAService:
 
         Differs: in Java the writing threads are woken, by puts that wait for a slave only.
         """
-        if self.config.brokerRole is not BrokerRole.SYNC_MASTER:
+        if self.config.brokerRole is not SYNC_MASTER:
             self.wait_notify_object.wakeup_all()
         elif appended or not flush_at_end_of_round(self):
             self.flush(offset, appended)
 
     def flush(self, offset: int = -1, appended: bytes = b"") -> None:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
-        # a list: each is asked
-        if not all([connection.write_socket_service.transfer_now(offset, appended)
-                    for connection in self.connection_list]):
+        all_sent = True
+        for connection in self.connection_list:
+            all_sent &= connection.write_socket_service.transfer_now(offset, appended)
+        if not all_sent:
             self.wait_notify_object.wakeup_all()
 
     def is_slave_ok(self, master_put_where: int) -> bool:

@@ -86,6 +86,8 @@ class ReportDecoder:
         """The offsets of the reports that `data` completes, in order."""
         if self._rest:
             data = self._rest + data
+        elif len(data) == REPORT.size:  # as almost always
+            return REPORT.unpack(data)
         whole = len(data) // REPORT.size
         self._rest = bytes(data[whole * REPORT.size:])
         return struct.unpack_from(f">{whole}q", data)

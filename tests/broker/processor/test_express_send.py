@@ -34,13 +34,12 @@ class Wire:
         lane = broker.controller.remoting_server.io.express_lane
         self.taken = 0
         if lane is not None:
-            take = lane.take
+            put = lane.put.put
 
-            def counted(channel, frame):
-                took = take(channel, frame)
-                self.taken += took
-                return took
-            lane.take = counted
+            def counted(sends, store_host):
+                self.taken += len(sends)
+                return put(sends, store_host)
+            lane.put.put = counted
         host, port = broker.address.split(":")
         self.socket = socket.create_connection((host, int(port)), 60)
         self._rest = b""

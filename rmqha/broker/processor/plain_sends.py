@@ -1,0 +1,59 @@
+"""The plain sends in what a connection has brought, up to the first frame that is none. Pure.
+
+`read_plain_sends` is compiled where a C compiler was (_plain_send.c), and `sends_in_python` where none was: both read
+the same.
+"""
+from rmqha.broker.processor.plain_send_header import read_plain_header
+from rmqha.common.compiled import compiled_or
+from rmqha.common.message import message_layout
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
+from rmqha.store.plain_records import PlainSend
+
+COMPILED, VERSION = "rmqha.broker.processor._plain_send", 4
+
+_OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
+
+Routes = dict[str, tuple[str, ...]]
+"""By topic: "topic-queueId" of each queue."""
+PlainSends = tuple[list[PlainSend], list[int], list[str], int, int, str | None]
+"""The sends, their opaques, the topics of which a route was used (again when it changes), the serialize type, the
+position behind the last of them, and the topic of the one that comes next when there is no route for it."""
+
+
+def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: bytes, routes: Routes, max_body: int,
+                    most: int, plain_send: type[PlainSend]) -> PlainSends:
+    """The plain sends of one serialize type whose frames lie whole in `data` from `position` on, at most `most`.
+
+    Each to one of the queues in `routes`, its body of at most `max_body` bytes. `cluster`: see `cluster_property`;
+    `born_host`: 8 bytes; `plain_send`: PlainSend. The bodies are views of `data`.
+    """
+    sends: list[PlainSend] = []
+    opaques: list[int] = []
+    topics: list[str] = []
+    first_kind = 0
+    while len(sends) < most and len(data) - position >= LENGTH_FIELD_SIZE:
+        begin = position + LENGTH_FIELD_SIZE
+        end = begin + int.from_bytes(data[position:begin], signed=True)
+        if not begin <= end <= len(data):
+            break
+        header = read_plain_header(data[begin:end], cluster)
+        if header is None or sends and header[-1] != first_kind:
+            break
+        topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, body_at, crc, kind = header
+        keys, body = routes.get(topic), data[begin + body_at:end]
+        if keys is None:
+            return sends, opaques, topics, first_kind, position, topic
+        if topics[-1:] != [topic]:
+            topics.append(topic)
+        if queue_id >= len(keys) or sys_flag & _OTHER_SYS_FLAGS or len(body) > max_body:
+            break
+        sends.append(plain_send(topic, queue_id, keys[queue_id], plain_send.record_size(len(body), len(tail)), crc,
+                                flag, sys_flag, born, born_host, reconsumed, body, tail))
+        opaques.append(opaque)
+        first_kind, position = kind, end
+    return sends, opaques, topics, first_kind, position, None
+
+
+read_plain_sends = compiled_or(sends_in_python, COMPILED, "read_plain_sends", VERSION)
+"""`sends_in_python`, or its compiled twin."""
