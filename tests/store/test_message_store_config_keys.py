@@ -272,14 +272,13 @@ def map_of(path: str, field: str) -> list[str]:
 def test_cleaning_comes_at_its_interval(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqha.store.default_message_store._CLEAN_INITIAL_MS", 10)
     rounds = []
-    monkeypatch.setattr(clean_commit_log_service.CleanCommitLogService, "run", lambda self: rounds.append(1))
-    with open_store(tmp_path / "often", cleanResourceInterval=10):
-        wait_until(lambda: len(rounds) > 3, 60_000)
-    rounds.clear()
+    monkeypatch.setattr(clean_commit_log_service.CleanCommitLogService, "run", lambda self: rounds.append(self))
+    with open_store(tmp_path / "often", cleanResourceInterval=10) as store:
+        wait_until(lambda: rounds.count(store.clean_commit_log_service) > 3, 60_000)
     with open_store(tmp_path / "seldom", cleanResourceInterval=NEVER) as store:
-        wait_until(lambda: rounds, 60_000)
+        wait_until(lambda: store.clean_commit_log_service in rounds, 60_000)
         store.pause(100)
-        assert len(rounds) == 1
+        assert rounds.count(store.clean_commit_log_service) == 1
 
 
 @shows("deleteCommitLogFilesInterval", "deleteConsumeQueueFilesInterval")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqha.tools.store import log_reader, queue_reader
+from rmqha.tools.store.queue_reader import QueueReader
+from rmqha.tools.store.verify_queues import QueuesCheck
 from tests.store.support import FILE_SIZE, message, new_store, open_store, put, wait_dispatched
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -545,6 +547,26 @@ def test_hole_in_a_running_store_is_a_flaw(run, tmp_path):
         file, position, _ = damage_magic(root)
         code, out, _ = run("verify", root)
         assert code == 1 and f"{file} at {position}" in out
+
+
+@pytest.mark.parametrize("missing_for, clean", [(2, True), (3, False)], ids=["written since", "missing still"])
+def test_unit_that_is_written_while_its_queue_is_read_is_no_hole(run, monkeypatch, tmp_path, missing_for, clean):
+    looks, read = [], QueueReader.read
+
+    def late(reader, index, count):
+        if (reader.name, index, count) != ("TopicA/1", 1, 1) or len(looks) >= missing_for:
+            return read(reader, index, count)
+        looks.append(index)
+        return b""
+    monkeypatch.setattr(QueuesCheck, "fits", lambda self, run: False)  # each record by itself
+    monkeypatch.setattr(QueueReader, "unit_bytes", lambda reader, index: reader.read(index, 1))
+    monkeypatch.setattr(QueueReader, "read", late)
+    root = tmp_path / "s"
+    with open_store(root) as store:
+        fill(store, 40)
+        code, out, _ = run("verify", root)
+    assert looks == [1] * missing_for and (code == 0) is clean, out
+    assert clean or "queue TopicA/1 has no unit for index 1, but one for 2" in out
 
 
 def test_verify_changes_nothing_and_lets_the_store_start(run, copy):
