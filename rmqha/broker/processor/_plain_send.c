@@ -2,7 +2,7 @@
  * Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
- * looked at. Whatever differs from the expected makes the result None.
+ * looked at. The first frame that differs from the expected ends what is read.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -375,15 +375,12 @@ static int set_field(PyObject *send, int place, PyObject *value)
     return value != NULL;
 }
 
-/* A PlainSend; NULL with an error. `tail` is given away. */
+/* A PlainSend; NULL with an error. */
 static PyObject *make_send(const reading *r, const plain_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
 {
     PyObject *send = r->type->tp_alloc(r->type, FIELDS);
-    if (!send) {
-        Py_DECREF(tail);
+    if (!send)
         return NULL;
-    }
-    PyTuple_SET_ITEM(send, TAIL, tail);
     uint32_t crc = end > body ? crc32_of(r->bytes + body, end - body) & 0x7FFFFFFFu : 0;
     if (set_field(send, TOPIC, Py_NewRef(r->topic)) && set_field(send, QUEUE_ID, PyLong_FromLongLong(h->queue_id))
             && set_field(send, QUEUE_KEY, Py_NewRef(PyTuple_GET_ITEM(r->keys, h->queue_id)))
@@ -393,7 +390,8 @@ static PyObject *make_send(const reading *r, const plain_header *h, PyObject *ta
             && set_field(send, BORN_TIMESTAMP, PyLong_FromLongLong(h->born))
             && set_field(send, BORN_HOST, Py_NewRef(r->born_host))
             && set_field(send, RECONSUME_TIMES, PyLong_FromLongLong(h->reconsumed))
-            && set_field(send, BODY, PySequence_GetSlice(r->data, body, end)))
+            && set_field(send, BODY, PySequence_GetSlice(r->data, body, end))
+            && set_field(send, TAIL, Py_NewRef(tail)))
         return send;
     Py_DECREF(send);
     return NULL;
@@ -440,7 +438,7 @@ static int read_send(reading *r, Py_ssize_t at, Py_ssize_t end)
                || end - at - body > r->max_body) {
         kept = 0;
     } else if ((opaque = PyLong_FromLongLong(h.opaque))) {
-        send = make_send(r, &h, Py_NewRef(tail), at + body, end);
+        send = make_send(r, &h, tail, at + body, end);
         if (send && PyList_Append(r->sends, send) == 0 && PyList_Append(r->opaques, opaque) == 0)
             kept = 1;
         r->kind = data[0];
