@@ -60,11 +60,11 @@ class AtomicLong:
             return True
 
     def set_max(self, value: int) -> bool:
-        """Raise to `value`; False when it is not higher."""
+        """Raise to `value`, which the type holds; False when it is not higher."""
         with self._lock:
             if value <= self._value:
                 return False
-            self._value = self._wrap(value)
+            self._value = value
             return True
 
     def __repr__(self) -> str:

@@ -51,7 +51,10 @@ class Completable(Generic[T]):
             self._value = value
             callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            self._call(callback, value)
+            try:
+                callback(value)
+            except Exception:
+                self._log_failed(callback)
         return True
 
     def then(self, callback: Callable[[T], object]) -> None:
@@ -62,7 +65,10 @@ class Completable(Generic[T]):
                     self._callbacks = []
                 self._callbacks.append(callback)
                 return
-        self._call(callback, self._value)
+        try:
+            callback(self._value)  # type: ignore[arg-type]
+        except Exception:
+            self._log_failed(callback)
 
     def then_apply(self, fn: Callable[[T], U], on_error: Callable[[Exception], U]) -> "Completable[U]":
         """A Completable of `fn(value)`, or of `on_error(exception)` when `fn` raises: it never stays open."""
@@ -100,8 +106,5 @@ class Completable(Generic[T]):
     all_of2 = combine
 
     @staticmethod
-    def _call(callback: Callable[[T], object], value: object) -> None:
-        try:
-            callback(value)  # type: ignore[arg-type]
-        except Exception:
-            log.exception("callback %s failed", getattr(callback, "__qualname__", callback))
+    def _log_failed(callback: Callable[[T], object]) -> None:
+        log.exception("callback %s failed", getattr(callback, "__qualname__", callback))

@@ -45,8 +45,8 @@ class Channel:
     """
 
     __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
-                 "read_bytes", "active_ns", "sent_seen", "reading_paused", "_socket", "_io", "_lock", "_queue",
-                 "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
+                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "_socket", "_io", "_lock",
+                 "_queue", "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
 
     def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
@@ -56,6 +56,7 @@ class Channel:
         self.high_water_mark = high_water_mark
         self.low_water_mark = low_water_mark
         # Owned by the IO thread:
+        self.receive_into = connected.recv_into  # (buffer) -> bytes read; 0 at the end of the stream
         self.decoder = FrameDecoder()
         self.read_bytes = 0
         self.active_ns = 0  # monotonic time of the last progress
@@ -131,12 +132,15 @@ class Channel:
 
     def write_encoded(self, frames: bytes) -> None:
         """`write` of commands that are encoded already."""
+        if not flush_at_end_of_round(self):
+            self.flush(frames)
+            return
         with self._lock:
             if not self._active:
                 return
             self._queue.append(frames)
             self._queued += len(frames)
-        if not flush_at_end_of_round(self) or self.pending_bytes > FLUSH_IN_ROUND:
+        if self._queued - self._sent > FLUSH_IN_ROUND:
             self.flush()
 
     def _enqueue(self, buffers: list[Buffer], on_sent: OnSent | None, release: Callable[[], None] | None) -> None:
@@ -155,15 +159,20 @@ class Channel:
         elif not flush_at_end_of_round(self) or self.pending_bytes > FLUSH_IN_ROUND:
             self.flush()
 
-    def flush(self) -> None:
-        """Write what is queued, as much as the socket takes; the IO thread writes the rest."""
-        if self._blocked:  # unguarded look: whoever unblocks it flushes as well
+    def flush(self, more: bytes = b"") -> None:
+        """Write what is queued, and `more`, as much as the socket takes; the IO thread writes the rest."""
+        if self._blocked and not more:  # unguarded look: whoever unblocks it flushes as well
             return
         with self._lock:
-            if self._blocked or not self._active:
+            if not self._active:
+                return
+            if more:
+                self._queue.append(more)
+                self._queued += len(more)
+            if self._blocked:
                 return
             failed = self._send_queue()
-            ended = self._take_ended()
+            ended = self._take_ended() if self._on_sent else ()
             blocked = self._blocked
         _call(ended, True)
         if failed:
@@ -194,16 +203,13 @@ class Channel:
         """Close the socket. Only by the IO thread, after it was unregistered."""
         self._socket.close()
 
-    def receive_into(self, buffer: memoryview) -> int:
-        """Bytes read; 0 at the end of the stream. Only by the IO thread."""
-        return self._socket.recv_into(buffer)
-
     def start_tls(self, context: "ssl.SSLContext", buffer: memoryview, size: int) -> int:
         """Be the server of a TLS connection whose first `size` bytes stand in `buffer`; then as `receive_into`."""
         from rmqha.remoting.tls_socket import TlsSocket  # heavy, and many clusters have none
 
         with self._lock:
             self._socket = self._tls = TlsSocket(self._socket, context, True, self._handshake_is_blocked)
+            self.receive_into = self._tls.recv_into
         return self._tls.decrypt_in(buffer, size)
 
     def _handshake_is_blocked(self) -> None:

@@ -25,6 +25,7 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.express_lane import ExpressLane
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.remoting.write_round import write_round
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class IoThread(ServiceThread):
     def start(self) -> None:
         """Start the thread, once."""
         if self._waker is None and not self._ended:
-            self._selector, self._waker = selectors.DefaultSelector(), Waker()
+            self._selector, self._waker = QuickEpollSelector(), Waker()
             self._selector.register(self._waker, selectors.EVENT_READ, lambda _events: self._waker.drain())
             if self._listener is not None:
                 self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -154,27 +155,26 @@ class IoThread(ServiceThread):
         """Select and serve until stopped; then close everything."""
         log.info("%s service started", self.get_service_name())
         self._ident = threading.get_ident()
-        next_tick = 0
+        next_tick, writes = 0, write_round()
         try:
             while not self.stopped:
                 events = self._selector.select(self.tick_ms / 1000)
                 self.now_ns = time.monotonic_ns()
-                with write_round(single=len(events) == 1):
-                    self._round(events)
+                writes.single = len(events) == 1
+                with writes:
+                    for key, mask in events:
+                        try:
+                            key.data(mask)
+                        except Exception:
+                            log.exception("%s: handling an event failed", self.name)
+                    if self._tasks:
+                        self._run_tasks()
                 if self.now_ns >= next_tick:
                     next_tick = self.now_ns + self.tick_ms * 1_000_000
                     self._tick()
         finally:
             self._close_all()
             log.info("%s service end", self.get_service_name())
-
-    def _round(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
-        for key, mask in events:
-            try:
-                key.data(mask)
-            except Exception:
-                log.exception("%s: handling an event failed", self.name)
-        self._run_tasks()
 
     def _run_tasks(self) -> None:
         for _ in range(len(self._tasks)):
@@ -242,7 +242,9 @@ class IoThread(ServiceThread):
             if events & _WRITE:
                 channel.on_writable()
                 self._update_interest(channel)
-            if events & _READ and channel.is_active:
+                if not channel.is_active:
+                    return
+            if events & _READ:
                 self._read(channel)
         except Exception as error:
             log.exception("serving %s failed", channel)

@@ -17,18 +17,19 @@ class write_round:  # noqa: N801 - used like a function
     """`with write_round():` channels written to inside only queue; each is flushed once at the end.
 
     Per thread. A round inside a round joins it. Services that complete many futures wrap their batch; what they wait
-    for inside a round must not depend on what they wrote in it. `single`: the round serves one connection.
+    for inside a round must not depend on what they wrote in it. A thread may use one for all its rounds, but not for
+    one inside another. `single`: the round serves one connection.
     """
 
-    __slots__ = ("_outermost", "_single")
+    __slots__ = ("single", "_outermost")
 
     def __init__(self, single: bool = False) -> None:
-        self._single = single
+        self.single = single
 
     def __enter__(self) -> None:
         self._outermost = getattr(_this_thread, "channels", None) is None
         if self._outermost:
-            _this_thread.channels, _this_thread.single = {}, self._single
+            _this_thread.channels, _this_thread.single = {}, self.single
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:

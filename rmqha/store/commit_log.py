@@ -459,14 +459,15 @@ class CommitLog:
         Differs: a piece that does not begin at the end of this log is refused; the original writes it all the same.
         """
         with self.put_message_lock:
-            mapped_file = last = self.mapped_file_queue.get_last_mapped_file()
+            files = self.mapped_file_queue.mapped_files
+            mapped_file = last = files[-1] if files else None
             end = (start_offset - start_offset % self.mapped_file_size if last is None
                    else last.file_from_offset + last.wrote_position)
             if start_offset != end:
                 log.error("appendData at %s, but the log ends at %s", start_offset, end)
                 return False
             try:
-                if last is None or last.is_full:
+                if last is None or last.wrote_position == last.file_size:
                     mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)

@@ -23,6 +23,7 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_stacks import thread_stacks
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
+from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.bulk import bulk
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
@@ -308,8 +309,9 @@ class DefaultMessageStore:
     @property
     def may_put(self) -> bool:
         """Whether a put would not be refused right now."""
-        return (not self.is_shutdown and self.message_store_config.brokerRole is not SLAVE
-                and self.running_flags.is_writeable and not self.is_os_page_cache_busy())
+        is_busy = self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()
+        return not (is_busy or self.is_shutdown or self.message_store_config.brokerRole is SLAVE
+                    or not self.running_flags.is_writeable)
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
@@ -510,7 +512,8 @@ class DefaultMessageStore:
                 not self.commit_log.append_data(start_offset, data, data_start, data_length):
             log.error("appendToPhyQueue failed %s %s", start_offset, data_length)
             return False
-        self._log_followers.on_data_appended()
+        if not flush_at_end_of_round(self._log_followers, last=True):
+            self._log_followers.flush()
         return True
 
     def update_ha_master_address(self, new_addr: str | None) -> None:
@@ -530,11 +533,6 @@ class DefaultMessageStore:
     def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryMessageResult:
         """Messages with `key` stored between `begin` and `end` (ms). The caller releases the result."""
         return self._reader.query_message(topic, key, max_num, begin, end)
-
-    @staticmethod
-    def now() -> int:
-        """Wall clock, ms."""
-        return current_time_millis()
 
     def clean_unused_topic(self, topics: set[str]) -> int:
         """Delete the consume queues of all topics but `topics` and the system's."""

@@ -5,7 +5,7 @@ from rmqha.common.completable import Completable
 from rmqha.store.put_message_status import PutMessageStatus
 
 
-class GroupCommitRequest:
+class GroupCommitRequest(Completable[PutMessageStatus]):
     """Done once the log is safe up to `next_offset`, or at `deadline_ns` (monotonic); the first status wins.
 
     `ack_nums`, as in 5.1.4: how many replicas must have it, the master included; 1: any one slave; -1: all in sync.
@@ -14,15 +14,18 @@ class GroupCommitRequest:
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitRequest (4.9.8)
     """
 
-    __slots__ = ("next_offset", "future", "deadline_ns", "ack_nums", "term")
+    __slots__ = ("next_offset", "deadline_ns", "ack_nums", "term")
 
     def __init__(self, next_offset: int, timeout_ms: int, ack_nums: int = 1, term: int = 0) -> None:
+        super().__init__()
         self.next_offset = next_offset
         self.ack_nums = ack_nums
         self.term = term
-        self.future: Completable[PutMessageStatus] = Completable()
         self.deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
 
-    def wakeup_customer(self, status: PutMessageStatus) -> None:
-        """Complete the future."""
-        self.future.complete(status)
+    wakeup_customer = Completable.complete
+
+    @property
+    def future(self) -> Completable[PutMessageStatus]:
+        """The status that comes: the request itself."""
+        return self

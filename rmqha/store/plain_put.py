@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import logging
+from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
-from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import serves_one_connection
 from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
 from rmqha.store.plain_records import PlainSend, Totals, plain_records
@@ -58,11 +58,11 @@ class PlainPut:
             ack_nums = ha_service.need_ack_nums()
             if ack_nums is None:
                 return None
-        begin = current_time_millis()
+        begin = time_ns() // 1_000_000
         with commit_log.put_message_lock:
             if self._config.brokerRole is SLAVE or ha_service.term != term:
                 return None
-            commit_log.begin_time_in_lock = now = current_time_millis()
+            commit_log.begin_time_in_lock = now = time_ns() // 1_000_000
             try:
                 appended = self._append(sends, store_host, now)
             except OSError as error:
@@ -99,7 +99,7 @@ class PlainPut:
             return None
         mapped_file = files[-1]
         position = mapped_file.wrote_position
-        total = sum([send.size for send in sends])
+        total = sends[0].size if len(sends) == 1 else sum([send.size for send in sends])
         if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
             return None
         table = commit_log.topic_queue_table

@@ -26,8 +26,11 @@ class RunningFlags:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.flag_bits = 0  # written under _lock, read freely
         self._full_disks: set[str] = set()  # guarded by _lock
+        # Written under _lock, read freely:
+        self.flag_bits = 0
+        self.is_writeable = True  # puts are accepted
+        self.is_flush_error = False  # a flush failed: nothing is acknowledged any more
 
     def get_and_make_readable(self) -> bool:
         """Allow reads."""
@@ -45,11 +48,6 @@ class RunningFlags:
     def get_and_make_writeable(self) -> bool:
         """Allow writes, as far as no error bit forbids them."""
         return self._clear_bit(NOT_WRITEABLE_BIT, _LOG_BITS | DISK_FULL_BIT)
-
-    @property
-    def is_writeable(self) -> bool:
-        """True when puts are accepted."""
-        return not self.flag_bits & (_LOG_BITS | DISK_FULL_BIT)
 
     @property
     def is_cq_writeable(self) -> bool:
@@ -79,20 +77,15 @@ class RunningFlags:
         return bool(self.flag_bits & WRITE_INDEX_FILE_ERROR_BIT)
 
     def make_flush_error(self) -> None:
-        """A flush failed: nothing is acknowledged any more."""
+        """A flush failed."""
         self._set_bit(FLUSH_ERROR_BIT, 0)
-
-    @property
-    def is_flush_error(self) -> bool:
-        """True after `make_flush_error`."""
-        return bool(self.flag_bits & FLUSH_ERROR_BIT)
 
     def get_and_make_disk_full(self, disk: str = "") -> bool:
         """Note that `disk` is full; True when none was full before."""
         with self._lock:
             before = not self.flag_bits & DISK_FULL_BIT
             self._full_disks.add(disk)
-            self.flag_bits |= DISK_FULL_BIT
+            self._become(self.flag_bits | DISK_FULL_BIT)
             return before
 
     def get_and_make_disk_ok(self, disk: str = "") -> bool:
@@ -101,20 +94,25 @@ class RunningFlags:
             before = not self.flag_bits & DISK_FULL_BIT
             self._full_disks.discard(disk)
             if not self._full_disks:
-                self.flag_bits &= ~DISK_FULL_BIT
+                self._become(self.flag_bits & ~DISK_FULL_BIT)
             return before
 
     def _set_bit(self, bit: int, mask: int) -> bool:
         with self._lock:
             before = not self.flag_bits & mask
-            self.flag_bits |= bit
+            self._become(self.flag_bits | bit)
             return before
 
     def _clear_bit(self, bit: int, mask: int) -> bool:
         with self._lock:
             before = not self.flag_bits & mask
-            self.flag_bits &= ~bit
+            self._become(self.flag_bits & ~bit)
             return before
+
+    def _become(self, bits: int) -> None:
+        self.flag_bits = bits
+        self.is_writeable = not bits & (_LOG_BITS | DISK_FULL_BIT)
+        self.is_flush_error = bool(bits & FLUSH_ERROR_BIT)
 
 
 def disk_of(path: str) -> str:

@@ -84,7 +84,8 @@ class Process:
         begin = max((record.store_timestamp for record in store_compare.walk(self.root / "commitlog")), default=0)
         now = max(begin + 1, int(time.time() * 1000))
         ticks = iter(range(now, now + 10_000_000, _MS_PER_PUT))
-        commit_log.current_time_millis = plain_put.current_time_millis = lambda: next(ticks)
+        commit_log.current_time_millis = lambda: next(ticks)
+        plain_put.time_ns = lambda: next(ticks) * 1_000_000
 
     def put_until_killed(self, seed: int, prefix: str) -> list[threading.Thread]:
         """Start the putting threads."""

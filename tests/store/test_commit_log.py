@@ -6,6 +6,7 @@ import pytest
 
 from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.util_all import current_time_millis
 from rmqha.store import commit_log as module
 from rmqha.store import mapped_file
 from rmqha.store.config.broker_role import BrokerRole
@@ -248,7 +249,7 @@ def test_slave_takes_no_puts(tmp_path):
 
 
 def test_busy_lock_refuses_puts(store):
-    store.commit_log.begin_time_in_lock = store.now() - 1500
+    store.commit_log.begin_time_in_lock = current_time_millis() - 1500
     assert status(store, message()) is PutMessageStatus.OS_PAGECACHE_BUSY
     assert store.lock_time_mills() >= 1500
     store.commit_log.begin_time_in_lock = 0

@@ -12,6 +12,7 @@ from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.util_all import current_time_millis
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.config import message_store_config
 from rmqha.store.config.flush_disk_type import FlushDiskType
@@ -429,7 +430,7 @@ def test_distance_of_readers_is_recorded(tmp_path, recorded):
 @shows("osPageCacheBusyTimeOutMills")
 def test_lock_that_is_held_for_too_long_refuses_puts(tmp_path):
     with open_store(tmp_path, osPageCacheBusyTimeOutMills=5000) as store:
-        now = store.now()
+        now = current_time_millis()
         store.commit_log.begin_time_in_lock = now - 3000
         assert not store.is_os_page_cache_busy() and store.put_message(message()).is_ok
         store.commit_log.begin_time_in_lock = now - 6000
@@ -445,7 +446,7 @@ def test_lock_that_is_held_for_too_long_refuses_puts(tmp_path):
 def test_stacks_are_written_when_the_lock_is_held(tmp_path, monkeypatch, enabled):
     monkeypatch.setenv("HOME", str(tmp_path))
     with open_store(tmp_path / "store", debugLockEnable=enabled) as store:
-        store.commit_log.begin_time_in_lock = store.now() - 2000
+        store.commit_log.begin_time_in_lock = current_time_millis() - 2000
         try:
             store._dump_long_lock()
         finally:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _MAX_ROUTES = 4096
+_IPV4_HOSTS = 16  # bytes of two of them
 _MAX_QUEUES = 1024  # of a route
 _PUT_OK = PutMessageStatus.PUT_OK
 _SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
@@ -58,37 +59,38 @@ class ExpressSend:
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
         """Put and answer what are plain sends; see ExpressLane."""
-        if not self._may_serve(channel):
-            return position
         born_host = message_layout.host_to_bytes(channel.remote_address)
+        store_host = message_layout.host_to_bytes(self._controller.store_host)
+        if not self._may_serve(born_host, store_host):
+            return position
         while position < len(data):
             sends, opaques, topics, kind, end, unknown = read_plain_sends(
                 data, position, self._cluster, born_host, self._routes, self._store_config.maxMessageSize,
                 _MAX_TOGETHER, PlainSend)
             if sends:
                 if self._are_current(topics):
-                    self._put(channel, kind, sends, opaques, data[position:end])
+                    self._put(channel, kind, sends, opaques, store_host, data[position:end])
                     position = end
             elif unknown is None or not self._make_route(unknown):
                 break
         return position
 
-    def _put(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], data: memoryview) -> None:
+    def _put(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], store_host: bytes,
+             data: memoryview) -> None:
         """Put the sends of the frames in `data`."""
-        host = message_layout.host_to_bytes(self._controller.store_host)
-        result = self.put.put(sends, host)
+        result = self.put.put(sends, store_host)
         if result is None:
             for frame in FrameDecoder().feed(data):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
-        result.status.then(_Put(self, channel, kind, sends, opaques, host, result).answer)
+        result.status.then(_Put(self, channel, kind, sends, opaques, store_host, result).answer)
 
-    def _may_serve(self, channel: Channel) -> bool:
-        """Whether the channel's plain sends may be served here at all, now."""
+    def _may_serve(self, born_host: bytes, store_host: bytes) -> bool:
+        """Whether plain sends from one host to the other may be served here at all, now."""
         config = self._config
         return not (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                    or not perm_name.is_writeable(config.brokerPermission)
-                    or ":" in channel.remote_address[0] or ":" in self._controller.store_host[0])
+                    or not config.brokerPermission & perm_name.PERM_WRITE
+                    or len(born_host) + len(store_host) != _IPV4_HOSTS)
 
     def _are_current(self, topics: list[str]) -> bool:
         """Whether the topics are as they were when their routes were made; a route of another one is dropped."""

@@ -101,7 +101,10 @@ class GroupTransferService(ServiceThread):
             for ack_nums, heap in self._by_offset.items():
                 transferred += self._take(heap, self.ha_service.acked_offset(ack_nums))
         if transferred:
-            self._complete(transferred, _PUT_OK)
+            if len(transferred) == 1:  # one answer needs no round
+                transferred[0][2].request.wakeup_customer(_PUT_OK)
+            else:
+                self._complete(transferred, _PUT_OK)
             with self._lock:
                 self._drop_done(self._by_deadline)
 
@@ -170,9 +173,6 @@ class GroupTransferService(ServiceThread):
 
     @staticmethod
     def _complete(entries: _Heap, status: PutMessageStatus) -> None:
-        if len(entries) == 1:  # one answer needs no round
-            entries[0][2].request.wakeup_customer(status)
-            return
         with write_round():
             for _key, _arrival, waiting in entries:
                 waiting.request.wakeup_customer(status)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
@@ -144,7 +145,7 @@ class HAClient(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        self._selector, waker, self.state = selectors.DefaultSelector(), self._waker, HAConnectionState.READY
+        self._selector, waker, self.state = QuickEpollSelector(), self._waker, HAConnectionState.READY
         self._selector.register(waker, selectors.EVENT_READ)
         try:
             while not self.stopped:
@@ -257,12 +258,12 @@ class HAClient(ServiceThread):
         # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
         self.current_reported_offset = self._stored_offset()
         self._report_slave_max_offset(self._first_report())
-        interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
+        interval_ms, writes = min(_SELECT_MS, self.config.haSendHeartbeatInterval), write_round()
         while not self.stopped:
             if self._is_time_to_report_offset():
                 self._report_slave_max_offset(self.current_reported_offset)
             if self._select(interval_ms / 1000):
-                with write_round():  # at its end, behind the report, the dispatch is woken
+                with writes:  # at its end, behind the report, the dispatch is woken
                     self._process_read_event()
                     self._report_slave_max_offset_plus()
             self._housekeeping()
@@ -395,7 +396,7 @@ class HAClient(ServiceThread):
             self._stop_waiting()
 
     def _report_slave_max_offset(self, max_offset: int) -> None:
-        report = ha_transfer.encode_report(max_offset)
+        report = ha_transfer.REPORT.pack(max_offset)
         for _attempt in range(_WRITE_ATTEMPTS):
             try:
                 report = report[self._socket.send(report):]
@@ -434,6 +435,10 @@ class HAClient(ServiceThread):
                 self._append(run)
         except ha_transfer.TransferError as error:
             raise ReplicationError(f"{error}; the connection is closed", HAConnectionState.APPEND_FAILED) from error
+        except RecordChainError as error:
+            raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
+                                   "Either its bytes are damaged, or its log is another one than the slave's",
+                                   HAConnectionState.APPEND_FAILED) from error
 
     def _append(self, run: ha_transfer.Run) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
@@ -471,13 +476,8 @@ class HAClient(ServiceThread):
     def _follow_records(self, run: ha_transfer.Run) -> RecordChain:
         # What this client has not appended ends with a whole record: recovery cuts it there, and puts write whole ones.
         chain = self._chain if run.offset == self._chain_end else RecordChain(run.offset)
-        try:
-            return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
-                                  self.config.mappedFileSizeCommitLog)
-        except RecordChainError as error:
-            raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
-                                   "Either its bytes are damaged, or its log is another one than the slave's",
-                                   HAConnectionState.APPEND_FAILED) from error
+        return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
+                              self.config.mappedFileSizeCommitLog)
 
     def _close_master(self) -> None:
         sock, self._socket, self._decoder = self._socket, None, None

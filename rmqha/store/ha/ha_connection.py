@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.quick_selector import QuickPollSelector
 from rmqha.store.config.broker_role import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
@@ -235,7 +236,7 @@ class ReadSocketService(ServiceThread):
 
     def _read_until_end(self) -> None:
         # poll, not epoll: no descriptor of its own, so a connection costs exactly one
-        with selectors.PollSelector() as selector:
+        with QuickPollSelector() as selector:
             selector.register(self.connection.socket, selectors.EVENT_READ)
             while not self.stopped:
                 if selector.select(_SELECT_MS / 1000) and not self._process_read_event():
@@ -325,9 +326,24 @@ class ReadSocketService(ServiceThread):
     def _accept(self, reports: tuple[int, ...]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""
         connection, now = self.connection, time.monotonic_ns()
+        highest = connection.ha_service.default_message_store.get_max_phy_offset()
+        last, sent = reports[-1], connection.write_socket_service.sent_offset
+        first = connection.slave_request_offset < 0
+        # one report of what was just sent: as almost always
+        if not (len(reports) == 1 and connection.slave_ack_offset < last <= sent and last <= highest) and (
+                not self._are_possible(reports, highest, now)):
+            return False
+        self._last_report_ns = now
+        if last >= self._mark[0]:
+            connection.caught_up_ns, self._mark = self._mark[1] or now, (highest, now)
+        self._take_over(first, reports[0], last)
+        return True
+
+    def _are_possible(self, reports: tuple[int, ...], highest: int, now: int) -> bool:
+        """Whether a slave that is what it should be may say that, when the log ends at `highest`."""
+        connection = self.connection
         first = connection.slave_request_offset < 0
         last = reports[0] if first else connection.slave_ack_offset
-        highest = connection.ha_service.default_message_store.get_max_phy_offset()
         repeats = -1 if first else 0
         for offset in reports:
             if offset < last or offset < 0:
@@ -349,13 +365,7 @@ class ReadSocketService(ServiceThread):
             log.warning("slave[%s] reports offset=%d, but was sent nothing beyond offset=%d", connection.client_addr,
                         last, sent)
             return False
-        if repeats > 0 and self._is_flood(repeats, now):
-            return False
-        self._last_report_ns = now
-        if last >= self._mark[0]:
-            connection.caught_up_ns, self._mark = self._mark[1] or now, (highest, now)
-        self._take_over(first, reports[0], last)
-        return True
+        return repeats <= 0 or not self._is_flood(repeats, now)
 
     def _holds(self, request_offset: int, highest: int) -> bool:
         """Whether the slave can be served from its first report on.
@@ -395,6 +405,8 @@ class WriteSocketService(ServiceThread):
 
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
+
+    max_body_size = ha_transfer.MAX_BODY_SIZE  # bytes of the log that a slave's buffer can hold in one frame
 
     def __init__(self, connection: HAConnection) -> None:
         super().__init__()
@@ -489,13 +501,21 @@ class WriteSocketService(ServiceThread):
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            allowed, batch_size = self.connection.flow_monitor.can_transfer_max_byte_num(), self._batch_size()
-            if not self._ready or self._unsent or not allowed:
+            ha_service, size = self.connection.ha_service, len(appended)
+            config = ha_service.config
+            if not self._ready or self._unsent:
                 return False
-            if offset == self.next_transfer_from_where and 0 < len(appended) <= min(batch_size, allowed):
-                self._send_body(None, appended, batch_size)
+            if config.haFlowControlEnable:
+                allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
+                if size > allowed or not allowed:
+                    return False
+            if (offset == self.next_transfer_from_where
+                    and 0 < size <= config.haTransferBatchSize and size <= self.max_body_size):
+                self.sent_offset = offset + size
+                self._send(None, self.encode_frames(offset, appended, size))
+                self._count_sent(size)
                 return not self._unsent
-            store = self.connection.ha_service.default_message_store
+            store = ha_service.default_message_store
             result = store.get_commit_log_data(self.next_transfer_from_where)
             if result is None or result.start_offset != self.next_transfer_from_where:
                 if result is not None:
@@ -541,22 +561,24 @@ class WriteSocketService(ServiceThread):
         """Send the next bytes of the log in frames of at most `batch_size`."""
         size = len(body)
         self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
-        buffers = self._frames(body, batch_size)
+        buffers = self.encode_frames(self.next_transfer_from_where, body, batch_size)
         try:
             self._send(selector, buffers)
         finally:
             buffers.clear()  # the body may be a view that is about to be released
+        self._count_sent(size)
+
+    def _count_sent(self, size: int) -> None:
         self.next_transfer_from_where += size
         self._unreadable_since_ns = 0
         self.connection.flow_monitor.add_byte_count_transferred(size)
 
-    def _frames(self, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
-        return ha_transfer.encode_frames(self.next_transfer_from_where, body, batch_size)
+    encode_frames = staticmethod(ha_transfer.encode_frames)
 
     def _batch_size(self) -> int:
         """Bytes of the log in one frame."""
         # Differs: a batch size that no slave's buffer can hold is lowered to what it can
-        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, ha_transfer.MAX_BODY_SIZE))
+        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, self.max_body_size))
 
     def _send(self, selector: selectors.BaseSelector | None, buffers: list[bytes | memoryview]) -> None:
         """Send all of it; OSError when the connection ends before.

@@ -176,6 +176,7 @@ class AutoSwitchWriteSocketService(WriteSocketService):
     """
 
     connection: AutoSwitchHAConnection
+    max_body_size = auto_switch_transfer.MAX_BODY_SIZE
 
     def get_service_name(self) -> str:
         return "WriteSocketService"
@@ -221,14 +222,9 @@ class AutoSwitchWriteSocketService(WriteSocketService):
             with result.buffer[:size] as body:
                 self._send_body(selector, body, batch_size)
 
-    def _batch_size(self) -> int:
-        """Bytes of the log in one frame, whose header is longer than 4.9's."""
-        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, auto_switch_transfer.MAX_BODY_SIZE))
-
-    def _frames(self, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
+    def encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
         """Frames of bytes that are all of the next byte's epoch."""
-        offset, confirm_offset = self.next_transfer_from_where, self.connection.ha_service.confirm_offset()
-        entry = self._entry()
+        entry, confirm_offset = self._entry(), self.connection.ha_service.confirm_offset()
         buffers: list[bytes | memoryview] = []
         for start in range(0, len(body), batch_size):
             piece = body[start:start + batch_size]
