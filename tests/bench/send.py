@@ -3,11 +3,14 @@
     python -m tests.bench.send [--count 20000] [--sizes 1024] [--threads 16] [--rounds 3] [--roles SYNC_MASTER]
 
 Servers and client share the machine, so the figures are of this machine and load; the ratio is what counts. Rounds of
-the two kinds alternate; the median of each kind is printed, with the least and the most, and the latency of one send
-(median and 99th percentile of the median round). One thread sends a quarter of the count.
+the two kinds alternate, and so does which of them goes first; the median of each kind is printed, with the least and
+the most, and the latency of one send (median and 99th percentile of the median round). The ratio is the median of the
+rounds' own ratios, with its quartiles: a machine that is slow for a minute is so for both kinds. One thread sends a
+quarter of the count.
 """
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -72,9 +75,9 @@ def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder
             for threads in arguments.threads:
                 seen: dict[str, list[Timing]] = {kind: [] for kind in KINDS}
                 count = arguments.count if threads > 1 else arguments.count // 4
-                for _ in range(arguments.rounds):
-                    for kind, cluster in clusters.items():
-                        seen[kind].append(cluster.send(count, size, threads))
+                for number in range(arguments.rounds):
+                    for kind in KINDS if number % 2 else KINDS[::-1]:
+                        seen[kind].append(clusters[kind].send(count, size, threads))
                 report(f"{role} {size} B {threads:2} threads", seen)
 
 
@@ -84,14 +87,17 @@ def rate(timing: Timing) -> float:
 
 
 def report(name: str, seen: dict[str, list[Timing]]) -> None:
-    """The median round of each kind, and the ratio of their rates."""
+    """The median round of each kind, and the ratio of the rates, round by round."""
     medians = {}
     for kind, timings in seen.items():
         ordered = sorted(timings, key=rate)
         medians[kind] = middle = ordered[len(ordered) // 2]
         say(f"{name} {kind:6} {rate(middle):9,.0f} msg/s  (min {rate(ordered[0]):,.0f}, max {rate(ordered[-1]):,.0f})"
             f"  latency {middle.median_us / 1000:.2f} ms, p99 {middle.p99_us / 1000:.2f} ms")
-    say(f"{name} rmqha / java: rate {rate(medians['rmqha']) / rate(medians['java']):.2f}, "
+    ratios = [rate(ours) / rate(real) for ours, real in zip(seen["rmqha"], seen["java"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    say(f"{name} rmqha / java: rate {middle:.2f} (quartiles {low:.2f}, {high:.2f}; by the medians "
+        f"{rate(medians['rmqha']) / rate(medians['java']):.2f}), "
         f"p99 {medians['rmqha'].p99_us / max(1, medians['java'].p99_us):.2f}")
 
 
