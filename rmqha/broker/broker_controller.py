@@ -61,6 +61,7 @@ from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.common.dual_stack import resolved_host
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.remoting.server_config import ServerConfig
@@ -116,7 +117,7 @@ class BrokerController:
         self.configuration = Configuration(
             log, *self.configs,
             store_path=config_file or broker_path_config_helper.get_default_broker_config_path())
-        self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # the bound port, once started
+        self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # once started: address and bound port
         self.message_store: DefaultMessageStore | None = None  # from initialize on
         self.broker_stats: BrokerStats | None = None  # from initialize on
         self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
@@ -266,12 +267,13 @@ class BrokerController:
             LOG_WATER_MARK.info("[WATERMARK] %s Queue Size: %d SlowTimeMills: %d", name, executor.queue_size(), 0)
 
     def start(self) -> None:
-        """Open the store and the ports, and register. OSError when a port is taken."""
+        """Open the store and the ports, and register. OSError when a port is taken, or nobody knows brokerIP1."""
+        host = self._own_host()
         self.message_store.start()
         if self.access_validator is not None:
             self.access_validator.start()
         self.remoting_server.start()
-        self.store_host = (self.broker_config.brokerIP1, self.remoting_server.local_listen_port)
+        self.store_host = (host, self.remoting_server.local_listen_port)
         self.fast_remoting_server.start()
         self.certificate_watch.start()
         self.broker_outer_api.start()
@@ -323,10 +325,18 @@ class BrokerController:
         self.broker_outer_api.unregister_broker_all(config.brokerClusterName, self.broker_addr, config.brokerName,
                                                     config.brokerId)
 
+    def _own_host(self) -> str:
+        """The address that messages carry."""
+        try:
+            return resolved_host(self.broker_config.brokerIP1)
+        except OSError as error:
+            raise OSError(f"brokerIP1={self.broker_config.brokerIP1} is no address, and no host of that name is known: "
+                          f"{error}. Set it to an address of this host, or to a name that this host knows") from error
+
     @property
     def broker_addr(self) -> str:
-        """`ip:port` that clients are told."""
-        return f"{self.store_host[0]}:{self.store_host[1]}"
+        """`brokerIP1:port`, which clients are told."""
+        return f"{self.broker_config.brokerIP1}:{self.store_host[1]}"
 
     @property
     def ha_server_addr(self) -> str:

@@ -14,7 +14,7 @@ class QuickEpollSelector(selectors.EpollSelector):
         """As the class above; a `timeout` (s) that is not above 0 does not wait."""
         descriptors = self._fd_to_key
         ready = self._selector.poll(timeout if timeout is None or timeout > 0 else 0, len(descriptors) or 1)
-        if len(ready) == 1 and ready[0][1] == select.EPOLLIN:
+        if len(ready) == 1 and ready[0][1] == select.EPOLLIN and ready[0][0] in descriptors:
             return [(descriptors[ready[0][0]], _READ)]
         return [(descriptors[fd], _events(event) & descriptors[fd].events) for fd, event in ready if fd in descriptors]
 
@@ -26,7 +26,7 @@ class QuickPollSelector(selectors.PollSelector):
         """As the class above."""
         descriptors = self._fd_to_key
         ready = self._selector.poll(None if timeout is None else max(0, math.ceil(timeout * 1000)))
-        if len(ready) == 1 and ready[0][1] == select.POLLIN:
+        if len(ready) == 1 and ready[0][1] == select.POLLIN:  # poll is told of what is registered, and of nothing else
             return [(descriptors[ready[0][0]], _READ)]
         return [(descriptors[fd], _events(event) & descriptors[fd].events) for fd, event in ready if fd in descriptors]
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.broker_role import BrokerRole
@@ -55,6 +56,23 @@ def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
             controller.start()
         controller.shutdown()
     wait_until(lambda: set(threading.enumerate()) <= before, 60_000, "all threads ended")
+
+
+def test_broker_may_be_known_by_a_name(tmp_path):
+    with running_broker(tmp_path, brokerIP1="localhost") as broker:
+        assert broker.address.startswith("localhost:")
+        ids = [broker.send("Topic").ext_fields["msgId"] for _ in range(3)]  # the first makes the topic
+        assert all(message_decoder.decode_message_id(one)[0] == ("127.0.0.1", broker.controller.store_host[1])
+                   for one in ids), ids
+        assert bodies(broker.pull("Topic", 0)) == [b"body"] * 3
+
+
+def test_name_that_nobody_knows_keeps_the_broker_from_starting(tmp_path):
+    controller = new_controller(tmp_path, brokerIP1="no-such-host.invalid")
+    assert controller.initialize()
+    with pytest.raises(OSError, match="brokerIP1=no-such-host.invalid is no address"):
+        controller.start()
+    controller.shutdown()
 
 
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "subscriptionGroup.json"])

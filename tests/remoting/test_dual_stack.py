@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from rmqha.remoting.common.dual_stack import listening_socket, plain_address
+from rmqha.remoting.common.dual_stack import listening_socket, plain_address, resolved_host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -30,3 +30,19 @@ def test_socket_pair_has_no_address():
     one, other = socket.socketpair()
     with one, other:
         assert plain_address(one.getsockname()) == ("", 0)
+
+
+@pytest.mark.parametrize(("host", "address"), [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("localhost", "127.0.0.1")])
+def test_names_become_addresses_of_ipv4_first(host, address):
+    assert resolved_host(host) == address
+
+
+def test_name_that_has_ipv6_only_becomes_that(monkeypatch):
+    six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: [six])
+    assert resolved_host("six") == "2001:db8::1"
+
+
+def test_unknown_name_is_an_error():
+    with pytest.raises(OSError):
+        resolved_host("no-such-host.invalid")

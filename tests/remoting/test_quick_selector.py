@@ -88,3 +88,14 @@ def test_without_a_timeout_it_waits_for_the_first(pairs: Pairs, quick: type[sele
         key = selector.register(pairs[0][0], READ)
         one_byte(pairs)
         assert selector.select() == [(key, READ)]
+
+
+def test_socket_that_was_closed_too_early_is_no_event(pairs: Pairs) -> None:
+    """Whoever holds a copy of its descriptor keeps it in the system's list."""
+    with QuickEpollSelector() as selector:
+        selector.register(pairs[0][0], READ)
+        with pairs[0][0].dup():
+            pairs[0][0].close()
+            selector.unregister(pairs[0][0])
+            one_byte(pairs)
+            assert selector.select(0) == []

@@ -1,4 +1,5 @@
-"""Listening on IPv4 and IPv6 at once, as Java's server sockets do."""
+"""IPv4 and IPv6 side by side, as Java's sockets have them."""
+import ipaddress
 import socket
 
 _MAPPED = "::ffff:"
@@ -19,3 +20,12 @@ def plain_address(address: tuple | str) -> tuple[str, int]:
         return "", 0
     host = address[0]
     return (host.removeprefix(_MAPPED) if "." in host else host), address[1]
+
+
+def resolved_host(host: str) -> str:
+    """The address of a host name, an IPv4 one if it has one; an address is its own. OSError for an unknown name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return plain_address(min(found, key=lambda one: one[0] != socket.AF_INET)[4])[0]

@@ -329,7 +329,7 @@ class ReadSocketService(ServiceThread):
         highest = connection.ha_service.default_message_store.get_max_phy_offset()
         last, sent = reports[-1], connection.write_socket_service.sent_offset
         first = connection.slave_request_offset < 0
-        # one report of what was just sent: as almost always
+        # One report of what was just sent, as almost always; never the first, before which nothing was sent.
         if not (len(reports) == 1 and connection.slave_ack_offset < last <= sent and last <= highest) and (
                 not self._are_possible(reports, highest, now)):
             return False
