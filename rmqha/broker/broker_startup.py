@@ -1,9 +1,7 @@
 """mqbroker: the command line of a broker."""
 import argparse
 import logging
-import signal
 import sys
-import threading
 import time
 
 import click
@@ -13,6 +11,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.common.tls_mode import TlsMode
@@ -40,10 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 
     Java: org.apache.rocketmq.broker.BrokerStartup (4.9.8)
     """
-    stop = threading.Event()
+    stop = StopSignal.of_process()
     server_util.raise_descriptor_limit()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     command_line = parse_command_line(argv)
     try:
         controller = create_broker_controller(command_line)
@@ -113,7 +110,7 @@ def print_config_items(configs: tuple[object, ...], only_important: bool) -> Non
         mix_all.print_object_properties(console, config, only_important)
 
 
-def run(controller: BrokerController, stop: threading.Event) -> int:
+def run(controller: BrokerController, stop: StopSignal) -> int:
     """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
     try:
         if not controller.initialize():

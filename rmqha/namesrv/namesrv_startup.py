@@ -1,7 +1,6 @@
 """mqnamesrv: the command line of a name server."""
 import argparse
 import logging
-import signal
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ import click
 from rmqha.common import log_setup, mix_all, server_util
 from rmqha.common.config_file import ConfigError, load_config_file
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.stop_signal import StopSignal
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
@@ -28,9 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
     server_util.raise_descriptor_limit()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignal.of_process()
     command_line = parse_command_line(argv)
     try:
         controller = create_namesrv_controller(command_line)

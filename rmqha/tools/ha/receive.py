@@ -1,12 +1,12 @@
 """`ha receive`: stream a master's log to a folder, as pg_receivewal does for another database."""
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 
 import click
 
+from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.common.byte_stream import StreamError
 from rmqha.tools.ha.broker_admin import (
     DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, ReplicationToolError, number, parsed_address)
@@ -67,7 +67,7 @@ class _Progress:
             click.echo(err=True)
 
 
-def _receive(receiver: Receiver, ask: Callable[[], Master], stop: threading.Event, once: bool) -> None:
+def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, once: bool) -> None:
     """Connection after connection, until it is to stop."""
     progress, said = _Progress(), ""
     while not stop.is_set():
@@ -108,8 +108,8 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
     ha_address = parsed_address(master, "--master")
     broker = broker or f"{ha_address[0]}:{ha_address[1] - 1}"
     parsed_address(broker, "--broker")
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop = StopSignal()
+    before = {number: signal.signal(number, stop.handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with BrokerAdmin(timeout_ms=timeout_s * 1000) as admin:
             def ask() -> Master:
@@ -127,7 +127,7 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
             signal.signal(number, handler)
 
 
-def _first_answer(ask: Callable[[], Master], stop: threading.Event, once: bool) -> int | None:
+def _first_answer(ask: Callable[[], Master], stop: StopSignal, once: bool) -> int | None:
     """The size of the master's files, from its first answer; None when told to stop before."""
     said = False
     while not stop.is_set():

@@ -1,0 +1,62 @@
+"""Being told to stop, by SIGTERM too.
+
+    signal handler, any thread --set--> [told] --wait--> the thread that ends the process in good order
+"""
+from __future__ import annotations
+
+import math
+import queue
+import signal
+import time
+from types import FrameType
+
+_LOOK_S = 1.0
+
+
+class StopSignal:
+    """Set once, for good; `set` may come from a signal handler.
+
+    A threading.Event must not be set by a handler: one that interrupts its own thread while that begins to wait asks
+    for a lock which the thread itself holds, and neither ever goes on. A SimpleQueue is made for it. And a handler runs
+    between two steps of the interpreter: a signal that comes in the midst of the step that begins to wait is seen at
+    the end of that wait, so that no wait is long.
+    """
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_set = False
+
+    @classmethod
+    def of_process(cls) -> StopSignal:
+        """One that SIGTERM and SIGINT set from now on. Only on the main thread."""
+        stop = cls()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop.handler)
+        return stop
+
+    def handler(self, _number: int, _frame: FrameType | None) -> None:
+        """For signal.signal."""
+        self.set()
+
+    def set(self) -> None:
+        """Whoever waits goes on, and whoever will."""
+        self._is_set = True
+        self._told.put(None)
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is set; False when that takes longer."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self._is_set:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return False
+            try:
+                self._told.get(timeout=min(remaining_s, _LOOK_S))
+            except queue.Empty:
+                continue
+            self._told.put(None)  # for the next one
+        return True

@@ -1,0 +1,57 @@
+"""Stopping by a signal, whatever it interrupts."""
+import random
+import signal
+import threading
+
+import pytest
+
+from rmqha.common import stop_signal
+from rmqha.common.stop_signal import StopSignal
+
+
+@pytest.fixture
+def alarm():
+    """Puts back what SIGALRM did."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield signal.SIGALRM
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_signal_is_never_lost_however_close_to_the_wait_it_comes(alarm, monkeypatch):
+    monkeypatch.setattr(stop_signal, "_LOOK_S", 0.05)
+    rng = random.Random(1)
+    for _ in range(3000):  # a threading.Event does not end, mostly within a thousand
+        stop = StopSignal()
+        signal.signal(alarm, stop.handler)
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 60e-6))
+        assert stop.wait(60) and stop.is_set()
+
+
+def test_all_that_wait_go_on_and_all_that_come_later():
+    stop, seen = StopSignal(), []
+    waiting = [threading.Thread(target=lambda: seen.append(stop.wait(60))) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    stop.set()
+    stop.set()
+    for thread in waiting:
+        thread.join(60)
+    assert seen == [True] * 4 and stop.wait() and stop.wait(0) and stop.is_set()
+
+
+def test_waiting_ends_without_it():
+    stop = StopSignal()
+    assert not stop.wait(0.01) and not stop.is_set() and not stop.wait(0)
+
+
+def test_process_is_told_by_both_signals():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            stop = StopSignal.of_process()
+            signal.raise_signal(number)
+            assert stop.wait(60)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
