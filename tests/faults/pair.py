@@ -40,7 +40,8 @@ class Pair:
         self._senders_options = senders
         self.senders: Senders | None = None
         self.commits: Commits | None = None
-        # After a loss of power the original believes a checkpoint that is ahead of its queues; not ours to mend.
+        # After a loss of power the original believes a checkpoint that is ahead of its queues, and goes on where they
+        # end: it gives indices again, and its slave has both messages. Not ours to mend.
         self.original_may_lose_units = False
         self.flawed_queues: list[Broker] = []
 
@@ -94,8 +95,10 @@ class Pair:
             return
         try:
             verdict.check_queues(broker)
-        except Violation:
-            if broker.kind == "rmqha" or not self.original_may_lose_units:
+        except Violation as violation:
+            by_original = broker.kind != "rmqha" or (
+                isinstance(violation, verdict.Repeat) and self.master in self.flawed_queues)
+            if not by_original or not self.original_may_lose_units:
                 raise
             self.flawed_queues.append(broker)
 

@@ -102,7 +102,7 @@ class Power(Fault):
 
     def end(self) -> None:
         super().end()
-        self.notes["lives in which the original's queues lost units"] += len(self.pair.flawed_queues)
+        self.notes["lives in which the original's queues lost units"] += bool(self.pair.flawed_queues)
 
     def close(self) -> None:
         super().close()

@@ -24,6 +24,10 @@ class Violation(AssertionError):
     """An invariant does not hold."""
 
 
+class Repeat(Violation):
+    """Invariant C does not hold: an index was given twice, by whoever was the master."""
+
+
 def check_acknowledged(broker: Broker, acknowledged: dict[str, Acknowledged], where: str = "") -> int:
     """Invariant A on one log, from its first file on. The number of messages looked for."""
     commit_log = broker.commit_log
@@ -67,6 +71,8 @@ def check_queues(broker: Broker) -> int:
             return count
         wait_until(lambda: store_compare.unit_count(broker.store) >= count, _SETTLE_MS, f"{count} units dispatched")
         return store_compare.check_consume_queues(broker.store)
+    except store_compare.RepeatedIndex as failure:
+        raise Repeat(f"C on the {broker.base_name}: {failure}") from failure
     except AssertionError as failure:
         raise Violation(f"C on the {broker.base_name}: {failure}") from failure
 

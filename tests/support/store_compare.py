@@ -208,6 +208,10 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
+class RepeatedIndex(AssertionError):
+    """Two messages of one queue have the same place in it."""
+
+
 def rebuild_consume_queues(commit_log: Path,
                            end: int | None = None) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
     """What the consume queues must hold, from the log (up to `end`) alone: (topic, queue) -> index -> unit."""
@@ -218,7 +222,8 @@ def rebuild_consume_queues(commit_log: Path,
         if record.sys_flag & _TRANSACTION_MASK in (_PREPARED, _ROLLBACK):
             continue
         queue = queues[record.topic, record.queue_id]
-        assert record.queue_offset not in queue, f"{record.topic}/{record.queue_id}: index {record.queue_offset} twice"
+        if record.queue_offset in queue:
+            raise RepeatedIndex(f"{record.topic}/{record.queue_id}: index {record.queue_offset} twice")
         queue[record.queue_offset] = (record.offset, record.size, _tags_code(record))
     return dict(queues)
 

@@ -1,0 +1,41 @@
+"""What the fault suite makes of an index that was given twice."""
+from types import SimpleNamespace
+
+import pytest
+
+from tests.faults import verdict
+from tests.faults.pair import Pair
+from tests.store.support import message, open_store
+from tests.support import store_compare
+
+
+@pytest.fixture
+def repeated(tmp_path):
+    """The folder of a store whose log holds index 1 of a queue twice."""
+    with open_store(tmp_path) as store:
+        for index in (0, 1, 1, 2):
+            store.commit_log.topic_queue_table["T-0"] = index
+            assert store.put_message(message(body=b"%d" % index)).is_ok
+    return tmp_path
+
+
+def broker(kind, name, store):
+    """As much of a Broker as is looked at."""
+    log = store / "commitlog"
+    return SimpleNamespace(kind=kind, base_name=name, store=store, commit_log=log,
+                           log_end=lambda: store_compare.log_end(log))
+
+
+@pytest.mark.parametrize(("master_kind", "after_power_loss", "flawed", "good"), [
+    ("java", True, True, True), ("java", True, False, False), ("java", False, True, False),
+    ("rmqha", True, False, False)])
+def test_only_an_original_that_lost_units_gives_an_index_again(repeated, master_kind, after_power_loss, flawed, good):
+    master, slave = broker(master_kind, "master", repeated), broker("rmqha", "slave", repeated)
+    pair = SimpleNamespace(master=master, slave=slave, original_may_lose_units=after_power_loss,
+                           flawed_queues=[master] if flawed else [])
+    if good:
+        Pair._check_queues(pair, slave)
+        assert pair.flawed_queues == [master, slave]
+    else:
+        with pytest.raises(verdict.Repeat, match="index 1 twice"):
+            Pair._check_queues(pair, slave)
