@@ -49,6 +49,7 @@ class Commits:
         self._answered: dict[int, tuple[int, int]] = {}  # queue id -> (offset, pid of the master); the thread's
         # of each broker and queue: what its file said last, and before that; the older one is on the disk for sure
         self._saved: dict[tuple[str, int], tuple[int, int]] = {}
+        self._forgotten: Violation | None = None  # what a master that came back does not know; the thread's
         self.grown_on_slave = 0  # times that the slave's file was seen to have higher offsets
         self._go, self._stopped, self._busy = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="commits", daemon=True)
@@ -71,7 +72,7 @@ class Commits:
         assert not self._thread.is_alive(), "commits hang"
 
     def _run(self) -> None:
-        client, offset = None, 0
+        client, offset, met = None, 0, 0
         while not self._stopped.is_set():
             self._busy = self._go.is_set()
             if not self._busy:
@@ -84,6 +85,9 @@ class Commits:
             pid, queue, offset = process.pid, self._rng.randrange(QUEUES), offset + 1
             try:
                 client = client or RawClient(self._address, _TIMEOUT_S)
+                if met != pid:
+                    self._meet(client)
+                    met = pid
                 answer = client.request(_UPDATE_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=queue,
                                         commitOffset=offset)
                 if answer.code == 0:
@@ -97,8 +101,18 @@ class Commits:
         if client is not None:
             client.socket.close()
 
+    def _meet(self, client: RawClient) -> None:
+        """A master that came back knows what its file says, before anything is committed to it."""
+        for queue in range(QUEUES):
+            try:
+                self._check_master(client, queue, self._saved.get((self._master.base_name, queue), (-1, -1))[0])
+            except Violation as violation:
+                self._forgotten = self._forgotten or violation
+
     def check(self) -> None:
         """Both brokers live, nothing is committed meanwhile."""
+        if self._forgotten is not None:
+            raise self._forgotten
         self.look()
         answered, pid = dict(self._answered), self._master.pid
         with RawClient(self._address, _TIMEOUT_S) as client:
