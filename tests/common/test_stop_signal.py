@@ -21,7 +21,7 @@ def alarm():
 def test_signal_is_never_lost_however_close_to_the_wait_it_comes(alarm, monkeypatch):
     monkeypatch.setattr(stop_signal, "_LOOK_S", 0.05)
     rng = random.Random(1)
-    for _ in range(3000):  # a threading.Event does not end, mostly within a thousand
+    for _ in range(1000):  # a threading.Event does not end, mostly within a thousand
         stop = StopSignal()
         signal.signal(alarm, stop.handler)
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 60e-6))
