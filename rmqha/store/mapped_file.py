@@ -29,6 +29,7 @@ OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_OPEN_ATTEMPTS = 10
 
 
 class MappedFile(ReferenceResource):
@@ -54,8 +55,7 @@ class MappedFile(ReferenceResource):
         self.first_create_in_queue = False
         self._allocation_unit = allocation_unit
         self._allocated_to = file_size if allocation_unit == 0 else 0  # bytes reserved; written by the appending thread
-        os.makedirs(os.path.dirname(file_name), exist_ok=True)
-        fd = os.open(file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = _open_or_create(file_name)
         try:
             # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
             if os.fstat(fd).st_size < file_size:
@@ -422,6 +422,18 @@ def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:
         if path and not os.path.exists(path):
             os.makedirs(path, exist_ok=True)
             log.info("%s mkdir OK", path)
+
+
+def _open_or_create(file_name: str) -> int:
+    """A descriptor; the folder is made, too, and again when a queue that is being deleted takes it away meanwhile."""
+    for attempt in range(_OPEN_ATTEMPTS):
+        try:
+            os.makedirs(os.path.dirname(file_name), exist_ok=True)
+            return os.open(file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except (FileExistsError, FileNotFoundError):  # it was there for makedirs, or for open no more
+            if attempt == _OPEN_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:

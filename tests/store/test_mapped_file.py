@@ -19,6 +19,25 @@ def mapped(tmp_path):
         mapped_file.destroy(0)
 
 
+def test_folder_that_goes_while_its_file_is_made_is_made_again(tmp_path, monkeypatch):
+    real, folder, times = os.open, tmp_path / "queue", []
+
+    def open_without_folder(path, *args):
+        if not times:
+            os.rmdir(folder)
+        times.append(path)
+        return real(path, *args)
+    monkeypatch.setattr(os, "open", open_without_folder)
+    MappedFile(str(folder / "00000000000000000000"), SIZE).destroy(0)
+    assert len(times) == 2
+
+
+def test_file_in_the_place_of_a_folder_is_an_error(tmp_path):
+    (tmp_path / "queue").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        MappedFile(str(tmp_path / "queue" / "00000000000000000000"), SIZE)
+
+
 def test_name_is_the_offset_and_length_is_fixed(mapped):
     assert mapped.file_from_offset == 65536
     assert os.path.getsize(mapped.file_name) == SIZE
