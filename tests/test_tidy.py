@@ -1,6 +1,9 @@
 """Style that a test can keep: sizes, docstrings, no silent excepts. The allow-lists only shrink."""
 import ast
 import re
+import subprocess
+
+import pytest
 
 from tests.support.sources import ROOT, lines, modules
 
@@ -15,6 +18,17 @@ LONG_MODULES: set[str] = set()
 # Somebody's folders, and notes to oneself.
 TEXT_FILES = {".py", ".md", ".cfg", ".properties", ".conf", ".java", ".xml", ".txt", ".sh", ""}
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|work)/|\bTODO\b|\bFIXME\b|\bXXX:", re.ASCII)
+
+
+TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "README.md", "bin", "conf", "docs", "pyproject.toml", "rmqha",
+             "setup.cfg", "tests"}
+
+
+def test_nothing_else_lies_at_the_top_level():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    assert {name.partition("/")[0] for name in listed.stdout.split("\0") if name} == TOP_LEVEL
 
 
 def functions():
