@@ -64,6 +64,7 @@ def test_broker_may_be_known_by_a_name(tmp_path):
         ids = [broker.send("Topic").ext_fields["msgId"] for _ in range(3)]  # the first makes the topic
         assert all(message_decoder.decode_message_id(one)[0] == ("127.0.0.1", broker.controller.store_host[1])
                    for one in ids), ids
+        assert broker.next_offset("Topic") == 3
         assert bodies(broker.pull("Topic", 0)) == [b"body"] * 3
 
 

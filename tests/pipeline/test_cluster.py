@@ -6,9 +6,11 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.queries import run_to_end
 from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.wait import wait_until
 
 FORMAT = "rocketmq"
 
@@ -34,12 +36,23 @@ def cluster(request) -> str:
 
 @pytest.fixture
 def send() -> Callable:
-    """send(name server, topic, first, count): messages with keys k<number>."""
+    """send(name server, topic, first, count): messages with keys k<number>; they can be read then."""
     def put(address: str, topic: str, first: int, count: int) -> None:
         with DefaultMQProducer("test-producer", address) as producer:
             for number in range(first, first + count):
                 producer.send(Message(topic, b"body %d" % number * 30, tags=f"tag{number % 2}", keys=f"k{number}"))
+        wait_readable(address, topic, first + count)
     return put
+
+
+def wait_readable(address: str, topic: str, count: int) -> None:
+    """What was acknowledged can be read a little later."""
+    admin = DefaultMQAdminExt(address)
+    try:
+        wait_until(lambda: count == sum(queue.maxOffset for queue in
+                                        admin.examine_topic_stats(topic).offsetTable.values()), what="all there")
+    finally:
+        admin.shutdown()
 
 
 _NAMES: Iterator[int] = iter(range(1 << 30))
@@ -89,6 +102,7 @@ def test_a_table_is_sent_and_read_back(spark, cluster):
     frame = spark.createDataFrame(rows, "keys string, tags string, body binary, properties map<string,string>")
     for _ in range(2):  # as if Spark had run the tasks twice
         (frame.write.format(FORMAT).mode("append").options(nameServer=cluster, topic=topic, idempotent="true").save())
+    wait_readable(cluster, topic, 400)
     table = spark.read.format(FORMAT).options(nameServer=cluster, subscribe=topic).load()
     assert table.count() == 400
     found = {row.keys: row for row in table.dropDuplicates(["topic", "uniqKey"]).collect()}
@@ -107,6 +121,7 @@ def test_a_stream_is_sent(spark, servers, send, tmp_path):  # noqa: F811, the fi
     run_to_end(stream.select("body", "keys", "tags").writeStream.format(FORMAT)
                .options(nameServer=servers.namesrv, topic=target)
                .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start)
+    wait_readable(servers.namesrv, target, 50)
     sent = spark.read.format(FORMAT).options(nameServer=servers.namesrv, topic=target).load()
     assert keys_of(sent) == expected(0, 50)
 

@@ -60,12 +60,14 @@ class Cluster:
         return b"".join(parts)
 
     def send(self, count: int, body: bytes = b"b" * 1000) -> None:
-        """Messages, until the slave has acknowledged them."""
+        """Messages, until the slave has acknowledged them, and both have dispatched them."""
         for _ in range(count):
             assert self.master.send("T", body).code in (0, 12)
         store = self.master.store
         wait_until(lambda: [one.slave_ack_offset for one in store.ha_service.connection_list] ==
                    [store.get_max_phy_offset()], 60_000, "the slave has all, and nobody else is connected")
+        brokers = self.master, self.slave
+        wait_until(lambda: not any(broker.store.dispatch_behind_bytes() for broker in brokers), 60_000, "the dispatch")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.store.ha.autoswitch.support import SEGMENT, WAIT_MS, SlavePeer, master_of
-from tests.store.support import bodies, message, put
+from tests.store.support import bodies, message, put, wait_dispatched
 from tests.support.wait import wait_until
 
 
@@ -74,6 +74,7 @@ def test_a_put_waits_for_all_that_are_in_sync_and_is_read_only_then(tmp_path):
         end = store.get_max_phy_offset()
         peer.data(end)
         assert not waiting.is_done and store.ha_service.confirm_offset() == confirmed
+        wait_dispatched(store)
         assert bodies(store) == [b"alone"]
         peer.say(end - 1)
         wait_until(lambda: store.ha_service.confirm_offset() == end - 1, WAIT_MS, "acknowledged in part")
