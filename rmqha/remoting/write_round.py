@@ -3,7 +3,13 @@ import threading
 from types import TracebackType
 from typing import Protocol
 
-_this_thread = threading.local()  # .channels: what this thread's round flushes; True: at its very end
+
+class _ThisThread(threading.local):
+    channels: "dict[Flushable, bool] | None" = None  # what this thread's round flushes; True: at its very end
+    single = False  # the round serves one connection
+
+
+_this_thread = _ThisThread()
 
 
 class Flushable(Protocol):
@@ -27,7 +33,7 @@ class write_round:  # noqa: N801 - used like a function
         self.single = single
 
     def __enter__(self) -> None:
-        self._outermost = getattr(_this_thread, "channels", None) is None
+        self._outermost = _this_thread.channels is None
         if self._outermost:
             _this_thread.channels, _this_thread.single = {}, self.single
 
@@ -50,7 +56,7 @@ def flush_at_end_of_round(channel: Flushable, last: bool = False) -> bool:
 
     What is `last` is flushed behind all answers: services that would compete with this thread while it writes them.
     """
-    channels = getattr(_this_thread, "channels", None)
+    channels = _this_thread.channels
     if channels is None:
         return False
     channels[channel] = last
@@ -59,4 +65,4 @@ def flush_at_end_of_round(channel: Flushable, last: bool = False) -> bool:
 
 def serves_one_connection() -> bool:
     """Whether this thread's round serves one connection: what its read has brought is all that the round brings."""
-    return getattr(_this_thread, "channels", None) is not None and _this_thread.single
+    return _this_thread.single and _this_thread.channels is not None

@@ -427,6 +427,13 @@ class HAClient(ServiceThread):
         self._last_read_ns = time.monotonic_ns()
         self._uncounted += count
         self._decoder.received(count)
+        end = self._chain_end
+        if self._chain.next_record == end and self.state is _TRANSFER:  # nothing but the next record is awaited
+            segment_size = self.config.mappedFileSizeCommitLog
+            size = self._decoder.take_record(end, segment_size - end % segment_size)
+            if size:
+                self._write(end, ha_transfer.HEADER.size, size, RecordChain(end + size))
+                return
         self._dispatch_read_request()
 
     def _dispatch_read_request(self) -> None:
@@ -448,29 +455,31 @@ class HAClient(ServiceThread):
                 return
             run = found
         if run.offset != self._chain_end:  # where the last append ended: the log itself refuses all but its end
-            self._check_offset(run)
+            self._check_offset(run.offset)
         if run.length:
             # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
-            chain = self._follow_records(run)
-            store = self.default_message_store
-            if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
-                self._check_offset(run)
-                raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
-                                       "not acknowledged", HAConnectionState.APPEND_FAILED)
-            self._chain, self._chain_end, self._appended = chain, run.offset + run.length, True
+            self._write(run.offset, run.start, run.length, self._follow_records(run))
         # Differs: in 4.9 a heartbeat makes an empty slave create its first file
         if self.state is not _TRANSFER:
             self.state, self.last_error = _TRANSFER, ""
 
-    def _check_offset(self, run: ha_transfer.Run) -> None:
+    def _write(self, offset: int, start: int, length: int, chain: RecordChain) -> None:
+        """Append bytes whose records were followed, up to `chain`."""
+        if not self.default_message_store.append_to_commit_log(offset, self._decoder.view, start, length):
+            self._check_offset(offset)
+            raise ReplicationError(f"can't append {length} bytes at commit log offset {offset}; they are not "
+                                   "acknowledged", HAConnectionState.APPEND_FAILED)
+        self._chain, self._chain_end, self._appended = chain, offset + length, True
+
+    def _check_offset(self, offset: int) -> None:
         slave_phy_offset = self.default_message_store.get_max_phy_offset()
-        if slave_phy_offset not in (0, run.offset):
+        if slave_phy_offset not in (0, offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
-                                   f"SLAVE: {slave_phy_offset} MASTER: {run.offset}", HAConnectionState.OFFSET_REFUSED)
+                                   f"SLAVE: {slave_phy_offset} MASTER: {offset}", HAConnectionState.OFFSET_REFUSED)
         # Differs: 4.9 lets an empty slave begin anywhere, and then puts the bytes at the beginning of a file
-        if slave_phy_offset == 0 and (run.offset < 0 or run.offset % self.config.mappedFileSizeCommitLog):
-            raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
-                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
+        if slave_phy_offset == 0 and (offset < 0 or offset % self.config.mappedFileSizeCommitLog):
+            raise ReplicationError(f"the master begins at {offset}, where no commit log file of "
+                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {offset}",
                                    HAConnectionState.OFFSET_REFUSED)
 
     def _follow_records(self, run: ha_transfer.Run) -> RecordChain:

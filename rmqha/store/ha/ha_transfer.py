@@ -18,17 +18,17 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE
+
 REPORT = struct.Struct(">q")
 assert REPORT.size == 8
 HEADER = struct.Struct(">qi")
 assert HEADER.size == 12
+_HEADER_AND_RECORD = struct.Struct(">qiii")  # and the size and magic of the record behind it
 
 # A slave closes a connection whose frame does not fit its buffer, header included.
 READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - HEADER.size
-
-
-_new_tuple = tuple.__new__  # makes a NamedTuple at a third of the price
 
 
 class TransferError(ValueError):
@@ -115,21 +115,26 @@ class FrameDecoder:
         """`count` bytes were written to `writable()`."""
         self._end += count
 
+    def take_record(self, offset: int, room: int) -> int:
+        """The size of the record at commit log `offset`, of less than `room` bytes, when what was received is one frame
+        with nothing else in it: as almost always for a sync put. It stands behind the header, and is taken out.
+
+        0, and nothing is done, when it is anything else: `runs` knows what.
+        """
+        size = self._end - HEADER.size
+        if size >= 8:
+            begin, length, record, magic = _HEADER_AND_RECORD.unpack_from(self.view)
+            if begin == offset and length == size == record < room and magic == MESSAGE_MAGIC_CODE:
+                self._end = 0
+                return size
+        return 0
+
     def runs(self, segment_size: int) -> Iterator[Run]:
         """Each run of the complete frames received; a run ends where a commit log file of `segment_size` begins.
 
         A run's bytes are valid until the next one is asked for. TransferError when a frame's size is impossible;
         the connection can't be used any more then.
         """
-        size = self._end - HEADER.size
-        if size >= 0:
-            offset, first_size = HEADER.unpack_from(self.view)
-            if first_size == size:  # one frame: as almost always while the slave keeps up
-                self._end = 0
-                return iter((_new_tuple(Run, (offset, HEADER.size, size)),))
-        return self._runs(segment_size)
-
-    def _runs(self, segment_size: int) -> Iterator[Run]:
         view, end, position = self.view, self._end, 0
         largest = len(view) - HEADER.size
         run: Run | None = None

@@ -63,6 +63,17 @@ def test_frames_of_one_read_are_one_append_and_one_report(peer, slave):
     assert slave.appends < 10
 
 
+def test_frames_of_whole_records_and_of_parts_make_one_log(peer, slave):
+    peer.read_report()
+    log = b"".join(record(100, seed) for seed in range(12))
+    cuts = [0, 100, 200, 230, 300, 400, 600, 700, 707, 800, 900, 1100, 1200]  # some at records' ends, some within
+    for begin, end in zip(cuts, cuts[1:], strict=False):
+        peer.send_frame(begin, log[begin:end])
+        while peer.read_report() < end:
+            continue
+    assert slave.log() == log and slave.ha_service.ha_client.state is HAConnectionState.TRANSFER
+
+
 def test_frames_cut_into_single_bytes_are_appended(peer, slave):
     peer.read_report()
     stream = b"\0" * 8 + (100).to_bytes(4, "big") + record(100)

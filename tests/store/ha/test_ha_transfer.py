@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.store.ha import ha_transfer
-from rmqha.store.ha.ha_transfer import FrameDecoder, ReportDecoder, Run, TransferError
+from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, FrameDecoder, ReportDecoder, Run, TransferError
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -91,6 +92,31 @@ def test_contiguous_frames_of_one_read_are_one_run():
 def test_a_run_ends_at_the_segment():
     stream = ha_transfer.encode_header(60, 4) + b"abcd" + ha_transfer.encode_header(64, 2) + b"ef"
     assert decode(stream, iter([100]), 64) == [(60, b"abcd"), (64, b"ef")]
+
+
+def record_frame(offset=700, size=40, magic=MESSAGE_MAGIC_CODE):
+    return ha_transfer.encode_header(offset, size) + struct.pack(">ii", size, magic) + bytes(size - 8)
+
+
+@pytest.mark.parametrize("data", [
+    record_frame()[:-1], record_frame()[:12], record_frame()[:7], record_frame() + b"x",
+    record_frame() + record_frame(740), record_frame(offset=701), record_frame(magic=BLANK_MAGIC_CODE),
+    record_frame(magic=0), record_frame(size=300),
+    ha_transfer.encode_header(700, 0), ha_transfer.encode_header(700, 80) + record_frame()[12:] * 2,
+    ha_transfer.encode_header(700, 39) + record_frame()[12:51], b""], ids=lambda data: str(len(data)))
+def test_only_a_frame_of_one_whole_record_is_taken(data):
+    decoder = FrameDecoder()
+    decoder.writable(len(data))[:] = data
+    decoder.received(len(data))
+    assert decoder.take_record(700, 300) == 0
+    assert len(decoder.writable(READ_MAX_BUFFER_SIZE)) == READ_MAX_BUFFER_SIZE - len(data)
+    frame = record_frame(size=299)
+    decoder = FrameDecoder()
+    for _ in range(2):
+        decoder.writable(len(frame))[:] = frame
+        decoder.received(len(frame))
+        assert decoder.take_record(700, 300) == 299
+        assert bytes(decoder.view[ha_transfer.HEADER.size:len(frame)]) == frame[ha_transfer.HEADER.size:]
 
 
 def test_frames_with_a_gap_are_two_runs():
