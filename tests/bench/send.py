@@ -10,6 +10,7 @@ quarter of the count.
 """
 import argparse
 import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--roles", nargs="+", default=list(ROLES), choices=ROLES)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    say(f"Python {platform.python_version()}, {os.path.realpath(sys.executable)}")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as folder:
         driver = JavaDriver(Path(folder) / "driver")
         driver.start()
