@@ -21,6 +21,7 @@ from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
 from rmqha.store.span_dispatcher import SpanDispatcher
+from rmqha.store.torn_record import find_torn_record
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
@@ -77,12 +78,33 @@ class CommitLogRecovery:
             index -= 1
         log.info("recover from this mapped file %s", files[index].file_name)
         limited = self.commit_log.default_message_store.message_store_config.enableAutoSwitchHA
-        end = self._walk(files, index, dispatch=not limited)
+        walked = self._walk(files, index, dispatch=not limited)
+        end = self._without_torn_record(files, walked)
+        if end < walked and not limited:
+            max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
         if limited:
             self._dispatch_again(files[index].file_from_offset, min(end, max_phy_offset_of_consume_queue))
         for mapped_file in files[index:]:
             mapped_file.force()  # what the crashed process did not flush counts as flushed from here on
         self._finish(end, max_phy_offset_of_consume_queue)
+
+    @staticmethod
+    def _without_torn_record(files: list[MappedFile], end: int) -> int:
+        """`end`, or the beginning of the last record if a part of its properties never came to the disk.
+
+        Nobody was told that it is safe: it was not flushed.
+        """
+        # Differs: the original keeps it, its properties cut off or full of zeros. A slave that holds it whole is
+        # other than its master from then on.
+        mapped_file = next((file for file in reversed(files) if file.file_from_offset < end), None)
+        if mapped_file is None:
+            return end
+        torn = find_torn_record(mapped_file.slice_byte_buffer(), end - mapped_file.file_from_offset)
+        if torn < 0:
+            return end
+        log.warning("the last record of the log, at %s, has lost a part of its properties: it is cut off",
+                    mapped_file.file_from_offset + torn)
+        return mapped_file.file_from_offset + torn
 
     def _dispatch_again(self, start: int, end: int) -> None:
         """What was dispatched before: the rest may not be confirmed, and be cut off yet."""

@@ -69,6 +69,8 @@ class Fault:
 
     def end(self) -> None:
         """At the end of a life that went well: brokers that lived through all cycles hold no more than at first."""
+        brokers = self.pair.master, self.pair.slave
+        self.notes["empty files of the original taken away"] += sum(broker.empty_files for broker in brokers)
         for holdings in self.holdings:
             holdings.assert_returned()
 

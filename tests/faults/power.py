@@ -7,6 +7,7 @@ from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.pair_broker import Broker
 from tests.faults.verdict import Violation
+from tests.support import store_compare
 from tests.support.wait import wait_until
 
 _BEYOND = 50_000  # bytes
@@ -73,7 +74,8 @@ class Power(Fault):
 
     def _set_slave_up_anew_if_ahead(self, master: Broker, slave: Broker) -> str:
         ends = master.log_end(), slave.log_end()
-        if ends[1] <= ends[0]:
+        torn = master.kind != "rmqha" and self._keeps_torn_record(ends[0])
+        if ends[1] <= ends[0] and not torn:
             return ""
         if self.trusting:
             self._outgrow(master, slave, ends[1])
@@ -85,10 +87,21 @@ class Power(Fault):
             else:
                 child.unlink()
         slave.start(BOOT_MS)
-        self.notes["slaves ahead, set up anew"] += 1
+        self.notes["torn records kept by the original, slaves set up anew"] += torn
+        self.notes["slaves ahead, set up anew"] += not torn
         self.pair.senders.go()  # an empty slave gets the master's last file, once there is something in it
         self.pair.senders.wait_for_more(1, BOOT_MS)
-        return f", slave {ends[1] - ends[0]} bytes ahead is set up anew"
+        what = "beside a torn record" if torn else f"{ends[1] - ends[0]} bytes ahead"
+        return f", slave {what} is set up anew"
+
+    def _keeps_torn_record(self, end: int) -> bool:
+        """Whether the master's last record, before `end`, has nothing but zeros from somewhere in its properties on,
+        and the slave's is whole: the original's CRC is that of the body alone."""
+        *_, record = store_compare.walk(self.pair.master.commit_log, end)
+        brokers = self.pair.master, self.pair.slave
+        mine, theirs = (store_compare.bytes_of(broker.commit_log, record) for broker in brokers)
+        at = next((at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other), len(mine))
+        return len(mine) > at > mine.index(record.body) + len(record.body) and not any(mine[at:])
 
     def _outgrow(self, master: Broker, slave: Broker, end_of_slave: int) -> None:
         """The master writes beyond the slave's end: the slave, whose last records it never had, still gets nothing."""

@@ -1,10 +1,12 @@
-"""What the fault suite makes of an index that was given twice."""
+"""What the fault suite makes of an index that was given twice, and of a record that the original has torn."""
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
 from tests.faults import verdict
 from tests.faults.pair import Pair
+from tests.faults.power import Power
 from tests.store.support import message, open_store
 from tests.support import store_compare
 
@@ -39,3 +41,20 @@ def test_only_an_original_that_lost_units_gives_an_index_again(repeated, master_
     else:
         with pytest.raises(verdict.Repeat, match="index 1 twice"):
             Pair._check_queues(pair, slave)
+
+
+@pytest.mark.parametrize(("begin", "size", "torn"), [
+    (-40, 40, True), (-1, 1, True), (-40, 39, False), (-500, 1, False), (0, 0, False)], ids=str)
+def test_only_lost_properties_of_the_last_record_are_a_torn_record(tmp_path, begin, size, torn):
+    with open_store(tmp_path / "slave") as store:
+        for _ in range(3):
+            assert store.put_message(message(body=b"b" * 500, KEYS="k" * 100)).is_ok
+        end = store.get_max_phy_offset()
+    shutil.copytree(tmp_path / "slave", tmp_path / "master")
+    with open(tmp_path / "master" / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(end + begin)
+        file.write(bytes(size))
+    power = Power(tmp_path, 1)
+    power.pair = SimpleNamespace(master=broker("java", "master", tmp_path / "master"),
+                                 slave=broker("rmqha", "slave", tmp_path / "slave"))
+    assert power._keeps_torn_record(end) is torn

@@ -125,6 +125,14 @@ def _end_in_file(data: bytes) -> int:
     return at
 
 
+def bytes_of(folder: Path, record: Record) -> bytes:
+    """What a log has in the place of `record`; less, or nothing, where it ends before."""
+    for start, file in segments(folder).items():
+        if start <= record.offset < start + file.stat().st_size:
+            return file.read_bytes()[record.offset - start:record.offset - start + record.size]
+    return b""
+
+
 def compare_commit_logs(one: Path, other: Path, end: int | None = None) -> tuple[int, int]:
     """Byte equality over the range that both logs hold; that range. AssertionError names the first differing offset.
 
