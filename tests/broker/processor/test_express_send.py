@@ -68,6 +68,7 @@ def pair(tmp_path_factory):
     with running_broker(folder / "with") as first, running_broker(folder / "without") as second:
         second.controller.remoting_server.io.express_lane = None
         for broker in (first, second):
+            broker.store.schedule_message_service.shutdown()  # each would deliver at another moment
             for topic in TOPICS:
                 assert broker.send(topic).code == response_code.SUCCESS
         yield Wire(first), Wire(second)
