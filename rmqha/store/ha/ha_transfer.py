@@ -121,8 +121,8 @@ class FrameDecoder:
 
         0, and nothing is done, when it is anything else: `runs` knows what.
         """
-        size = self._end - HEADER.size
-        if size >= 8:
+        if self._end > _HEADER_AND_RECORD.size:
+            size = self._end - HEADER.size
             begin, length, record, magic = _HEADER_AND_RECORD.unpack_from(self.view)
             if begin == offset and length == size == record < room and magic == MESSAGE_MAGIC_CODE:
                 self._end = 0

@@ -101,7 +101,7 @@ def record_frame(offset=700, size=40, magic=MESSAGE_MAGIC_CODE):
 @pytest.mark.parametrize("data", [
     record_frame()[:-1], record_frame()[:12], record_frame()[:7], record_frame() + b"x",
     record_frame() + record_frame(740), record_frame(offset=701), record_frame(magic=BLANK_MAGIC_CODE),
-    record_frame(magic=0), record_frame(size=300),
+    record_frame(magic=0), record_frame(size=300), record_frame(size=8),
     ha_transfer.encode_header(700, 0), ha_transfer.encode_header(700, 80) + record_frame()[12:] * 2,
     ha_transfer.encode_header(700, 39) + record_frame()[12:51], b""], ids=lambda data: str(len(data)))
 def test_only_a_frame_of_one_whole_record_is_taken(data):
