@@ -80,10 +80,10 @@ class CommitLogRecovery:
         limited = self.commit_log.default_message_store.message_store_config.enableAutoSwitchHA
         walked = self._walk(files, index, dispatch=not limited)
         end = self._without_torn_record(files, walked)
-        if end < walked and not limited:
-            max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
         if limited:
             self._dispatch_again(files[index].file_from_offset, min(end, max_phy_offset_of_consume_queue))
+        elif end < walked:
+            max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
         for mapped_file in files[index:]:
             mapped_file.force()  # what the crashed process did not flush counts as flushed from here on
         self._finish(end, max_phy_offset_of_consume_queue)
@@ -92,10 +92,11 @@ class CommitLogRecovery:
     def _without_torn_record(files: list[MappedFile], end: int) -> int:
         """`end`, or the beginning of the last record if a part of its properties never came to the disk.
 
-        Nobody was told that it is safe: it was not flushed.
+        It was not flushed then: with SYNC_FLUSH nobody was told that it is safe.
         """
-        # Differs: the original keeps it, its properties cut off or full of zeros. A slave that holds it whole is
-        # other than its master from then on.
+        # Differs: a last record that has lost a sector of its properties is cut off. The original keeps it, and a slave
+        # that holds it whole is other than its master from then on. Properties that are whole, and have zeros all over
+        # a sector, can't be told from it.
         mapped_file = next((file for file in reversed(files) if file.file_from_offset < end), None)
         if mapped_file is None:
             return end

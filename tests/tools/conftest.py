@@ -12,6 +12,7 @@ from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, running_broker
+from tests.store.support import wait_dispatched
 from tests.support import ports
 from tests.support.wait import wait_until
 
@@ -66,8 +67,8 @@ class Cluster:
         store = self.master.store
         wait_until(lambda: [one.slave_ack_offset for one in store.ha_service.connection_list] ==
                    [store.get_max_phy_offset()], 60_000, "the slave has all, and nobody else is connected")
-        brokers = self.master, self.slave
-        wait_until(lambda: not any(broker.store.dispatch_behind_bytes() for broker in brokers), 60_000, "the dispatch")
+        for broker in (self.master, self.slave):
+            wait_dispatched(broker.store)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from rmqha.store.bulk import bulk
 HEAD = struct.Struct(">ii")
 assert HEAD.size == 8
 _BULK_BYTES = 4096
-_new_tuple = tuple.__new__  # makes a NamedTuple at a third of the price
 
 
 class RecordChainError(ValueError):
@@ -51,7 +50,7 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
         position += size
         room = (room - size) or segment_size
     rest = bytes(data[start + position:start + length]) if position < length else b""
-    return _new_tuple(RecordChain, (offset + position, rest))
+    return RecordChain(offset + position, rest)
 
 
 def _check(size: int, magic: int, at: int, segment_size: int) -> None:
