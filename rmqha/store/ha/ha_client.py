@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
@@ -88,6 +89,7 @@ class HAClient(ServiceThread):
         self.master_address: str | None = None  # replaced by any thread, read at each connect
         self.state = HAConnectionState.READY
         self.last_error = ""  # why the last connection ended, "" while one works
+        self.local_address = ""  # this end of the present connection, "ip:port"; "" while there is none
         self.current_reported_offset = 0
         self._waker: Waker | None = None  # made by start, closed by the thread
         self._selector: selectors.BaseSelector | None = None
@@ -121,6 +123,10 @@ class HAClient(ServiceThread):
     def last_write_timestamp(self) -> int:
         """When it was last reported to, ms since 1970; 0 for never."""
         return _wall_clock_ms(self._last_write_ns)
+
+    def silence_ms(self) -> int:
+        """For how long the master has said nothing on the present connection; -1 while there is none."""
+        return (time.monotonic_ns() - self._last_read_ns) // 1_000_000 if self.local_address else -1
 
     def update_master_address(self, new_addr: str | None) -> None:
         """Follow `new_addr` ("host:port") from the next connect on; one that can't be parsed is refused in the log."""
@@ -173,7 +179,7 @@ class HAClient(ServiceThread):
             self._failed(ReplicationError(f"connection to the master {address}: {error}"))
         except Exception as error:
             log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
-            self.last_error = repr(error)
+            self._failed(ReplicationError(repr(error)))
         finally:
             self._close_master()
         # Differs: Java connects again at once; a master that refuses the offset would be asked without a pause,
@@ -234,6 +240,8 @@ class HAClient(ServiceThread):
             raise OSError("connected to itself: nobody listens there")
         self._selector.modify(sock, selectors.EVENT_READ)
         self._decoder = ha_transfer.FrameDecoder()
+        self._last_read_ns = time.monotonic_ns()
+        self.local_address = "{}:{}".format(*plain_address(sock.getsockname()))
         return True
 
     def _await_connected(self, sock: socket.socket) -> None:
@@ -490,6 +498,7 @@ class HAClient(ServiceThread):
 
     def _close_master(self) -> None:
         sock, self._socket, self._decoder = self._socket, None, None
+        self.local_address = ""
         if sock is None:
             return
         if sock in self._selector.get_map():

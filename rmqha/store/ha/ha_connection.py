@@ -98,6 +98,10 @@ class HAConnection:
             return 0
         return (time.monotonic_ns() - self.caught_up_ns) // 1_000_000
 
+    def silence_ms(self) -> int:
+        """For how long the slave has not reported."""
+        return self.read_socket_service.silence_ms()
+
     def start(self) -> None:
         """Start reading. The connection has to be registered with its HAService before."""
         self._start_service(self.read_socket_service)
@@ -220,7 +224,7 @@ class ReadSocketService(ServiceThread):
         self._asked = False  # the slave has asked for the handshake
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
-        self._last_report_ns = 0  # of the last whole report, or of the start
+        self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
         self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
         self._repeats_since_ns = 0
 
@@ -244,9 +248,13 @@ class ReadSocketService(ServiceThread):
                 if self._expired():
                     return
 
+    def silence_ms(self) -> int:
+        """Since the last whole report, or since the start."""
+        return (time.monotonic_ns() - self._last_report_ns) // 1_000_000
+
     def _expired(self) -> bool:
         # Differs: Java counts from the last byte; a peer that sends a byte now and then would stay for ever
-        interval_ms = (time.monotonic_ns() - self._last_report_ns) // 1_000_000
+        interval_ms = self.silence_ms()
         if interval_ms <= self.connection.ha_service.config.haHousekeepingInterval:
             return False
         log.warning("ha housekeeping, found this connection[%s] expired, %d", self.connection.client_addr, interval_ms)

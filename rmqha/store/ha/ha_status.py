@@ -44,6 +44,8 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     """Add the state to a broker's runtime information.
 
     `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
+    `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
+    `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
     """
     highest = ha_service.default_message_store.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
@@ -54,6 +56,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats[f"haSlave_{connection.client_addr}"] = (
             f"{connection.state.value},{acked},{highest - max(0, acked)},{connection.behind_ms()},"
             f"{connection.transferred_byte_in_second},{connection.slave_identity}")
+        stats[f"haSlaveSilenceMs_{connection.client_addr}"] = str(connection.silence_ms())
     for refused in ha_service.refused_slaves():
         stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
             f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}")
@@ -62,3 +65,5 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats["haMasterAddress"] = client.master_address
         stats["haClientState"] = client.state.value
         stats["haClientLastError"] = client.last_error
+        stats["haClientAddress"] = client.local_address
+        stats["haClientSilenceMs"] = str(client.silence_ms())

@@ -73,6 +73,51 @@ def test_time_behind_is_since_the_slave_held_everything():
         assert stats[f"haSlave_{connection.client_addr}"].split(",")[:4] == ["TRANSFER", str(end), "0", "0"]
 
 
+def told_by(store: FakeStore) -> dict[str, str]:
+    stats: dict[str, str] = {}
+    store.ha_service.build_running_stats(stats)
+    return stats
+
+
+def test_each_side_tells_where_it_is_connected_and_how_long_it_hears_nothing():
+    slave = FakeStore(brokerRole=BrokerRole.SLAVE)
+    with FakeMaster() as master, running(slave):
+        slave.ha_service.update_master_address(master.address)
+        with master.accept() as peer:
+            peer.read_report()
+            host, port = peer.sock.getpeername()[:2]
+            assert told_by(slave)["haClientAddress"] == f"{host}:{port}"
+            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) > 200, 60_000, "nothing is heard")
+            peer.send_frame(0)
+            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) < 200, 60_000, "a heartbeat is heard")
+        slave.ha_service.update_master_address(None)
+        wait_until(lambda: slave.ha_service.ha_client.local_address == "", 60_000, "the connection has ended")
+        assert slave.ha_service.ha_client.silence_ms() == -1
+
+
+def test_master_tells_for_how_long_a_slave_has_not_reported():
+    store = filled(haSendHeartbeatInterval=60_000)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(20_000)
+        wait_until(lambda: served(store) == 1, 60_000)
+        key = f"haSlaveSilenceMs_{store.ha_service.connection_list[0].client_addr}"
+        wait_until(lambda: int(told_by(store)[key]) > 200, 60_000, "no report comes")
+        peer.report(20_000)
+        wait_until(lambda: int(told_by(store)[key]) < 200, 60_000, "a report has come")
+
+
+def test_unexpected_failure_of_the_slaves_side_is_no_transfer():
+    master, slave = filled(), FakeStore(brokerRole=BrokerRole.SLAVE)
+    with running(master, slave):
+        follow(slave, master)
+        client = slave.ha_service.ha_client
+        wait_until(lambda: client.state is HAConnectionState.TRANSFER, 60_000)
+        client._process_read_event = client._report_slave_max_offset_plus = lambda: 1 // 0
+        master.put(1000)
+        wait_until(lambda: client.state is HAConnectionState.READY, 60_000, "it does not say TRANSFER")
+        assert "ZeroDivisionError" in client.last_error
+
+
 def wait_for(store: FakeStore, state: HAConnectionState, address: str = "127.0.0.1",
              notify_when_shutdown: bool = False) -> HAConnectionStateNotificationRequest:
     request = HAConnectionStateNotificationRequest(state, address, notify_when_shutdown)
