@@ -12,6 +12,8 @@ from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.acl.accounts import manager_of, request_of
 
@@ -62,6 +64,7 @@ def heartbeat(topic, group):
 ])
 def test_requests_need_these_resources(validator, code, fields, body, needed):
     resource = validator.parse(request_of(code, body, **fields), PEER)
+    resource.read_body()
     assert resource.resource_perm_map == needed
     assert (resource.white_remote_address, resource.request_code) == ("1.2.3.4", code)
 
@@ -73,9 +76,25 @@ def test_address_is_taken_without_its_port(validator, address, host):
 
 
 def test_malformed_requests_are_denied(validator):
-    for request in (request_of(34, b"no json", x=1), request_of(34, None, x=1), request_of(34, b"[1]", x=1)):
-        with pytest.raises(AclException):
-            validator.parse(request, PEER)
+    for body in (b"no json", None, b"[1]"):
+        reason = refusal(validator, request_of(34, body, ALICE, x=1))
+        assert "syntax error" in reason or "unclosed text" in reason or "expect an object" in reason
+
+
+def test_body_of_request_is_parsed_only_behind_its_signature(validator, monkeypatch):
+    parsed = []
+    read = remoting_serializable.from_json
+    monkeypatch.setattr(remoting_serializable, "from_json", lambda cls, text: parsed.append(cls) or read(cls, text))
+    body = heartbeat("orders", "g")
+    unsigned, unknown = request_of(34, body), request_of(34, body, AccessKey="nobodyKey", Signature="AAAA")
+    forged = request_of(34, body, ALICE, x=1)
+    forged.ext_fields["x"] = "2"
+    for request in (unsigned, unknown, forged, request_of(34, b"no json", AccessKey="aliceKey")):
+        assert refusal(validator, request)
+    assert refusal(validator, request_of(34, body), "10.10.103.9:1") is None  # an address may do without an account
+    assert not parsed
+    assert refusal(validator, request_of(34, body, ALICE)) is None
+    assert parsed == [HeartbeatData]
 
 
 def test_signature_covers_fields_and_body(validator):

@@ -1,4 +1,5 @@
 """What a request asks to use, and what an account owns: the same class for both, as in Java."""
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmqha.acl.access_resource import AccessResource
@@ -29,6 +30,7 @@ class PlainAccessResource(AccessResource):
     content_with_flag: bytes | None = field(default=None, repr=False)  # what may be signed instead
     signature: str | None = field(default=None, repr=False)
     secret_token: str | None = field(default=None, repr=False)
+    body_reader: "Callable[[PlainAccessResource], None] | None" = field(default=None, repr=False, compare=False)
 
     def add_resource_and_perm(self, resource: str | None, perm: int) -> None:
         """Add a topic (or a group's retry topic); None is left out."""
@@ -37,6 +39,12 @@ class PlainAccessResource(AccessResource):
         if self.resource_perm_map is None:
             self.resource_perm_map = {}
         self.resource_perm_map[resource] = perm
+
+    def read_body(self) -> None:
+        """Add what the request's body names; AclException when it is malformed. To be called behind the signature."""
+        read, self.body_reader = self.body_reader, None
+        if read is not None:
+            read(self)
 
 
 def is_retry_topic(topic: str | None) -> bool:

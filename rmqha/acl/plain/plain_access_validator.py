@@ -1,4 +1,6 @@
 """What each kind of request needs."""
+import functools
+
 from rmqha.acl.common import permission
 from rmqha.acl.common.acl_content import combine_request_content
 from rmqha.acl.common.acl_exception import AclException
@@ -43,7 +45,10 @@ class PlainAccessValidator:
         self._acl_plug_engine.shutdown()
 
     def parse(self, request: RemotingCommand, remote_addr: str) -> PlainAccessResource:
-        """Who asks, from where (`ip:port`), and for which permissions. AclException when the request is malformed."""
+        """Who asks, from where (`ip:port`), and for which permissions. AclException when the request is malformed.
+
+        What a body names is added by `validate`, when the signature is right.
+        """
         resource = PlainAccessResource(white_remote_address=remote_addr.rpartition(":")[0] or remote_addr,
                                        request_code=request.code)
         fields = request.ext_fields
@@ -54,7 +59,7 @@ class PlainAccessValidator:
         resource.secret_token = fields.get(SECURITY_TOKEN)
         try:
             _add_resources(resource, request, fields)
-        except (RemotingCommandException, FastjsonError) as error:
+        except RemotingCommandException as error:
             raise AclException(str(error)) from error
         signed = {name: value for name, value in fields.items() if name not in _NOT_SIGNED}
         resource.content = combine_request_content(request, signed)
@@ -110,11 +115,8 @@ def _add_resources(resource: PlainAccessResource, request: RemotingCommand, fiel
     elif code == request_code.QUERY_MESSAGE:
         add(fields.get("topic"), permission.SUB)
     elif code == request_code.HEART_BEAT:
-        heartbeat = remoting_serializable.from_json(HeartbeatData, request.body or b"")
-        for data in heartbeat.consumerDataSet or ():
-            add(get_retry_topic(data.groupName), permission.SUB)
-            for subscription in data.subscriptionDataSet or ():
-                add(subscription.topic, permission.SUB)
+        # Differs: the original parses the body before it checks the signature
+        resource.body_reader = functools.partial(_add_heartbeat, request.body or b"")
     elif code == request_code.UNREGISTER_CLIENT:
         unregister = request.decode_command_custom_header(UnregisterClientRequestHeader)
         add(get_retry_topic(unregister.consumerGroup), permission.SUB)
@@ -125,6 +127,18 @@ def _add_resources(resource: PlainAccessResource, request: RemotingCommand, fiel
         update = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
         add(get_retry_topic(update.consumerGroup), permission.SUB)
         add(update.topic, permission.SUB)
+
+
+def _add_heartbeat(body: bytes, resource: PlainAccessResource) -> None:
+    """The groups and topics of a heartbeat's consumers."""
+    try:
+        heartbeat = remoting_serializable.from_json(HeartbeatData, body)
+    except FastjsonError as error:
+        raise AclException(str(error)) from error
+    for data in heartbeat.consumerDataSet or ():
+        resource.add_resource_and_perm(get_retry_topic(data.groupName), permission.SUB)
+        for subscription in data.subscriptionDataSet or ():
+            resource.add_resource_and_perm(subscription.topic, permission.SUB)
 
 
 def _add_send(resource: PlainAccessResource, topic: str | None, group: str | None) -> None:

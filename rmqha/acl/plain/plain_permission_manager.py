@@ -318,6 +318,7 @@ class PlainPermissionManager:
             return
         if not _is_signed(plain_access_resource, owned.secret_key):
             raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
+        plain_access_resource.read_body()
         if (plain_access_resource.resource_perm_map or {}).get(RMQ_SYS_TRACE_TOPIC) == permission.PUB:
             return  # the topic of message traces is open to all
         self.check_perm(plain_access_resource, owned)
