@@ -11,11 +11,13 @@ import os
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import HEAD_LENGTH
+from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
-                                              count_valid_units, first_unit_at, first_unit_behind, is_ext_addr,
-                                              iter_units, pack_unit, unpack_unit)
+                                              count_blank_units, count_valid_units, filled_unit_before, first_unit_at,
+                                              first_unit_behind, is_blank, is_ext_addr, iter_units, pack_unit,
+                                              unpack_unit)
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -196,6 +198,14 @@ class ConsumeQueue:
         while high >= low:
             middle = (low + high) // (2 * CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
             phy_offset, size, _ = unpack_unit(buffer, middle)
+            if is_blank(phy_offset, size):
+                # Differs: it has the time of the unit before; the original goes to the beginning of the queue
+                filled = filled_unit_before(buffer, middle // CQ_STORE_UNIT_SIZE, low // CQ_STORE_UNIT_SIZE)
+                if filled < 0:
+                    low = middle + CQ_STORE_UNIT_SIZE
+                    continue
+                middle = filled * CQ_STORE_UNIT_SIZE
+                phy_offset, size, _ = unpack_unit(buffer, middle)
             if phy_offset < min_physic_offset:
                 low, left_offset = middle + CQ_STORE_UNIT_SIZE, middle
                 continue
@@ -225,6 +235,8 @@ class ConsumeQueue:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
             count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
+            # Differs: units at the end that point at no record go too, so that theirs find their place
+            count = filled_unit_before(buffer, count - 1) + 1 or count
             keep = count * CQ_STORE_UNIT_SIZE
             if count:
                 self._set_max_physic_offset(*unpack_unit(buffer, keep - CQ_STORE_UNIT_SIZE))
@@ -397,6 +409,7 @@ class ConsumeQueue:
                 log.warning("Build  consume queue repeatedly, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
                             "QID: %s Diff: %s PhyOffset: %s", expect_logic_offset, current_logic_offset, self.topic,
                             self.queue_id, expect_logic_offset - current_logic_offset, offset)
+                self._does_not_fit(offset, cq_offset, current_logic_offset)
                 return True
             if expect_logic_offset != current_logic_offset:
                 if self._is_no_gap(current_logic_offset, expect_logic_offset, offset):
@@ -435,7 +448,16 @@ class ConsumeQueue:
         log_error.error("the record at %s says that it is message %s of %s-%s, which has %s: it is left out",
                         phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, self.topic, self.queue_id,
                         current_logic_offset // CQ_STORE_UNIT_SIZE)
+        self._does_not_fit(phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, current_logic_offset)
         return True
+
+    def _does_not_fit(self, phy_offset: int, index: int, end: int) -> None:
+        """On a slave a record whose index is not the queue's next one (`end`, in bytes) says that the two diverged."""
+        store = self.default_message_store
+        if store.message_store_config.brokerRole is SLAVE:
+            store.ha_service.divergence.queue_does_not_fit(
+                phy_offset, f"the record at commit log offset {phy_offset} is message {index} of {self.topic}-"
+                f"{self.queue_id}, whose next one is {end // CQ_STORE_UNIT_SIZE} here")
 
     def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
         """Units are missing in front of an index: build them from the log, and what is not there as blanks.
@@ -452,6 +474,8 @@ class ConsumeQueue:
                     and request.consume_queue_offset in missing:
                 missing[request.consume_queue_offset] = pack_unit(request.commit_log_offset, request.msg_size,
                                                                   request.tags_code)
+        if not all(missing.values()):
+            self._does_not_fit(phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, current_logic_offset)
         for index, unit in missing.items():
             mapped_file = self.mapped_file_queue.get_last_mapped_file(index * CQ_STORE_UNIT_SIZE)
             if mapped_file is None:
@@ -466,6 +490,21 @@ class ConsumeQueue:
             if mapped_file is not None:
                 return mapped_file.select_mapped_buffer(offset % self.mapped_file_size)
         return None
+
+    def next_filled(self, index: int) -> int:
+        """Index of the first unit from `index` on that points at a record; the queue's end when there is none."""
+        end = self.get_max_offset_in_queue()
+        while index < end:
+            result = self.get_index_buffer(index)
+            if result is None:
+                return index  # whoever asks for it is told
+            with result:
+                count = result.size // CQ_STORE_UNIT_SIZE
+                blank = count_blank_units(result.buffer)
+            if blank < count:
+                return index + blank
+            index += count
+        return index
 
     def get_unit(self, index: int) -> tuple[int, int, int] | None:
         """(commit log offset, size, tags code) of message `index`; None when there is none."""

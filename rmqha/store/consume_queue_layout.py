@@ -25,6 +25,7 @@ PRE_BLANK_UNIT = CQ_UNIT.pack(*BLANK_POSITION, 0)
 MAX_EXT_ADDR = -(1 << 31) - 1
 
 _COUNTED_AT_ONCE = 4096
+_MANY_BLANKS = PRE_BLANK_UNIT * _COUNTED_AT_ONCE
 
 pack_unit = CQ_UNIT.pack
 unpack_unit = CQ_UNIT.unpack_from
@@ -61,16 +62,50 @@ def _all_valid(units: bytes) -> bool:
     return 0 not in any_bit.to_bytes(len(units) // unit)
 
 
+def is_blank(offset: int, size: int) -> bool:
+    """Whether a unit points at no record: it fills a place, or is all zeros."""
+    return size <= 0 or (offset, size) == BLANK_POSITION
+
+
+def count_blank_units(buffer: bytes | memoryview) -> int:
+    """Number of units at the beginning of `buffer` that point at no record."""
+    total = len(buffer) // CQ_STORE_UNIT_SIZE
+    for start in range(0, total, _COUNTED_AT_ONCE):
+        data = bytes(buffer[start * CQ_STORE_UNIT_SIZE:min(start + _COUNTED_AT_ONCE, total) * CQ_STORE_UNIT_SIZE])
+        if data == _MANY_BLANKS[:len(data)]:
+            continue
+        for index, (offset, size, _tags_code) in enumerate(CQ_UNIT.iter_unpack(data), start):
+            if not is_blank(offset, size):
+                return index
+    return total
+
+
+def filled_unit_before(buffer: bytes | memoryview, number: int, lowest: int = 0) -> int:
+    """The last of the units `lowest` to `number` that points at a record; -1 when none does."""
+    while number >= lowest:
+        begin = max(lowest, number + 1 - _COUNTED_AT_ONCE)
+        data = bytes(buffer[begin * CQ_STORE_UNIT_SIZE:(number + 1) * CQ_STORE_UNIT_SIZE])
+        if data != _MANY_BLANKS[:len(data)]:
+            for at in range(number, begin - 1, -1):
+                if not is_blank(*CQ_UNIT.unpack_from(buffer, at * CQ_STORE_UNIT_SIZE)[:2]):
+                    return at
+        number = begin - 1
+    return -1
+
+
 def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> int:
     """Number of the first of `count` units that points at or behind a commit log offset; `count` when none does.
 
-    A bisection: the units of a queue point ever further into the commit log.
+    A bisection: the units of a queue point ever further into the commit log. Units that point at no record count with
+    the one before them.
     """
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if CQ_UNIT.unpack_from(buffer, middle * CQ_STORE_UNIT_SIZE)[0] >= phy_offset:
-            high = middle
+        offset, size, _ = CQ_UNIT.unpack_from(buffer, middle * CQ_STORE_UNIT_SIZE)
+        filled = filled_unit_before(buffer, middle, low) if is_blank(offset, size) else middle
+        if filled >= 0 and CQ_UNIT.unpack_from(buffer, filled * CQ_STORE_UNIT_SIZE)[0] >= phy_offset:
+            high = filled
         else:
             low = middle + 1
     return low

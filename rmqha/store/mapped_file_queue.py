@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.util_all import current_time_millis, offset_to_file_name
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, filled_unit_before, unpack_unit
 from rmqha.store.mapped_file import MappedFile
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ class MappedFileQueue:
             result = mapped_file.select_mapped_buffer(self.mapped_file_size - unit_size)
             if result is not None:
                 with result:
-                    max_offset_in_logic_queue = _LONG.unpack_from(result.buffer)[0]
+                    max_offset_in_logic_queue = _LONG.unpack_from(result.buffer)[0] or self._last_position(mapped_file)
                 expired = max_offset_in_logic_queue < offset
                 if expired:
                     log.info("physic min offset %s, logics in current mappedFile max offset %s, delete it",
@@ -278,6 +279,13 @@ class MappedFileQueue:
             deleted.append(mapped_file)
         self.delete_expired_file(deleted)
         return len(deleted)
+
+    @staticmethod
+    def _last_position(mapped_file: MappedFile) -> int:
+        """Where the last unit of a consume queue file that points at a record points to; 0 when there is none."""
+        buffer = mapped_file.slice_byte_buffer()
+        last = filled_unit_before(buffer, mapped_file.file_size // CQ_STORE_UNIT_SIZE - 1)
+        return unpack_unit(buffer, last * CQ_STORE_UNIT_SIZE)[0] if last >= 0 else 0
 
     def flush(self, flush_least_pages: int) -> bool:
         """Flush the file at the flushed position; True when there was nothing to do. OSError when the disk says no."""

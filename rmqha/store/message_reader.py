@@ -12,7 +12,7 @@ from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LEN
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_ext_addr, iter_units
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_blank, is_ext_addr, iter_units
 from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.get_message_status import GetMessageStatus
 from rmqha.store.message_filter import MessageFilter
@@ -114,10 +114,16 @@ class MessageReader:
             scanned += 1
             if message_filter is not None and not self._matches_unit(queue, message_filter, tags_code, offset_py):
                 continue
-            selected = commit_log.get_message(offset_py, size_py)
+            selected = commit_log.get_message(offset_py, size_py) if size_py > 0 else None
             if selected is None:
                 if not result.message_count:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                if is_blank(offset_py, size_py):
+                    # Differs: the next pull begins at the next unit that has a record; the original takes the blank for
+                    # a deleted record of the log's first file, and passes over all that this file holds.
+                    scanned = (offset + scanned - 1 if result.message_count else queue.next_filled(offset + scanned)
+                               ) - offset
+                    break
                 next_phy_file_start_offset = commit_log.roll_next_file(offset_py)
                 continue
             if message_filter is not None and not message_filter.is_matched_by_commit_log(selected.buffer, None):
@@ -231,8 +237,9 @@ class MessageReader:
             if result is None:
                 break
             with result:
-                for offset_py, _size, _tags_code in iter_units(result.buffer):
-                    ids[message_decoder.create_message_id(store_host, offset_py)] = next_offset
+                for offset_py, size_py, _tags_code in iter_units(result.buffer):
+                    if not is_blank(offset_py, size_py):
+                        ids[message_decoder.create_message_id(store_host, offset_py)] = next_offset
                     next_offset += 1
                     if next_offset > max_offset:
                         return ids

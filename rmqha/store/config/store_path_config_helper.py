@@ -30,6 +30,11 @@ def get_abort_file(root_dir: str) -> str:
     return os.path.join(root_dir, "abort")
 
 
+def get_diverged_file(root_dir: str) -> str:
+    """What a slave has found of queues that are not its master's; there only when it has found something."""
+    return os.path.join(root_dir, "diverged.json")
+
+
 def get_lock_file(root_dir: str) -> str:
     """The file that a running broker holds locked."""
     return os.path.join(root_dir, "lock")

@@ -14,6 +14,7 @@ class HAConnectionState(Enum):
     SUSPEND = "SUSPEND"  # flow control: this second's share is used up
     SHUTDOWN = "SHUTDOWN"
     OFFSET_REFUSED = "OFFSET_REFUSED"  # the master does not hold the slave's offset: an operator has to look
+    DIVERGED = "DIVERGED"  # the slave holds other bytes than the master: an operator has to look
     APPEND_FAILED = "APPEND_FAILED"  # the slave can't write, or what came is no commit log
 
 

@@ -22,9 +22,11 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import listening_socket, plain_address
 from rmqha.remoting.write_round import flush_at_end_of_round
-from rmqha.store.config.broker_role import SYNC_MASTER
+from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
+from rmqha.store.config.store_path_config_helper import get_diverged_file
 from rmqha.store.ha import ha_status
 from rmqha.store.ha.allowed_peers import AllowedPeers
+from rmqha.store.ha.divergence import Divergence
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection import HAConnection
@@ -87,6 +89,7 @@ class HAService:
         self.group_transfer_service = GroupTransferService(self)
         self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)
         self.ha_client = HAClient(default_message_store)
+        self.divergence = Divergence(get_diverged_file(self.config.storePathRootDir))  # of this store as a slave
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
         self._refused: dict[tuple[str, int], RefusedSlave] = {}
@@ -223,6 +226,8 @@ class HAService:
     def start(self) -> None:
         """Listen and start the services. OSError when the port is taken, ValueError for a bad haAllowedPeers."""
         self.accept_socket_service.begin_accept()
+        if self.config.brokerRole is SLAVE:
+            self.divergence.load()
         with self._lock:
             self._stopped = False
         self.group_transfer_service.start()

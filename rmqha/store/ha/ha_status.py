@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.protocol.body.ha_runtime_info import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.ha_connection_state import HAConnectionState
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection
@@ -32,12 +33,20 @@ def _connection_info(ha_service: HAService, connection: HAConnection, put_where:
 
 
 def _client_info(ha_service: HAService) -> HAClientRuntimeInfo:
-    client = ha_service.ha_client
+    client, diverged = ha_service.ha_client, ha_service.divergence.found
     return HAClientRuntimeInfo(
         masterAddr=client.master_address, transferredByteInSecond=client.transferred_byte_in_second,
         maxOffset=ha_service.default_message_store.get_max_phy_offset(),
         lastReadTimestamp=client.last_read_timestamp, lastWriteTimestamp=client.last_write_timestamp,
-        masterFlushOffset=_MASTER_FLUSH_OFFSET_UNKNOWN)
+        masterFlushOffset=_MASTER_FLUSH_OFFSET_UNKNOWN, state=_client_state(ha_service),
+        divergedOffset=diverged.offset if diverged is not None else -1,
+        divergedReason=diverged.reason if diverged is not None else None)
+
+
+def _client_state(ha_service: HAService) -> str:
+    """DIVERGED comes before all: a slave with wrong queues may be connected, and in step with its master."""
+    diverged = ha_service.divergence.found is not None
+    return (HAConnectionState.DIVERGED if diverged else ha_service.ha_client.state).value
 
 
 def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
@@ -46,6 +55,10 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
     `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
     `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
+    `haRefusedSlave_<ip>_<offset>` = the offset, the master's lowest and highest; with a handshake also the offset up to
+    which both are the same (-1: not known).
+    On a slave: haMasterAddress, haClientState, haClientLastError, and when it has diverged (haClientState is DIVERGED
+    then) haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit their queue.
     """
     highest = ha_service.default_message_store.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
@@ -63,7 +76,11 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     client = ha_service.ha_client
     if client.master_address is not None:
         stats["haMasterAddress"] = client.master_address
-        stats["haClientState"] = client.state.value
+        stats["haClientState"] = _client_state(ha_service)
         stats["haClientLastError"] = client.last_error
         stats["haClientAddress"] = client.local_address
         stats["haClientSilenceMs"] = str(client.silence_ms())
+    diverged = ha_service.divergence.found
+    if diverged is not None:
+        stats["haDivergedOffset"], stats["haDivergedReason"] = str(diverged.offset), diverged.reason
+        stats["haDivergedCount"] = str(ha_service.divergence.queue_count)

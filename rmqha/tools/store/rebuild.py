@@ -261,6 +261,13 @@ def _sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def _forget_divergence(root: str) -> None:
+    """The queues of a slave that had found them wrong are those of its log again."""
+    path = paths.get_diverged_file(root)
+    if os.path.exists(path):
+        os.unlink(path)
+
+
 def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to, **options) -> Rebuilt:
     """Build in `target` and put it in place, with brokers kept out."""
     os.makedirs(target, exist_ok=True)
@@ -273,6 +280,8 @@ def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_t
         placing.prepare(force)
         result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
         result.written = placing.put()
+        if os.path.realpath(target) == os.path.realpath(store.root):
+            _forget_divergence(target)
     return result
 
 

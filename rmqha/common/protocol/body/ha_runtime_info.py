@@ -21,6 +21,11 @@ class HAConnectionRuntimeInfo:
 class HAClientRuntimeInfo:
     """A slave's own side: times are ms since 1970, 0 for never.
 
+    The last three are rmqha's: where the connection stands (HAConnectionState; DIVERGED when this slave's log or queues
+    are not its master's, whatever the connection does), from which commit log offset on they differ (-1: nothing is
+    known to), and why. The runtime table has them as haClientState, haDivergedOffset, haDivergedReason, and with
+    haDivergedCount how many records did not fit into their queue.
+
     Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAClientRuntimeInfo (5.1.4)
     """
 
@@ -30,6 +35,9 @@ class HAClientRuntimeInfo:
     lastReadTimestamp: int = 0
     lastWriteTimestamp: int = 0
     masterFlushOffset: int = 0
+    state: str | None = None  # None: it is not told (5.1.4)
+    divergedOffset: int = -1
+    divergedReason: str | None = None
 
 
 @dataclass(slots=True)
