@@ -89,7 +89,8 @@ class Divergence:
     def _write(self) -> None:
         found = self._queues
         try:
+            known = {"offset": found.offset, "reason": found.reason[:_MAX_REASON], "count": self.queue_count}
             with open(self._path, "w", encoding="utf-8") as file:
-                json.dump({"offset": found.offset, "reason": found.reason[:_MAX_REASON], "count": self.queue_count}, file)
+                json.dump(known, file)
         except OSError as error:
             log.error("%s can't be written: %s", self._path, error)
