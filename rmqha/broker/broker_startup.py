@@ -1,8 +1,11 @@
 """mqbroker: the command line of a broker."""
 import argparse
+import functools
 import logging
 import sys
 import time
+from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -10,16 +13,17 @@ from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, server_util
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.common.config_file import ConfigError, load_config_file, refuse
+from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.index.index_layout import file_size
 
 log = logging.getLogger("RocketmqBroker")
 console = logging.getLogger("RocketmqConsole")
@@ -30,6 +34,12 @@ EXIT_INITIALIZE_FAILED = 253  # Java: System.exit(-3)
 
 _DOMAIN = "rmqAddressServerDomain"
 _SUBGROUP = "rmqAddressServerSubGroup"
+
+MAX_PORT = 0xFFFF
+FAST_PORT_DISTANCE = 2
+
+BadKey = Callable[[str, str], NoReturn]
+"""Called with a key and what is wrong with its value; raises ConfigError."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -73,12 +83,15 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     warnings: list[str] = []
     if file is not None:
         properties = load_config_file(file, configs, (_DOMAIN, _SUBGROUP), warn=warnings.append)
-    mix_all.properties2object(server_util.command_line2properties(command_line), broker_config)
+    mix_all.properties2object(server_util.command_line2properties(command_line), broker_config,
+                              server_util.refuse_option)
+    _check_environment(broker_config)
     if broker_config.rocketmqHome is None:
         broker_config.rocketmqHome = server_util.default_rocketmq_home()
-    _check_namesrv_addr(broker_config, file)
-    _check_supported(broker_config, store_config, file)
-    _check_role(broker_config, store_config, file)
+    bad_key = functools.partial(refuse, file, properties)
+    _check_supported(broker_config, store_config, bad_key)
+    _check_role(broker_config, store_config, bad_key)
+    _check_sums(server_config, store_config, bad_key)
     # As in the original, whatever haListenPort says; port 0 stays "any port".
     store_config.haListenPort = server_config.listenPort + 1 if server_config.listenPort else 0
     if command_line.printConfigItem or command_line.printImportantConfig:
@@ -161,39 +174,51 @@ def shutdown(controller: BrokerController) -> None:
     log.info("Shutdown hook over, consuming total time(ms): %d", (time.monotonic() - begin) * 1000)
 
 
-def _check_namesrv_addr(broker_config: BrokerConfig, file: str | None) -> None:
-    if broker_config.namesrvAddr is None:
-        return
-    try:
-        for addr in broker_config.namesrvAddr.split(";"):
-            string2_socket_address(addr)
-    except ValueError:
-        raise ConfigError(
-            f'The Name Server Address[{broker_config.namesrvAddr}] illegal, please set it as follows, '
-            '"127.0.0.1:9876;192.168.0.1:9876"', file, "namesrvAddr") from None
+def _check_environment(broker_config: BrokerConfig) -> None:
+    """What a file or an option says was looked at when it was set: a bad address comes from the environment."""
+    if broker_config.namesrvAddr is not None:
+        try:
+            parse_property(broker_config.namesrvAddr, NamesrvAddresses)
+        except ValueError as failure:
+            raise ConfigError(str(failure), key=f"environment variable {mix_all.NAMESRV_ADDR_ENV}") from None
 
 
-def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
+def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
     # Differs: a broker that is told to use DLedger or a store plug-in does not start; to go on without them would be
     # worse
     unsupported = ((store_config, "enableDLegerCommitLog", "DLedger is"),
                    (broker_config, "messageStorePlugIn", "store plug-ins are"))
     for config, key, what in unsupported:
         if getattr(config, key):
-            raise ConfigError(f"{what} not supported", file, key)
+            bad_key(key, f"{what} not supported")
     if store_config.enableAutoSwitchHA and store_config.transientStorePoolEnable:
         # Differs: 5.1.4 starts with both
-        raise ConfigError("with enableAutoSwitchHA there are no write buffers: a change of roles cuts the log off, "
-                          "which they would write again; take one of the two out", file, "transientStorePoolEnable")
+        bad_key("transientStorePoolEnable", "with enableAutoSwitchHA there are no write buffers: a change of roles "
+                "cuts the log off, which they would write again; take one of the two out")
     if broker_config.aclEnable and not acl_yaml.is_available():
-        raise ConfigError(f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}", file, "aclEnable")
+        bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
 
 
-def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, file: str | None) -> None:
+def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
     if store_config.brokerRole is not BrokerRole.SLAVE:
         broker_config.brokerId = mix_all.MASTER_ID
     elif broker_config.brokerId <= 0:
-        raise ConfigError("Slave's brokerId must be > 0", file, "brokerId")
+        bad_key("brokerId", f"Slave's brokerId must be > 0, not {broker_config.brokerId}")
+
+
+def _check_sums(server_config: ServerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
+    """What several values make together; the original fails later, or not at all."""
+    port = server_config.listenPort
+    if port and not FAST_PORT_DISTANCE < port < MAX_PORT:
+        bad_key("listenPort", f"expected 0, or a port from {FAST_PORT_DISTANCE + 1} to {MAX_PORT - 1}, not {port}: the "
+                f"fast port is {FAST_PORT_DISTANCE} below it, the replication port 1 above")
+    size = file_size(store_config.maxHashSlotNum, store_config.maxIndexNum)
+    if size > INT_MAX:
+        bad_key("maxIndexNum", f"{store_config.maxIndexNum} keys with maxHashSlotNum={store_config.maxHashSlotNum} "
+                f"make an index file of {size} bytes: at most {INT_MAX} are possible")
+    low, high = server_config.writeBufferLowWaterMark, server_config.writeBufferHighWaterMark
+    if 0 < high < low:
+        bad_key("writeBufferLowWaterMark", f"{low} is above writeBufferHighWaterMark={high}")
 
 
 def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:

@@ -1,14 +1,11 @@
-"""How a config class tells its Java side: `Long` beside `int`, and which keys are important.
+"""How a config class tells its Java side: which keys are important, and which have another name in a file.
 
 A config class is a dataclass whose attributes are the config keys, in Java's order. The annotation gives the type
-that a `.properties` value is parsed to; `important()` marks what `-m` prints; `renamed()` gives a key that differs
-from the attribute's name because Java's setter does.
+that a `.properties` value is parsed to, and what is allowed of it (rmqha.common.config_value); `important()` marks
+what `-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
 """
 from dataclasses import Field, field, fields
-from typing import Annotated, Any, get_type_hints
-
-Long = Annotated[int, "long"]
-"""A Java long: 64 bits. A plain `int` annotation is a Java int: 32 bits."""
+from typing import Any, get_type_hints
 
 
 def important(default: Any = None, *, factory: Any = None) -> Any:
@@ -32,5 +29,5 @@ def config_keys(config_class: type) -> dict[str, Field]:
 
 
 def key_types(config_class: type) -> dict[str, Any]:
-    """Attribute -> resolved annotation, `Long` kept apart from `int`."""
+    """Attribute -> resolved annotation, with what is allowed of it."""
     return get_type_hints(config_class, include_extras=True)

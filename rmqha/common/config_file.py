@@ -3,7 +3,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys
@@ -42,7 +42,7 @@ def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str
     _warn_unknown(file, properties, targets, other_keys, warn)
     for target in targets:
         # Differs: Java drops a bad value and goes on with the default
-        properties2object(properties, target, lambda key, value, problem: _refuse(file, properties, key, problem))
+        properties2object(properties, target, lambda key, value, problem: refuse(file, properties, key, problem))
     return properties
 
 
@@ -64,8 +64,9 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
     return by_lower[near[0]] if near else None
 
 
-def _refuse(file: str, properties: JavaProperties, key: str, problem: str) -> None:
-    raise ConfigError(problem, file, key, properties.lines.get(key))
+def refuse(file: str | None, properties: JavaProperties | None, key: str, problem: str) -> NoReturn:
+    """Raise the ConfigError of a key's value, with the line where `properties`, read from `file`, have it."""
+    raise ConfigError(problem, file, key, properties.lines.get(key) if properties is not None else None)
 
 
 def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any], warn: Warn) -> None:

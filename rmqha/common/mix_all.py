@@ -5,15 +5,15 @@ Java: org.apache.rocketmq.common.MixAll (4.9.8)
 import ipaddress
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, get_args
+from typing import Any
 
 import psutil
 
 from rmqha.common import java_properties
-from rmqha.common.config_field import Long, config_keys, key_types
+from rmqha.common.config_field import config_keys, key_types
+from rmqha.common.config_value import parse_property
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -53,9 +53,6 @@ REPLY_MESSAGE_FLAG = "reply"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_QUEUE_SPLITTER = ","
 REQ_T = "ReqT"
-
-_INTEGER = re.compile(r"[+-]?\d+")
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?|[+-]?(NaN|Infinity)")
 
 Report = Callable[[str, str, str], None]
 """Called with (key, value, what is wrong) for each value that cannot be set."""
@@ -202,52 +199,6 @@ def properties2object(properties: Mapping[str, str], config: Any, report: Report
         except ValueError as failure:
             if report is not None:
                 report(key, text, str(failure))
-
-
-def parse_property(text: str, kind: Any) -> Any:
-    """`text` as a value of the annotation `kind`. Raises ValueError that says what was expected.
-
-    White space around numbers, booleans and enum names is passed over.
-    """
-    # Differs: `5 ` is 5; Java's parsers refuse it, and its caller then keeps the default
-    if kind is bool:
-        return text.strip().lower() == "true"
-    if kind is Long:
-        return _parse_integer(text, 64)
-    if kind is int:
-        return _parse_integer(text, 32)
-    if kind is float:
-        return _parse_float(text)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return _parse_enum(text, kind)
-    if kind is str or str in get_args(kind):
-        return text
-    raise TypeError(f"no config key can have the type {kind!r}")
-
-
-def _parse_integer(text: str, bits: int) -> int:
-    stripped = text.strip()
-    if not _INTEGER.fullmatch(stripped) or len(stripped) > 64:
-        raise ValueError(f"expected a whole number, not {text[:80]!r}")
-    value = int(stripped)
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise ValueError(f"{stripped} does not fit in {bits} bits")
-    return value
-
-
-def _parse_float(text: str) -> float:
-    stripped = text.strip()
-    if not _FLOAT.fullmatch(stripped):
-        raise ValueError(f"expected a number, not {text[:80]!r}")
-    return float(stripped.rstrip("fFdD"))
-
-
-def _parse_enum(text: str, kind: type[Enum]) -> Enum:
-    try:
-        return kind[text.strip()]
-    except KeyError:
-        names = ", ".join(member.name for member in kind)
-        raise ValueError(f"expected one of {names}, not {text[:80]!r}") from None
 
 
 def is_properties_equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ import sys
 from typing import NoReturn
 
 import rmqha
+from rmqha.common.config_file import ConfigError
 
 EXIT_USAGE = 1
 EXIT_BAD_CONFIG = 2
@@ -51,6 +52,11 @@ def add_broker_options(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
 def command_line2properties(command_line: argparse.Namespace) -> dict[str, str]:
     """Long name -> value of the options that were given with a value."""
     return {name: value for name, value in vars(command_line).items() if isinstance(value, str)}
+
+
+def refuse_option(name: str, _value: str, problem: str) -> NoReturn:
+    """Raise the ConfigError of an option's value."""
+    raise ConfigError(problem, key=f"--{name}")
 
 
 def default_rocketmq_home() -> str:

@@ -66,7 +66,8 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     if command_line.printConfigItem:
         print_config_items(namesrv_config, server_config)
         return None
-    mix_all.properties2object(server_util.command_line2properties(command_line), namesrv_config)
+    mix_all.properties2object(server_util.command_line2properties(command_line), namesrv_config,
+                              server_util.refuse_option)
     if namesrv_config.rocketmqHome is None:
         namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
     log_setup.setup_namesrv_logging(command_line.logDir)

@@ -2,7 +2,7 @@
 import os
 from dataclasses import dataclass, field
 
-from rmqha.common.config_field import Long
+from rmqha.common.config_value import AnyInt, ByteCount, LongMillis, Millis, Positive, Seconds
 
 
 @dataclass
@@ -12,24 +12,24 @@ class ClientConfig:
     Java: org.apache.rocketmq.remoting.netty.NettyClientConfig (4.9.8)
     """
 
-    clientWorkerThreads: int = 4
-    clientCallbackExecutorThreads: int = field(default_factory=lambda: os.cpu_count() or 1)
-    clientOnewaySemaphoreValue: int = 65535
-    clientAsyncSemaphoreValue: int = 65535
-    connectTimeoutMillis: int = 3000
-    channelNotActiveInterval: Long = 1000 * 60
+    clientWorkerThreads: Positive = 4
+    clientCallbackExecutorThreads: AnyInt = field(default_factory=lambda: os.cpu_count() or 1)
+    clientOnewaySemaphoreValue: Positive = 65535
+    clientAsyncSemaphoreValue: Positive = 65535
+    connectTimeoutMillis: Millis = 3000
+    channelNotActiveInterval: LongMillis = 1000 * 60
 
     # an idle event when nothing was read nor written for so long; 0 switches it off
-    clientChannelMaxIdleTimeSeconds: int = 120
+    clientChannelMaxIdleTimeSeconds: Seconds = 120
 
     # 0 leaves the choice to the operating system
-    clientSocketSndBufSize: int = 0
-    clientSocketRcvBufSize: int = 0
+    clientSocketSndBufSize: ByteCount = 0
+    clientSocketRcvBufSize: ByteCount = 0
     clientPooledByteBufAllocatorEnable: bool = False
     clientCloseSocketIfTimeout: bool = True
 
     useTLS: bool = False
 
     # bytes; only both above 0 count
-    writeBufferHighWaterMark: int = 0
-    writeBufferLowWaterMark: int = 0
+    writeBufferHighWaterMark: ByteCount = 0
+    writeBufferLowWaterMark: ByteCount = 0

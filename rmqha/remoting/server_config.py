@@ -1,6 +1,8 @@
 """Settings of the remoting server."""
 from dataclasses import dataclass
 
+from rmqha.common.config_value import AnyInt, ByteCount, Natural, Port, Positive, Seconds
+
 
 @dataclass
 class ServerConfig:
@@ -9,21 +11,21 @@ class ServerConfig:
     Java: org.apache.rocketmq.remoting.netty.NettyServerConfig (4.9.8)
     """
 
-    listenPort: int = 8888
-    serverWorkerThreads: int = 8
-    serverCallbackExecutorThreads: int = 0
-    serverSelectorThreads: int = 3
-    serverOnewaySemaphoreValue: int = 256
-    serverAsyncSemaphoreValue: int = 64
-    serverChannelMaxIdleTimeSeconds: int = 120
+    listenPort: Port = 8888
+    serverWorkerThreads: Positive = 8
+    serverCallbackExecutorThreads: AnyInt = 0
+    serverSelectorThreads: Natural = 3
+    serverOnewaySemaphoreValue: Positive = 256
+    serverAsyncSemaphoreValue: Positive = 64
+    serverChannelMaxIdleTimeSeconds: Seconds = 120
 
     # 0 leaves the choice to the operating system
-    serverSocketSndBufSize: int = 0
-    serverSocketRcvBufSize: int = 0
+    serverSocketSndBufSize: ByteCount = 0
+    serverSocketRcvBufSize: ByteCount = 0
     # bytes; only both above 0 count
-    writeBufferHighWaterMark: int = 0
-    writeBufferLowWaterMark: int = 0
-    serverSocketBacklog: int = 1024
+    writeBufferHighWaterMark: ByteCount = 0
+    writeBufferLowWaterMark: ByteCount = 0
+    serverSocketBacklog: Natural = 1024
     serverPooledByteBufAllocatorEnable: bool = True
 
     useEpollNativeSelector: bool = False

@@ -44,12 +44,18 @@ def test_slave_keeps_its_id(tmp_path):
 
 @pytest.mark.parametrize("text, message", [
     ("brokerRole=SLAVE\n", "brokerId: Slave's brokerId must be > 0"),
-    ("brokerRole=SLAVE\nbrokerId=-1\n", "brokerId: Slave's brokerId must be > 0"),
+    ("brokerRole=SLAVE\nbrokerId=-1\n", "broker.conf:4: brokerId: Slave's brokerId must be > 0, not -1"),
     ("brokerRole=BOSS\n", "broker.conf:3: brokerRole: expected one of"),
     ("listenPort=many\n", "broker.conf:3: listenPort: expected a whole number"),
-    ("namesrvAddr=nonsense\n", "namesrvAddr: The Name Server Address[nonsense] illegal"),
+    ("namesrvAddr=nonsense\n", "broker.conf:3: namesrvAddr: expected Name Server addresses as follows, "),
     ("enableDLegerCommitLog=true\n", "enableDLegerCommitLog: DLedger is not supported"),
     ("messageStorePlugIn=org.evil.Store\n", "messageStorePlugIn: store plug-ins are not supported"),
+    ("aclEnable=yes\n", "broker.conf:3: aclEnable: expected true or false, not 'yes'"),
+    ("listenPort=2\n", "broker.conf:3: listenPort: expected 0, or a port from 3 to 65534, not 2"),
+    ("listenPort=65535\n", "broker.conf:3: listenPort: expected 0, or a port from 3 to 65534, not 65535"),
+    ("maxIndexNum=200000000\n", "broker.conf:3: maxIndexNum: 200000000 keys with maxHashSlotNum=5000000 make"),
+    ("writeBufferHighWaterMark=5\nwriteBufferLowWaterMark=6\n",
+     "broker.conf:4: writeBufferLowWaterMark: 6 is above writeBufferHighWaterMark=5"),
     ("enableAutoSwitchHA=true\ntransientStorePoolEnable=true\n",
      "transientStorePoolEnable: with enableAutoSwitchHA there are no write buffers"),
 ])

@@ -100,12 +100,12 @@ def test_one_file_sets_keys_on_all_objects(conf):
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("brokerId=zero", "expected a whole number, not 'zero'"),
+    ("brokerId=zero", "expected a whole number from -1 to 9223372036854775807, not 'zero'"),
     ("brokerId=0x10", "expected a whole number"),
     ("brokerId=9223372036854775808", "does not fit in 64 bits"),
     ("defaultTopicQueueNums=2147483648", "does not fit in 32 bits"),
     ("defaultTopicQueueNums=1_000", "expected a whole number"),
-    ("defaultTopicQueueNums=", "expected a whole number, not ''"),
+    ("defaultTopicQueueNums=", "expected a whole number from 1 to 65536, not ''"),
     ("defaultTopicQueueNums=" + "9" * 5000, "expected a whole number"),
     ("brokerRole=MASTER", "expected one of ASYNC_MASTER, SYNC_MASTER, SLAVE, not 'MASTER'"),
     ("flushDiskType=sync_flush", "expected one of SYNC_FLUSH, ASYNC_FLUSH"),

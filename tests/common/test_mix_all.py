@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.common.config_field import Long, important
+from rmqha.common.config_field import important
+from rmqha.common.config_value import Long
 from rmqha.store.config.broker_role import BrokerRole
 
 

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.common.protocol import request_code
 from tests.support.nodes import BrokerNode, NamesrvNode, write_properties
+from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
 
@@ -30,8 +32,18 @@ def namesrv(nodes, tmp_path) -> NamesrvNode:
     return node
 
 
+# Not as anybody would write them, but the original takes them and does what they say.
+ODD_VALUES = {
+    "autoCreateTopicEnable": "no", "traceOn": "off", "brokerId": -1, "deleteWhen": "004;23;",
+    "registerNameServerPeriod": -1, "messageDelayLevel": "1s 5s ", "diskMaxUsedSpaceRatio": 5, "haMasterAddress": "",
+    "serverCallbackExecutorThreads": -5,
+    "flushIntervalConsumeQueue": 0, "fileReservedTime": 0, "regionId": "", "startAcceptSendRequestTimeStamp": -1,
+    "shortPollingTimeMills": 0, "maxTransferCountOnMessageInDisk": 0, "serverSelectorThreads": 0,
+}
 BAD_VALUES = [("listenPort", "1091l"), ("flushDiskType", "SOMETIMES_FLUSH"), ("brokerRole", "BOSS"),
-              ("mappedFileSizeCommitLog", "1e6"), ("brokerId", "one"), ("slaveTimeout", "99999999999999999999")]
+              ("mappedFileSizeCommitLog", "1e6"), ("brokerId", "one"), ("slaveTimeout", "99999999999999999999"),
+              ("aclEnable", "yes"), ("fileReservedTime", "-4"), ("mappedFileSizeCommitLog", "-1"), ("deleteWhen", "99"),
+              ("brokerName", ""), ("listenPort", "70000"), ("brokerIP1", "10.0.0.1:10911")]
 
 
 @pytest.mark.parametrize("key, value", BAD_VALUES)
@@ -40,8 +52,22 @@ def test_bad_value_is_refused_with_file_key_and_line(broker, key, value):
     write_properties(broker.config_file, {**properties, key: value})
     line = len(broker.config_file.read_text("utf-8").splitlines())
     code, output = run_to_the_end(broker)
-    assert code == 2 and f"{broker.config_file}:{line}: {key}" in output, output
+    assert code == 2 and f"{broker.config_file}:{line}: {key}: " in output and value in output, output
+    assert "expected" in output and "Traceback" not in output, output
     assert not (broker.store / "commitlog").exists()
+
+
+@pytest.mark.java
+def test_odd_values_that_work_there_work_here(make_broker):
+    """The two answer with the same configuration."""
+    told = []
+    for kind in ("java", "rmqha"):
+        node = make_broker(kind, None, kind, **ODD_VALUES)
+        with RawClient(node.address) as client:
+            answer = client.request(request_code.GET_BROKER_CONFIG)
+        properties = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+        told.append({key: properties.get(key) for key in ODD_VALUES})
+    assert told[0] == told[1] and told[1]["autoCreateTopicEnable"] == "false" and told[1]["brokerId"] == "0"
 
 
 def test_slave_with_the_masters_id_is_refused(broker):

@@ -48,7 +48,7 @@ def test_all_config_items_are_printed(run, conf):
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("listenPort=ten\n", ":1: listenPort: expected a whole number, not 'ten'"),
+    ("listenPort=ten\n", ":1: listenPort: expected a whole number from 0 to 65535, not 'ten'"),
     ("# x\nproductEnvName=\\u12\n", ":2: Malformed \\uxxxx encoding."),
 ])
 def test_bad_config_file_exits_with_2_and_says_where(run, conf, text, problem):

@@ -2,6 +2,7 @@
 import os
 from dataclasses import dataclass, field
 
+from rmqha.common.config_value import Path, PlainText
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 
 
@@ -17,13 +18,13 @@ class NamesrvConfig:
     Java: org.apache.rocketmq.common.namesrv.NamesrvConfig (4.9.8)
     """
 
-    rocketmqHome: str | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
-    kvConfigPath: str = field(default_factory=lambda: _in_home("namesrv", "kvConfig.json"))
+    rocketmqHome: PlainText | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
+    kvConfigPath: Path = field(default_factory=lambda: _in_home("namesrv", "kvConfig.json"))
     # replaced by the file given with -c
-    configStorePath: str = field(default_factory=lambda: _in_home("namesrv", "namesrv.properties"))
-    productEnvName: str = "center"
+    configStorePath: Path = field(default_factory=lambda: _in_home("namesrv", "namesrv.properties"))
+    productEnvName: PlainText = "center"
     clusterTest: bool = False
     orderMessageEnable: bool = False
 
     # `;` separated keys that UPDATE_NAMESRV_CONFIG may not touch
-    configBlackList: str = "configBlackList;configStorePath;kvConfigPath"
+    configBlackList: PlainText = "configBlackList;configStorePath;kvConfigPath"

@@ -1,16 +1,33 @@
 """Settings of the message store, replication included."""
 import os
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from rmqha.common.config_field import Long, important, renamed
+from rmqha.common.config_field import important, renamed
+from rmqha.common.config_value import (
+    Allowed, AnyInt, AnyText, ByteCount, Bytes, DelayLevels, Hours, INT_MAX, LongBytes, LongMillis,
+    LongPeriod, MasterAddress, Millis, Natural, Pages, Path, Paths, Percent, Period, PlainText, Port,
+    Positive, whole_number,
+)
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.ha.allowed_peers import AllowedPeers
 
 # Java's system property rocketmq.broker.multiPathSplitter; here an environment variable, as for all of them.
 MULTI_PATH_SPLITTER = os.environ.get("rocketmq_broker_multiPathSplitter", ",")
 
 _CQ_STORE_UNIT_SIZE = 20
+
+
+def _are_peers(text: str) -> bool:
+    try:
+        AllowedPeers(text)
+    except ValueError:
+        return False
+    return True
+
+
+PeerList = Annotated[str, Allowed('addresses and networks such as 10.0.0.0/8, separated by ","', _are_peers)]
 
 
 @dataclass
@@ -28,101 +45,101 @@ class MessageStoreConfig:
         "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
     }
 
-    storePathRootDir: str = important(factory=lambda: os.path.join(os.path.expanduser("~"), "store"))
+    storePathRootDir: Path = important(factory=lambda: os.path.join(os.path.expanduser("~"), "store"))
     # None: `commitlog` under the root, see get_store_path_commit_log; may be several, separated by ","
-    storePathCommitLog: str | None = important(None)
+    storePathCommitLog: Paths | None = important(None)
     # Differs: has no effect, there is no DLedger
-    storePathDLedgerCommitLog: str | None = important(None)
-    readOnlyCommitLogStorePaths: str | None = None
+    storePathDLedgerCommitLog: AnyText | None = important(None)
+    readOnlyCommitLogStorePaths: PlainText | None = None
 
-    mappedFileSizeCommitLog: int = 1024 * 1024 * 1024
+    mappedFileSizeCommitLog: Annotated[int, whole_number(256, INT_MAX, "of bytes")] = 1024 * 1024 * 1024
     # read it through get_mapped_file_size_consume_queue
-    mappedFileSizeConsumeQueue: int = 300000 * _CQ_STORE_UNIT_SIZE
+    mappedFileSizeConsumeQueue: Bytes = 300000 * _CQ_STORE_UNIT_SIZE
     enableConsumeQueueExt: bool = False
-    mappedFileSizeConsumeQueueExt: int = 48 * 1024 * 1024
+    mappedFileSizeConsumeQueueExt: Annotated[int, whole_number(128, INT_MAX, "of bytes")] = 48 * 1024 * 1024
     # bits; like the original, which sizes a first buffer with it, this never looks at it: a unit tells its own length
-    bitMapLengthConsumeQueueExt: int = 64
+    bitMapLengthConsumeQueueExt: AnyInt = 64
 
-    flushIntervalCommitLog: int = important(500)
+    flushIntervalCommitLog: Millis = important(500)
     # from the transient pool to the file
-    commitIntervalCommitLog: int = important(200)
+    commitIntervalCommitLog: Millis = important(200)
     # Differs: has no effect, there is one kind of lock: under the GIL spinning would only keep the holder from going on
     useReentrantLockWhenPutMessage: bool = True
     flushCommitLogTimed: bool = important(True)
-    flushIntervalConsumeQueue: int = 1000
-    cleanResourceInterval: int = 10000
+    flushIntervalConsumeQueue: Millis = 1000
+    cleanResourceInterval: Period = 10000
     # pause between the removals of two files
-    deleteCommitLogFilesInterval: int = 100
-    deleteConsumeQueueFilesInterval: int = 100
-    destroyMapedFileIntervalForcibly: int = 1000 * 120
-    redeleteHangedFileInterval: int = 1000 * 120
+    deleteCommitLogFilesInterval: Millis = 100
+    deleteConsumeQueueFilesInterval: Millis = 100
+    destroyMapedFileIntervalForcibly: Millis = 1000 * 120
+    redeleteHangedFileInterval: Millis = 1000 * 120
     # `;` separated hours of the day
-    deleteWhen: str = important("04")
+    deleteWhen: Hours = important("04")
     # percent; read it through get_disk_max_used_space_ratio
-    diskMaxUsedSpaceRatio: int = 75
+    diskMaxUsedSpaceRatio: Percent = 75
     # hours
-    fileReservedTime: int = important(72)
+    fileReservedTime: Annotated[int, whole_number(0, INT_MAX, "of hours")] = important(72)
     # nothing reads it, in the original neither
-    putMsgIndexHightWater: int = 600000
+    putMsgIndexHightWater: AnyInt = 600000
     # of the body alone
-    maxMessageSize: int = 1024 * 1024 * 4
+    maxMessageSize: Bytes = 1024 * 1024 * 4
     checkCRCOnRecover: bool = True
     # pages of 4 KiB
-    flushCommitLogLeastPages: int = 4
-    commitCommitLogLeastPages: int = 4
-    flushLeastPagesWhenWarmMapedFile: int = 1024 // 4 * 16
-    flushConsumeQueueLeastPages: int = 2
-    flushCommitLogThoroughInterval: int = 1000 * 10
-    commitCommitLogThoroughInterval: int = 200
-    flushConsumeQueueThoroughInterval: int = 1000 * 60
-    maxTransferBytesOnMessageInMemory: int = important(1024 * 256)
-    maxTransferCountOnMessageInMemory: int = important(32)
-    maxTransferBytesOnMessageInDisk: int = important(1024 * 64)
-    maxTransferCountOnMessageInDisk: int = important(8)
+    flushCommitLogLeastPages: Pages = 4
+    commitCommitLogLeastPages: Pages = 4
+    flushLeastPagesWhenWarmMapedFile: Pages = 1024 // 4 * 16
+    flushConsumeQueueLeastPages: Pages = 2
+    flushCommitLogThoroughInterval: Millis = 1000 * 10
+    commitCommitLogThoroughInterval: Millis = 200
+    flushConsumeQueueThoroughInterval: Millis = 1000 * 60
+    maxTransferBytesOnMessageInMemory: ByteCount = important(1024 * 256)
+    maxTransferCountOnMessageInMemory: Natural = important(32)
+    maxTransferBytesOnMessageInDisk: ByteCount = important(1024 * 64)
+    maxTransferCountOnMessageInDisk: Natural = important(8)
     # percent of the physical memory
-    accessMessageInMemoryMaxRatio: int = important(40)
+    accessMessageInMemoryMaxRatio: Percent = important(40)
     messageIndexEnable: bool = important(True)
-    maxHashSlotNum: int = 5000000
-    maxIndexNum: int = 5000000 * 4
-    maxMsgsNumBatch: int = 64
+    maxHashSlotNum: Positive = 5000000
+    maxIndexNum: Annotated[int, whole_number(2, INT_MAX)] = 5000000 * 4
+    maxMsgsNumBatch: Positive = 64
     messageIndexSafe: bool = important(False)
 
-    haListenPort: int = 10912
-    haSendHeartbeatInterval: int = 1000 * 5
-    haHousekeepingInterval: int = 1000 * 20
-    haTransferBatchSize: int = 1024 * 32
+    haListenPort: Port = 10912
+    haSendHeartbeatInterval: Period = 1000 * 5
+    haHousekeepingInterval: Period = 1000 * 20
+    haTransferBatchSize: Bytes = 1024 * 32
     # None: the address that the name server gives
-    haMasterAddress: str | None = important(None)
-    haSlaveFallbehindMax: int = 1024 * 1024 * 256
+    haMasterAddress: MasterAddress | None = important(None)
+    haSlaveFallbehindMax: Bytes = 1024 * 1024 * 256
     brokerRole: BrokerRole = important(BrokerRole.ASYNC_MASTER)
     flushDiskType: FlushDiskType = important(FlushDiskType.ASYNC_FLUSH)
-    syncFlushTimeout: int = 1000 * 5
-    slaveTimeout: int = 3000
-    messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    flushDelayOffsetInterval: Long = 1000 * 10
+    syncFlushTimeout: Period = 1000 * 5
+    slaveTimeout: Period = 3000
+    messageDelayLevel: DelayLevels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flushDelayOffsetInterval: LongPeriod = 1000 * 10
     cleanFileForciblyEnable: bool = important(True)
     warmMapedFileEnable: bool = False
     offsetCheckInSlave: bool = False
     debugLockEnable: bool = False
     duplicationEnable: bool = False
     diskFallRecorded: bool = True
-    osPageCacheBusyTimeOutMills: Long = 1000
-    defaultQueryMaxNum: int = 32
+    osPageCacheBusyTimeOutMills: LongMillis = 1000
+    defaultQueryMaxNum: Positive = 32
 
     # read it through is_transient_store_pool_enable
     transientStorePoolEnable: bool = important(False)
-    transientStorePoolSize: int = 5
+    transientStorePoolSize: Positive = 5
     fastFailIfNoBufferInStorePool: bool = False
 
     # Differs: a broker with enableDLegerCommitLog does not start; without it the keys of DLedger have no effect, as in
     # the original
     enableDLegerCommitLog: bool = False
-    dLegerGroup: str | None = None
-    dLegerPeers: str | None = None
-    dLegerSelfId: str | None = None
+    dLegerGroup: AnyText | None = None
+    dLegerPeers: AnyText | None = None
+    dLegerSelfId: AnyText | None = None
 
     # of DLedger too
-    preferredLeaderId: str | None = None
+    preferredLeaderId: AnyText | None = None
 
     # of DLedger too
     isEnableBatchPush: bool = renamed(False, key="enableBatchPush")
@@ -131,11 +148,11 @@ class MessageStoreConfig:
 
     enableLmq: bool = False
     enableMultiDispatch: bool = False
-    maxLmqConsumeQueueNum: int = 20000
+    maxLmqConsumeQueueNum: Natural = 20000
 
     enableScheduleAsyncDeliver: bool = False
-    scheduleAsyncDeliverMaxPendingLimit: int = 2000
-    scheduleAsyncDeliverMaxResendNum2Blocked: int = 3
+    scheduleAsyncDeliverMaxPendingLimit: Positive = 2000
+    scheduleAsyncDeliverMaxResendNum2Blocked: Natural = 3
 
     # Differs: keys that 4.9.8 lacks.
     # True: the blocks of a new file are allocated before it is used, so a full disk is an error and not a signal
@@ -147,31 +164,31 @@ class MessageStoreConfig:
 
     # Replication: keys of 5.1.4.
     # bytes that an in-sync slave may be behind
-    haMaxGapNotInSync: int = field(default=1024 * 1024 * 256, metadata={"extension": True})
+    haMaxGapNotInSync: ByteCount = field(default=1024 * 1024 * 256, metadata={"extension": True})
     # how many there are and how many must have a message, the master included; 1: the rule of 4.9, any one slave
-    totalReplicas: int = field(default=1, metadata={"extension": True})
-    inSyncReplicas: int = field(default=1, metadata={"extension": True})
-    minInSyncReplicas: int = field(default=1, metadata={"extension": True})
+    totalReplicas: Positive = field(default=1, metadata={"extension": True})
+    inSyncReplicas: Positive = field(default=1, metadata={"extension": True})
+    minInSyncReplicas: Positive = field(default=1, metadata={"extension": True})
     # True: all slaves that are in sync must have a message
     allAckInSyncStateSet: bool = field(default=False, metadata={"extension": True})
     # slave of an AutoSwitchHAService: when empty, begin at the master's last file; never be one of the in-sync ones
     syncFromLastFile: bool = field(default=False, metadata={"extension": True})
     asyncLearner: bool = field(default=False, metadata={"extension": True})
     # ms after which a slave that has not caught up leaves the in-sync ones
-    haMaxTimeSlaveNotCatchup: int = field(default=1000 * 15, metadata={"extension": True})
+    haMaxTimeSlaveNotCatchup: Period = field(default=1000 * 15, metadata={"extension": True})
     # None: epochFileCheckpoint in storePathRootDir
-    storePathEpochFile: str | None = field(default=None, metadata={"extension": True})
+    storePathEpochFile: Path | None = field(default=None, metadata={"extension": True})
     # True: as many as are in sync, at least minInSyncReplicas and at most inSyncReplicas
     enableAutoInSyncReplicas: bool = field(default=False, metadata={"extension": True})
     haFlowControlEnable: bool = field(default=False, metadata={"extension": True})
     # to one slave, when haFlowControlEnable
-    maxHaTransferByteInSecond: Long = field(default=100 * 1024 * 1024, metadata={"extension": True})
+    maxHaTransferByteInSecond: LongBytes = field(default=100 * 1024 * 1024, metadata={"extension": True})
 
     # Replication: keys of rmqha's own.
     # slave: when empty, take the master's log from its first file; master: give it so to empty slaves
     haSyncFromFirstFile: bool = field(default=False, metadata={"extension": True})
     # addresses and networks (10.0.0.0/8) that may connect, separated by ","; None: all
-    haAllowedPeers: str | None = field(default=None, metadata={"extension": True})
+    haAllowedPeers: PeerList | None = field(default=None, metadata={"extension": True})
     # epochs, truncation and roles that an admin command changes (AutoSwitchHAService; 5.1.4: enableControllerMode)
     enableAutoSwitchHA: bool = field(default=False, metadata={"extension": True})
     # both sides: the slave tells who it is and its last record, the master checks that its log holds it

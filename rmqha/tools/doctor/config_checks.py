@@ -102,17 +102,12 @@ def _check_master_address(loaded: LoadedConfig, report: Report) -> None:
     address = loaded.store.haMasterAddress
     if not loaded.is_slave:
         return
-    if address is None:
+    if not address:
         if not loaded.namesrv_addresses:
             report.error("roles", loaded.file, "a slave without haMasterAddress and without namesrvAddr finds no "
                          "master", "set namesrvAddr, or haMasterAddress=<master's brokerIP2>:<its listenPort + 1>")
         return
-    try:
-        host, port = string2_socket_address(address)
-    except ValueError as error:
-        report.error("roles", loaded.place("haMasterAddress"), f"haMasterAddress: {error}",
-                     "give host:port of the master's HA port, its listenPort + 1")
-        return
+    host, port = string2_socket_address(address)
     if port == loaded.ha_port and host in (loaded.broker.brokerIP2, loaded.broker.brokerIP1, "127.0.0.1", "localhost"):
         report.error("roles", loaded.place("haMasterAddress"), f"haMasterAddress={address} is this broker's own HA "
                      "port: it would follow itself", "give the master's")
@@ -131,9 +126,3 @@ def _check_name_servers(loaded: LoadedConfig, report: Report) -> None:
     if not loaded.namesrv_addresses:
         report.warning("nameserver", loaded.file, "no namesrvAddr: no client finds this broker",
                        "set namesrvAddr=host:port, several separated by semicolons")
-    for address in loaded.namesrv_addresses:
-        try:
-            string2_socket_address(address)
-        except ValueError as error:
-            report.error("nameserver", loaded.place("namesrvAddr"), f"namesrvAddr: {error}",
-                         "a broker does not start with this: give host:port;host:port")
