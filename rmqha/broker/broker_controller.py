@@ -23,7 +23,6 @@ from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockMa
 from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
-from rmqha.broker.longpolling.lmq_pull_request_hold_service import LmqPullRequestHoldService
 from rmqha.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
@@ -101,7 +100,7 @@ class BrokerController:
         self.topic_config_manager = (LmqTopicConfigManager if is_lmq else TopicConfigManager)(self)
         self.consumer_filter_manager = ConsumerFilterManager(self)
         self.pull_message_processor = PullMessageProcessor(self)
-        self.pull_request_hold_service = (LmqPullRequestHoldService if is_lmq else PullRequestHoldService)(self)
+        self.pull_request_hold_service = PullRequestHoldService(self)
         self.message_arriving_listener = NotifyMessageArrivingListener(self.pull_request_hold_service)
         self.consumer_manager = ConsumerManager(DefaultConsumerIdsChangeListener(self))
         self.producer_manager = ProducerManager()

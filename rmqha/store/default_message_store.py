@@ -412,14 +412,16 @@ class DefaultMessageStore:
         return self._reader.get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Index of the queue's next message."""
-        queue = self.find_consume_queue(topic, queue_id)
+        """Index of the queue's next message; 0 without a queue."""
+        queue = self.get_consume_queue(topic, queue_id)
         return queue.get_max_offset_in_queue() if queue is not None else 0
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Index of the queue's oldest message; -1 without a queue."""
-        queue = self.find_consume_queue(topic, queue_id)
-        return queue.get_min_offset_in_queue() if queue is not None else -1
+        """Index of the queue's oldest message; 0 without a queue, -1 for a topic that can't have one."""
+        queue = self.get_consume_queue(topic, queue_id)
+        if queue is not None:
+            return queue.get_min_offset_in_queue()
+        return 0 if is_safe_topic(topic) else -1
 
     def get_commit_log_offset_in_queue(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
         """Commit log offset of message `consume_queue_offset`; 0 when it is not there."""
@@ -428,7 +430,7 @@ class DefaultMessageStore:
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Index of the message stored nearest to `timestamp` (ms)."""
-        queue = self.find_consume_queue(topic, queue_id)
+        queue = self.get_consume_queue(topic, queue_id)
         return queue.get_offset_in_queue_by_time(timestamp) if queue is not None else 0
 
     def look_message_by_offset(self, commit_log_offset: int, size: int | None = None) -> MessageExt | None:
@@ -480,17 +482,17 @@ class DefaultMessageStore:
         """Store time (ms) of the oldest message, of the log or of a queue; -1 when there is none."""
         if topic is None:
             return self._reader.store_time_at(self.get_min_phy_offset())
-        queue = self.find_consume_queue(topic, queue_id)
+        queue = self.get_consume_queue(topic, queue_id)
         return self._reader.store_time_of(queue, queue.get_min_offset_in_queue()) if queue is not None else -1
 
     def get_message_store_timestamp(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
         """Store time (ms) of message `consume_queue_offset`; -1 when it is not there."""
-        queue = self.find_consume_queue(topic, queue_id)
+        queue = self.get_consume_queue(topic, queue_id)
         return self._reader.store_time_of(queue, consume_queue_offset) if queue is not None else -1
 
     def get_message_total_in_queue(self, topic: str, queue_id: int) -> int:
         """Messages that a queue holds; -1 without a queue."""
-        queue = self.find_consume_queue(topic, queue_id)
+        queue = self.get_consume_queue(topic, queue_id)
         return queue.get_message_total_in_queue() if queue is not None else -1
 
     # Replication.
@@ -600,7 +602,7 @@ class DefaultMessageStore:
         return unit is not None and self._reader.check_in_disk_by_commit_offset(unit[0], max_offset_py)
 
     def _unit(self, topic: str, queue_id: int, index: int) -> tuple[int, int, int] | None:
-        queue = self.find_consume_queue(topic, queue_id)
+        queue = self.get_consume_queue(topic, queue_id)
         return queue.get_unit(index) if queue is not None else None
 
     def readable_offset(self) -> int:
@@ -666,8 +668,10 @@ class DefaultMessageStore:
             return queue
 
     def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None when there is none."""
-        return self.consume_queue_table.get(topic, {}).get(queue_id)
+        """The queue; None when there is none: whoever only reads takes it for an empty one."""
+        # Differs: a question makes no queue; the original makes one of each name that it is asked about, for ever
+        queues = self.consume_queue_table.get(topic)
+        return queues.get(queue_id) if queues is not None else None
 
     def is_lmq_consume_queue_num_exceeded(self) -> bool:
         """True when there are more light queues than configured."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
@@ -11,7 +12,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LENGTH, MessageDecodeError
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_blank, is_ext_addr, iter_units
 from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.get_message_status import GetMessageStatus
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 MIN_FILTER_BYTES = 16000
+MAX_FILTER_UNITS = 1024  # as many messages as a client of 4.9 can ask for
+_FILTER_NS = 20_000_000  # that a pull may spend on messages that its filter refuses
+_LOOK_AT_CLOCK = 32  # refused messages between two looks at the clock
 _QUERY_ROUNDS = 3
 _LONG_MIN = -(1 << 63)
 _STORE_TIME_END = HEAD_LENGTH
@@ -56,9 +60,10 @@ class MessageReader:
             return None
         begin = current_time_millis()
         result = GetMessageResult()
-        queue = store.find_consume_queue(topic, queue_id)
+        queue = store.get_consume_queue(topic, queue_id)
         if queue is None:
-            result.status = GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
+            result.status = (GetMessageStatus.NO_MESSAGE_IN_QUEUE if is_safe_topic(topic)
+                             else GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
             result.next_begin_offset = self._next_offset_correction(offset, 0)
         else:
             result.min_offset, result.max_offset = queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()
@@ -99,10 +104,11 @@ class MessageReader:
         result.status = GetMessageStatus.NO_MATCHED_MESSAGE
         next_phy_file_start_offset = _LONG_MIN
         max_phy_offset_pulling = 0
-        # Differs: a negative number of messages, or a huge one, scans no more than the minimum; Java's int wraps.
-        wanted = max_msg_nums * CQ_STORE_UNIT_SIZE if 0 < max_msg_nums < 1 << 20 else 0
+        # Differs: a pull looks at 1024 units at most, and stops when its filter has refused messages for 20 ms: the
+        # next one goes on from there. The original looks at as many as the client says.
+        wanted = min(max(max_msg_nums, 0), MAX_FILTER_UNITS) * CQ_STORE_UNIT_SIZE
         limit = min(units.size, max(MIN_FILTER_BYTES, wanted)) // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE
-        scanned = 0
+        scanned = refused = begin_ns = 0
         for offset_py, size_py, tags_code in iter_units(units.buffer[:limit]):
             max_phy_offset_pulling = offset_py
             if offset_py < next_phy_file_start_offset:
@@ -130,6 +136,11 @@ class MessageReader:
                 if not result.message_count:
                     result.status = GetMessageStatus.NO_MATCHED_MESSAGE
                 selected.release()
+                refused += 1
+                if refused % _LOOK_AT_CLOCK == 1:
+                    begin_ns = begin_ns or time.monotonic_ns()
+                    if time.monotonic_ns() - begin_ns > _FILTER_NS:
+                        break
                 continue
             result.add_message(selected)
             result.status = GetMessageStatus.FOUND
@@ -226,7 +237,7 @@ class MessageReader:
     def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
                         store_host: tuple[str, int]) -> dict[str, int]:
         """See DefaultMessageStore."""
-        queue = None if self.store.is_shutdown else self.store.find_consume_queue(topic, queue_id)
+        queue = None if self.store.is_shutdown else self.store.get_consume_queue(topic, queue_id)
         ids: dict[str, int] = {}
         if queue is None:
             return ids

@@ -51,7 +51,10 @@ KNOWN = [
           {11: "maxMsgNums: (negative|2\\^31 - 1)", 12: "maxNum: (negative|2\\^31 - 1)"}),
     Known("Java's int wraps when so many units are asked for, and none are given.", {321: "count: 2\\^31 - 1"}),
     Known("The original makes a consume queue of any name that is asked about, and folders outside of its own; rmqha "
-          "has no queue for such a name.", {31: "topic: (empty|illegal)", 321: "topic: (empty|illegal)"}),
+          "has no queue for such a name.", {31: "topic: (empty|illegal)",
+                                            321: "topic: .*|queueId: (negative|2\\^31 - 1)"}),
+    Known("An offset of a topic or a queue that the broker does not have is refused; the original keeps it for ever.",
+          {15: "topic: (empty|unknown|illegal|too long)|queueId: (negative|2\\^31 - 1)"}),
     Known("A batch that cannot be read is an illegal message; the original ends in an exception.",
           {320: "(no body|body of noise|body cut)"}),
     Known("A body that is no object is refused; the original takes it for an absent one, and says SUCCESS without "

@@ -96,6 +96,41 @@ def test_tag_filter_scans_on(store):
     assert get(store, 58, 10, TagFilter("even")) == ("FOUND", 60, 1)
 
 
+def test_huge_number_of_messages_scans_no_more_units_than_a_client_can_ask_for(tmp_path):
+    with open_store(tmp_path, mappedFileSizeConsumeQueue=20 * 4000) as store:
+        put(store, *(message(body=b"x", TAGS="even") for _ in range(1500)))
+        wait_dispatched(store)
+        assert get(store, 0, 1_000_000, TagFilter("none")) == ("NO_MATCHED_MESSAGE", 1024, 0)
+        assert get(store, 0, 32, TagFilter("none")) == ("NO_MATCHED_MESSAGE", 800, 0)
+
+
+def test_slow_filter_stops_the_scan_and_the_next_pull_goes_on(store, monkeypatch):
+    class Slow(MessageFilter):
+        def is_matched_by_consume_queue(self, tags_code, cq_ext_unit=None):
+            return True
+
+        def is_matched_by_commit_log(self, msg_buffer, properties):
+            clock[0] += 1_000_000
+            return False
+
+    clock = [1]
+    monkeypatch.setattr("rmqha.store.message_reader.time.monotonic_ns", lambda: clock[0])
+    status, next_offset, found = get(store, 0, 32, Slow())
+    assert (status, found) == ("NO_MATCHED_MESSAGE", 0) and 20 <= next_offset < 50
+    assert get(store, next_offset, 32, Slow())[1] == 50
+
+
+def test_questions_make_no_queue(store):
+    before = set(store.consume_queue_table)
+    assert (store.get_max_offset_in_queue("nobody", 0), store.get_min_offset_in_queue("nobody", 0)) == (0, 0)
+    assert store.get_min_offset_in_queue("../nobody", 0) == -1
+    assert store.get_offset_in_queue_by_time("nobody", 0, 1) == 0
+    assert store.get_earliest_message_time("nobody", 0) == store.get_message_store_timestamp("nobody", 0, 0) == -1
+    assert store.get_message_ids("nobody", 0, 0, 9, ("127.0.0.1", 10911)) == {}
+    assert not store.check_in_disk_by_consume_offset("nobody", 0, 0)
+    assert set(store.consume_queue_table) == before
+
+
 def test_record_filter_is_asked_with_the_record(store):
     assert get(store, 0, 10, TagFilter(word=b"017")) == ("FOUND", 50, 1)
 

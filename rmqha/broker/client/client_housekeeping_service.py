@@ -50,6 +50,7 @@ class ClientHousekeepingService(ChannelEventListener):
     def _scan_exception_channel(self) -> None:
         self._broker_controller.producer_manager.scan_not_active_channel()
         self._broker_controller.consumer_manager.scan_not_active_channel()
+        self._broker_controller.rebalance_lock_manager.remove_expired()
 
     def _forget(self, remote_addr: str, channel: "Channel") -> None:
         self._broker_controller.producer_manager.do_channel_close_event(remote_addr, channel)

@@ -1,5 +1,6 @@
 """All consumer groups that are online."""
 import logging
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -19,10 +21,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 CHANNEL_EXPIRED_TIMEOUT_MS = 120 * 1000
+MAX_GROUPS_OF_CHANNEL = 2000
+MAX_SUBSCRIBED_CHARACTERS = 16 << 20  # of the subscriptions that one connection's last heartbeats hold
+_SUBSCRIPTION_OVERHEAD = 256  # characters that an empty subscription counts for, and each of its tags for a fourth
+
+
+class _Held:
+    """The groups of one connection, each with the size of its subscriptions, and their sum."""
+
+    __slots__ = ("sizes", "total")
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.total = 0
 
 
 class ConsumerManager:
     """Consumer groups by name. The table sees single dict operations only, from any thread.
+
+    What a connection holds is limited, and goes with it.
 
     Java: org.apache.rocketmq.broker.client.ConsumerManager (4.9.8)
     """
@@ -30,6 +47,8 @@ class ConsumerManager:
     def __init__(self, consumer_ids_change_listener: ConsumerIdsChangeListener) -> None:
         self._consumer_table: dict[str, ConsumerGroupInfo] = {}
         self._listener = consumer_ids_change_listener
+        self._held: "dict[Channel, _Held]" = {}  # guarded by _lock
+        self._lock = threading.Lock()
 
     def find_channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
         """The member of a group with this client id."""
@@ -52,15 +71,22 @@ class ConsumerManager:
 
     def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> None:
         """A channel is gone: its consumers leave their groups."""
-        for group, info in list(self._consumer_table.items()):
-            if info.do_channel_close_event(remote_addr, channel):
+        with self._lock:
+            held = self._held.pop(channel, None)
+        for group in held.sizes if held is not None else ():
+            info = self._consumer_table.get(group)
+            if info is not None and info.do_channel_close_event(remote_addr, channel):
                 self._remove_when_empty(group, info)
                 self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
 
     def register_consumer(self, group: str, client_channel_info: ClientChannelInfo, consume_type: ConsumeType | None,
                           message_model: MessageModel | None, consume_from_where: ConsumeFromWhere | None,
                           sub_list: Iterable[SubscriptionData], is_notify_consumer_ids_changed_enable: bool) -> bool:
-        """A heartbeat of a consumer; True when members or topics changed."""
+        """A heartbeat of a consumer; True when members or topics changed.
+
+        RemotingCommandException when its connection holds too much.
+        """
+        self._hold(client_channel_info.channel, group, sub_list)
         info = self._consumer_table.get(group)
         if info is None:
             made = ConsumerGroupInfo(group, consume_type, message_model, consume_from_where)
@@ -80,6 +106,7 @@ class ConsumerManager:
         if info is None:
             return
         info.unregister_channel(client_channel_info)
+        self._let_go(client_channel_info.channel, group)
         self._remove_when_empty(group, info)
         if is_notify_consumer_ids_changed_enable:
             self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
@@ -93,6 +120,7 @@ class ConsumerManager:
                                 "consumerGroup=%s", parse_channel_remote_addr(channel), group)
                     channel.close()
                     info.channel_info_table.pop(channel, None)
+                    self._let_go(channel, group)
             if not info.channel_info_table:
                 log.warning("SCAN: remove expired channel from ConsumerManager consumerTable, all clear, "
                             "consumerGroup=%s", group)
@@ -102,7 +130,37 @@ class ConsumerManager:
         """The groups that subscribe to a topic."""
         return {group for group, info in list(self._consumer_table.items()) if topic in info.subscription_table}
 
+    def _hold(self, channel: "Channel", group: str, sub_list: Iterable[SubscriptionData]) -> None:
+        # Differs: a connection has its limit of groups and of subscriptions; the original takes any number of them
+        size = sum(map(_size, sub_list))
+        with self._lock:
+            held = self._held.get(channel)
+            if held is None:
+                held = self._held[channel] = _Held()
+            old = held.sizes.get(group)
+            if old is None and len(held.sizes) >= MAX_GROUPS_OF_CHANNEL:
+                raise RemotingCommandException(f"one connection is in {MAX_GROUPS_OF_CHANNEL} consumer groups")
+            total = held.total - (old or 0) + size
+            if total > MAX_SUBSCRIBED_CHARACTERS:
+                raise RemotingCommandException("the subscriptions of one connection are longer than "
+                                               f"{MAX_SUBSCRIBED_CHARACTERS} characters")
+            held.sizes[group], held.total = size, total
+
+    def _let_go(self, channel: "Channel", group: str) -> None:
+        with self._lock:
+            held = self._held.get(channel)
+            if held is not None:
+                held.total -= held.sizes.pop(group, 0)
+                if not held.sizes:
+                    del self._held[channel]
+
     def _remove_when_empty(self, group: str, info: ConsumerGroupInfo) -> None:
         if not info.channel_info_table and self._consumer_table.pop(group, None) is not None:
             log.info("unregister consumer ok, no any connection, and remove consumer group, %s", group)
             self._listener.handle(ConsumerGroupEvent.UNREGISTER, group)
+
+
+def _size(subscription: SubscriptionData) -> int:
+    tags = subscription.tagsSet or ()
+    return (len(subscription.topic or "") + len(subscription.subString or "") + sum(map(len, map(str, tags)))
+            + _SUBSCRIPTION_OVERHEAD * (4 + len(tags) + len(subscription.codeSet or ())) // 4)

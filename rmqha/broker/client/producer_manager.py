@@ -8,6 +8,7 @@ from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.protocol.body.producer_info import ProducerInfo
 from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -16,6 +17,7 @@ log = logging.getLogger("RocketmqBroker")
 
 CHANNEL_EXPIRED_TIMEOUT_MS = 120 * 1000
 GET_AVAILABLE_CHANNEL_RETRY_COUNT = 3
+MAX_GROUPS_OF_CHANNEL = 2000
 
 
 class ProducerManager:
@@ -27,6 +29,7 @@ class ProducerManager:
     def __init__(self) -> None:
         self.group_channel_table: "dict[str, dict[Channel, ClientChannelInfo]]" = {}  # written under _lock
         self._client_channel_table: "dict[str, Channel]" = {}  # written under _lock
+        self._groups_of_channel: "dict[Channel, set[str]]" = {}  # guarded by _lock
         self._counter = itertools.count()
         self._lock = threading.Lock()
 
@@ -42,8 +45,7 @@ class ProducerManager:
             for channel, info in list(channels.items()):
                 if info.age_ms() > CHANNEL_EXPIRED_TIMEOUT_MS:
                     with self._lock:
-                        channels.pop(channel, None)
-                        self._client_channel_table.pop(info.client_id, None)
+                        self._remove(group, channel)
                     log.warning("SCAN: remove expired channel[%s] from ProducerManager groupChannelTable, "
                                 "producer group name: %s", parse_channel_remote_addr(channel), group)
                     channel.close()
@@ -51,39 +53,53 @@ class ProducerManager:
     def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> None:
         """A channel is gone: its producers leave their groups."""
         with self._lock:
-            for group, channels in self.group_channel_table.items():
-                info = channels.pop(channel, None)
-                if info is not None:
-                    self._client_channel_table.pop(info.client_id, None)
-                    log.info("NETTY EVENT: remove channel[%s][%s] from ProducerManager groupChannelTable, "
-                             "producer group: %s", info, remote_addr, group)
+            for group in list(self._groups_of_channel.get(channel, ())):
+                info = self._remove(group, channel)
+                log.info("NETTY EVENT: remove channel[%s][%s] from ProducerManager groupChannelTable, "
+                         "producer group: %s", info, remote_addr, group)
 
     def register_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
-        """A heartbeat of a producer."""
+        """A heartbeat of a producer. RemotingCommandException when its connection is in too many groups."""
         channel = client_channel_info.channel
         with self._lock:
-            channels = self.group_channel_table.setdefault(group, {})
-            found = channels.get(channel)
-            if found is None:
-                channels[channel] = client_channel_info
-                self._client_channel_table[client_channel_info.client_id] = channel
-                log.info("new producer connected, group: %s channel: %s", group, client_channel_info)
-            else:
-                found.touch()
+            groups = self._groups_of_channel.get(channel, ())
+            if group in groups:
+                self.group_channel_table[group][channel].touch()
+                return
+            # Differs: a connection has its limit of groups; the original takes any number of names
+            if len(groups) >= MAX_GROUPS_OF_CHANNEL:
+                raise RemotingCommandException(f"one connection is in {MAX_GROUPS_OF_CHANNEL} producer groups")
+            self._groups_of_channel.setdefault(channel, set()).add(group)
+            self.group_channel_table.setdefault(group, {})[channel] = client_channel_info
+            self._client_channel_table[client_channel_info.client_id] = channel
+            log.info("new producer connected, group: %s channel: %s", group, client_channel_info)
 
     def unregister_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
         """A producer says goodbye."""
         with self._lock:
-            channels = self.group_channel_table.get(group)
-            if not channels:
-                return
-            old = channels.pop(client_channel_info.channel, None)
-            self._client_channel_table.pop(client_channel_info.client_id, None)
+            old = self._remove(group, client_channel_info.channel)
             if old is not None:
                 log.info("unregister a producer[%s] from groupChannelTable %s", group, client_channel_info)
-            if not channels:
-                self.group_channel_table.pop(group, None)
-                log.info("unregister a producer group[%s] from groupChannelTable", group)
+                if group not in self.group_channel_table:
+                    log.info("unregister a producer group[%s] from groupChannelTable", group)
+
+    def _remove(self, group: str, channel: "Channel") -> ClientChannelInfo | None:
+        """Take a producer out of all tables; it, or None when it is not there. Under _lock."""
+        channels = self.group_channel_table.get(group, {})
+        info = channels.pop(channel, None)
+        if info is None:
+            return None
+        # Differs: a group without producers goes whichever way the last one left; in the original its name stays for
+        # ever when the connection was lost. And a client's id goes with the connection that it belongs to, only.
+        if not channels:
+            self.group_channel_table.pop(group, None)
+        if self._client_channel_table.get(info.client_id) is channel:
+            del self._client_channel_table[info.client_id]
+        groups = self._groups_of_channel.get(channel, set())
+        groups.discard(group)
+        if not groups:
+            self._groups_of_channel.pop(channel, None)
+        return info
 
     def get_available_channel(self, group_id: str | None) -> "Channel | None":
         """A live channel of the group, in turn; None when there is none."""

@@ -7,6 +7,7 @@
 """
 import functools
 import logging
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,23 @@ from rmqha.store.consume_queue_ext import CqExtUnit
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")
 
 _CHECK_INTERVAL_MS = 5 * 1000
+MAX_HELD_OF_CHANNEL = 10_000
+MAX_HELD_OF_CHANNEL_AND_QUEUE = 64  # a client has one for each of its groups
+
+
+class _Held:
+    """How many pulls of one connection are held, in all and by queue."""
+
+    __slots__ = ("total", "by_queue")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_queue: dict[tuple[str, int], int] = {}
 
 
 class PullRequestHoldService(ServiceThread):
@@ -31,15 +45,25 @@ class PullRequestHoldService(ServiceThread):
     Java: org.apache.rocketmq.broker.longpolling.PullRequestHoldService (4.9.8)
     """
 
+    # Differs: the lists of all queues that nobody waits for are forgotten, not those of light queues only, which in the
+    # original is LmqPullRequestHoldService; and a connection has its limit of held pulls
+
     def __init__(self, broker_controller: "BrokerController") -> None:
         super().__init__()
         self._broker_controller = broker_controller
         self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
         self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
+        self._held: "dict[Channel, _Held]" = {}  # guarded by _held_lock
+        self._held_lock = threading.Lock()
 
-    def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
-        """Hold a pull. One whose message came since it looked is woken at once."""
+    def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> bool:
+        """Hold a pull; False when its connection has too many that are held.
+
+        One whose message came since it looked is woken at once.
+        """
         key = (topic, queue_id)
+        if not self._may_hold(pull_request.client_channel, key):
+            return False
         while not self._list_of(key).add_pull_request(pull_request):
             continue  # the scan forgets that list in this moment
         # Differs: the queue is looked at again once the pull is held; in the original a message that came between
@@ -47,6 +71,29 @@ class PullRequestHoldService(ServiceThread):
         look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
         if not self._broker_controller.message_store.call_when_dispatched(look_again):
             look_again()
+        return True
+
+    def _may_hold(self, channel: "Channel", key: tuple[str, int]) -> bool:
+        with self._held_lock:
+            held = self._held.get(channel)
+            if held is None:
+                held = self._held[channel] = _Held()
+            count = held.by_queue.get(key, 0)
+            if held.total >= MAX_HELD_OF_CHANNEL or count >= MAX_HELD_OF_CHANNEL_AND_QUEUE:
+                return False
+            held.by_queue[key], held.total = count + 1, held.total + 1
+            return True
+
+    def _no_longer_held(self, woken: list[PullRequest], key: tuple[str, int]) -> None:
+        with self._held_lock:
+            for request in woken:
+                held = self._held[request.client_channel]
+                held.total -= 1
+                held.by_queue[key] -= 1
+                if not held.by_queue[key]:
+                    del held.by_queue[key]
+                if not held.total:
+                    del self._held[request.client_channel]
 
     def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
         max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
@@ -107,6 +154,7 @@ class PullRequestHoldService(ServiceThread):
 
         woken = many.take(wants_to_go)
         if woken:
+            self._no_longer_held(woken, (topic, queue_id))
             self._woken.extend(woken)
             if not flush_at_end_of_round(self):
                 self.flush()
@@ -128,7 +176,10 @@ class PullRequestHoldService(ServiceThread):
         """One scan of all held pulls."""
         store = self._broker_controller.message_store
         for (topic, queue_id), many in list(self.pull_request_table.items()):
-            if many.is_empty:
+            # Differs: a list takes nobody any more once it is forgotten; in the original a pull may be added to it
+            # meanwhile, and is never answered
+            if many.is_empty and many.close_if_empty():
+                self.pull_request_table.pop((topic, queue_id), None)
                 continue
             try:
                 offset = store.get_max_offset_in_queue(topic, queue_id)

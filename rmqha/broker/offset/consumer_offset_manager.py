@@ -1,11 +1,14 @@
 """How far each group has read each queue, and the file of it, consumerOffset.json."""
 import logging
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
+from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import util_all
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 TOPIC_GROUP_SEPARATOR = "@"
+MAX_UNKNOWN_GROUPS = 1000  # topics of groups that nobody has ever used or made, but set an offset for
 
 
 class ConsumerOffsetManager(ConfigManager):
@@ -26,6 +30,8 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
         self.offset_table: dict[str, dict[int, int]] = {}
+        self._of_unknown_groups: set[str] = set()  # guarded by _adding
+        self._adding = threading.Lock()
 
     def scan_unsubscribed_topic(self) -> None:
         """Forget offsets that nobody uses and that the store has left behind."""
@@ -40,9 +46,50 @@ class ConsumerOffsetManager(ConfigManager):
         """The topics that a group has offsets of."""
         return {topic for _key, topic, owner in self._entries() if owner == group}
 
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The topics that each group has offsets of."""
+        topics: dict[str, set[str]] = {}
+        for _key, topic, group in self._entries():
+            topics.setdefault(group, set()).add(topic)
+        return topics
+
     def which_group_by_topic(self, topic: str) -> set[str]:
         """The groups that have offsets of a topic."""
         return {group for _key, name, group in self._entries() if name == topic}
+
+    def refusal(self, group: str, topic: str, queue_id: int) -> tuple[int, str] | None:
+        """Code and remark when a request may not set this offset, because it would stay for ever; None when it may."""
+        # Differs: offsets are kept of topics and queues that are there, and for known groups or a thousand others
+        # (which somebody may set before the group's first start); the original keeps whatever it is told
+        if self.query_offset(group, topic, queue_id) >= 0:
+            return None
+        config = self._broker_controller.topic_config_manager.select_topic_config(topic)
+        if config is None:
+            return response_code.TOPIC_NOT_EXIST, f"topic[{topic}] not exist"
+        queues = max(config.readQueueNums, config.writeQueueNums)
+        if not 0 <= queue_id < queues:
+            return response_code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
+        if not self._may_add(group, topic):
+            return (response_code.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group [{group}] does not exist, and there are offsets of too many such groups")
+        return None
+
+    def _may_add(self, group: str, topic: str) -> bool:
+        """Whether a group may get an entry for a topic."""
+        known = self._broker_controller.subscription_group_manager.subscription_group_table
+        key = topic + TOPIC_GROUP_SEPARATOR + group
+        if group in known or key in self.offset_table:
+            return True
+        if len(group) > MAX_GROUP_LENGTH:
+            return False
+        with self._adding:
+            if len(self._of_unknown_groups) >= MAX_UNKNOWN_GROUPS:
+                self._of_unknown_groups = {one for one in self._of_unknown_groups if one in self.offset_table
+                                           and one.rpartition(TOPIC_GROUP_SEPARATOR)[2] not in known}
+            may = len(self._of_unknown_groups) < MAX_UNKNOWN_GROUPS
+            if may:
+                self._of_unknown_groups.add(key)
+            return may
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset. One below the present is taken too, with a line in the log."""
@@ -102,9 +149,9 @@ class ConsumerOffsetManager(ConfigManager):
         return self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
 
     def clone_offset(self, src_group: str, dest_group: str, topic: str) -> None:
-        """Give a group the offsets of another one."""
+        """Give a group the offsets of another one, if it may have an entry."""
         offsets = self.query_offsets(src_group, topic)
-        if offsets is not None:
+        if offsets is not None and self._may_add(dest_group, topic):
             self.offset_table[topic + TOPIC_GROUP_SEPARATOR + dest_group] = dict(offsets)
 
     def remove_offset(self, group: str) -> None:

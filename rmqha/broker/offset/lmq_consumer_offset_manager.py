@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.offset.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, ConsumerOffsetManager
+from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import mix_all
 from rmqha.remoting.protocol import remoting_serializable
 
@@ -62,6 +63,19 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
             return super().query_offsets(group, topic)
         offset = self.lmq_offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
         return {0: offset} if offset is not None else {}
+
+    def _may_add(self, group: str, topic: str) -> bool:
+        """Whether a group may get an entry for a topic: at most twice as many as there may be light queues."""
+        if not mix_all.is_lmq(group):
+            return super()._may_add(group, topic)
+        table, store = self.lmq_offset_table, self._broker_controller.message_store
+        limit = 2 * self._broker_controller.message_store_config.maxLmqConsumeQueueNum
+        if len(table) >= limit:
+            for key in list(table):
+                name = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+                if mix_all.is_lmq(name) and store.get_consume_queue(name, 0) is None:
+                    table.pop(key, None)
+        return len(group) <= MAX_GROUP_LENGTH and len(table) < limit
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset. One below the present is taken too."""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
+from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
+from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
 from rmqha.common import util_all
 from rmqha.common.admin.consume_stats import ConsumeStats
 from rmqha.common.admin.offset_wrapper import OffsetWrapper
@@ -67,8 +69,24 @@ class AdminGroupHandlers(AdminHandlers):
         config = decode_body(request, SubscriptionGroupConfig)
         if config.groupName is None:
             return system_error("the subscription group has no groupName")
+        refused = self._refuse_group(config)
+        if refused is not None:
+            return system_error(refused)
         self.broker_controller.subscription_group_manager.update_subscription_group_config(config)
         return success()
+
+    def _refuse_group(self, config: SubscriptionGroupConfig) -> str | None:
+        """Why a group is not made or changed, None when it is."""
+        table = self.broker_controller.subscription_group_manager.subscription_group_table
+        # Differs: groups have the limits of what clients of 4.9 can use; the original takes any length and number
+        if config.groupName not in table:
+            if len(config.groupName) > MAX_GROUP_LENGTH:
+                return f"the name of a group has at most {MAX_GROUP_LENGTH} characters"
+            if len(table) >= MAX_GROUPS:
+                return f"there are {MAX_GROUPS} subscription groups on this broker"
+        if config.retryQueueNums > MAX_QUEUE_NUMS:
+            return f"the number of retry queues is illegal: {config.retryQueueNums}"
+        return None
 
     def get_all_subscription_group(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """All groups."""
@@ -183,9 +201,9 @@ class AdminGroupHandlers(AdminHandlers):
         only_ordered = request.decode_command_custom_header(GetConsumeStatsInBrokerHeader).isOrder
         controller = self.broker_controller
         result = ConsumeStatsList(brokerAddr=controller.broker_addr)
+        topics = controller.consumer_offset_manager.topics_by_group()
         for group in list(controller.subscription_group_manager.subscription_group_table):
-            topics = controller.consumer_offset_manager.which_topic_by_consumer(group)
-            stats = list(self._group_stats(group, topics, only_ordered))
+            stats = list(self._group_stats(group, topics.get(group, ()), only_ordered))
             result.totalDiff += sum(one.compute_total_diff() for one in stats)
             result.consumeStatsList.append({group: stats})
         return success(result)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
 from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error
+from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
 from rmqha.common import mix_all
 from rmqha.common.admin.topic_offset import TopicOffset
 from rmqha.common.admin.topic_stats_table import TopicStatsTable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")
-MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
+MAX_UNITS = 10_000  # of one answer
 
 
 class AdminTopicHandlers(AdminHandlers):
@@ -82,6 +83,9 @@ class AdminTopicHandlers(AdminHandlers):
                              header.topic_filter_type_enum, header.topicSysFlag or 0)
         topics = self.broker_controller.topic_config_manager
         with self._lock:
+            # Differs: a broker has at most 100,000 topics; the original makes any number of them
+            if len(topics.topic_config_table) >= MAX_TOPICS and header.topic not in topics.topic_config_table:
+                return system_error(f"there are {MAX_TOPICS} topics on this broker")
             topics.update_topic_config(config)
             self.broker_controller.register_increment_broker_data(config, topics.data_version)
         response.remark = NO_REMARK
@@ -204,7 +208,8 @@ class AdminTopicHandlers(AdminHandlers):
             response.remark = f"Index {header.index} of {header.queueId}@{header.topic} is not exist!"
             return response
         with result:
-            wanted = min(max(header.count, 0) * CQ_STORE_UNIT_SIZE, result.size)
+            # Differs: at most 10,000 units are told at once; the original tells those of a whole file
+            wanted = min(min(max(header.count, 0), MAX_UNITS) * CQ_STORE_UNIT_SIZE, result.size)
             body.queueData = [_queue_data(queue, unit, message_filter)
                               for unit in iter_units(bytes(result.buffer[:wanted]))]
         response = success(body)

@@ -52,7 +52,11 @@ class ConsumerManageProcessor:
 
     def _update_consumer_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
-        self.broker_controller.consumer_offset_manager.commit_offset(
+        offsets = self.broker_controller.consumer_offset_manager
+        refusal = offsets.refusal(header.consumerGroup, header.topic, header.queueId)
+        if refusal is not None:
+            return RemotingCommand.create_response_command(*refusal)
+        offsets.commit_offset(
             parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
             header.commitOffset)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)

@@ -116,8 +116,8 @@ class PullMessageProcessor:
                 self._transfer(header, result, response, begin_ms)
             elif response.code == response_code.PULL_NOT_FOUND:
                 if broker_allow_suspend and pull_sys_flag.has_suspend_flag(header.sysFlag):
-                    self._suspend(channel, request, header, message_filter)
-                    response = None
+                    if self._suspend(channel, request, header, message_filter):
+                        response = None
                 # Differs: the original answers at once, and may lack messages that were acknowledged before
                 elif broker_allow_suspend and controller.message_store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
@@ -289,13 +289,14 @@ class PullMessageProcessor:
         response.set_file_region(result.message_buffer_list, result.release)
 
     def _suspend(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
-                 message_filter: ExpressionMessageFilter) -> None:
+                 message_filter: ExpressionMessageFilter) -> bool:
+        """Hold a pull; False when its connection has too many that are held: it is answered at once."""
         config = self.broker_controller.broker_config
         polling_ms = header.suspendTimeoutMillis if config.longPollingEnable else config.shortPollingTimeMills
         pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset,
                                    message_filter.subscription_data, message_filter)
-        self.broker_controller.pull_request_hold_service.suspend_pull_request(header.topic, header.queueId,
-                                                                              pull_request)
+        return self.broker_controller.pull_request_hold_service.suspend_pull_request(header.topic, header.queueId,
+                                                                                     pull_request)
 
     def _offset_moved(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                       result: GetMessageResult, response: RemotingCommand) -> None:

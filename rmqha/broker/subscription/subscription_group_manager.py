@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
+MAX_GROUPS = 100_000
+MAX_AUTO_CREATED_GROUPS = 20_000  # more are made by `mqadmin updateSubGroup` only
+MAX_GROUP_LENGTH = 255  # what clients of 4.9 allow
+
 _SYSTEM_GROUPS = (
     mix_all.TOOLS_CONSUMER_GROUP, mix_all.FILTERSRV_CONSUMER_GROUP, mix_all.SELF_TEST_CONSUMER_GROUP,
     mix_all.ONS_HTTP_PROXY_GROUP, mix_all.CID_ONSAPI_PULL_GROUP, mix_all.CID_ONSAPI_PERMISSION_GROUP,
@@ -71,6 +75,10 @@ class SubscriptionGroupManager(ConfigManager):
 
     def is_auto_created(self, group: str) -> bool:
         """Whether `find_subscription_group_config` would make this group, were it unknown."""
+        # Differs: names that no client of 4.9 takes are not made, nor any when there are 20,000 groups; in the original
+        # whoever asks may make any number of any length
+        if len(group) > MAX_GROUP_LENGTH or len(self.subscription_group_table) >= MAX_AUTO_CREATED_GROUPS:
+            return False
         return (self._broker_controller.broker_config.autoCreateSubscriptionGroup
                 or mix_all.is_sys_consumer_group(group))
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 LOCK_TIMEOUT_S = 3.0
+MAX_TOPICS = 100_000
+MAX_AUTO_CREATED_TOPICS = 20_000  # more are made by `mqadmin updateTopic` only
+MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
 SCHEDULE_TOPIC_QUEUE_NUM = 18
 _READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
 
@@ -85,8 +88,8 @@ class TopicConfigManager(ConfigManager):
                                                  sys_flag: int) -> TopicConfig | None:
         """The topic, made with this many queues when it is new: retry and dead letter topics."""
         def make() -> TopicConfig:
-            config = TopicConfig(topic, client_default_topic_queue_nums, client_default_topic_queue_nums, perm,
-                                 topicSysFlag=sys_flag)
+            queues = min(client_default_topic_queue_nums, MAX_QUEUE_NUMS)
+            config = TopicConfig(topic, queues, queues, perm, topicSysFlag=sys_flag)
             log.info("create new topic %s", config)
             return config
 
@@ -188,7 +191,8 @@ class TopicConfigManager(ConfigManager):
             config = self.topic_config_table.get(topic)
             if config is not None:
                 return config
-            config = make()
+            # Differs: none is made by the way when there are 20,000; the original makes any number of them
+            config = make() if len(self.topic_config_table) < MAX_AUTO_CREATED_TOPICS else None
             if config is None:
                 return None
             self.topic_config_table[topic] = config

@@ -93,6 +93,7 @@ def query(broker, group, topic="Topic", queue_id=0):
 
 
 def test_offset_is_kept_and_told(broker):
+    broker.send("Topic")
     header = UpdateConsumerOffsetRequestHeader("readers", "Topic", 0, 42)
     assert broker.call(request_code.UPDATE_CONSUMER_OFFSET, header).code == response_code.SUCCESS
     assert query(broker, "readers").ext_fields == {"offset": "42"}
@@ -112,6 +113,7 @@ def test_new_group_must_choose_where_the_start_is_gone(broker, monkeypatch):
 
 
 def test_offsets_are_saved_when_the_broker_ends(broker):
+    broker.send("Topic")
     broker.call(request_code.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader("readers", "Topic", 0, 42))
     broker.controller.shutdown()
     with open(broker.controller.consumer_offset_manager.config_file_path(), encoding="utf-8") as file:

@@ -9,6 +9,9 @@ from rmqha.common.message.message_queue import MessageQueue
 log = logging.getLogger("RocketmqRebalanceLock")
 
 REBALANCE_LOCK_MAX_LIVE_TIME_MS = 60_000
+MAX_LOCKS = 100_000  # of all groups
+MAX_NAME_LENGTH = 255  # of groups, topics, brokers and clients; what clients of 4.9 allow is shorter
+_LINES = 20  # of the log for one request
 
 
 class LockEntry:
@@ -32,15 +35,33 @@ class LockEntry:
         return now_ms() - self.last_update_ms > REBALANCE_LOCK_MAX_LIVE_TIME_MS
 
 
+class _Log:
+    """The lines of one request; those beyond the first few are left out."""
+
+    def __init__(self) -> None:
+        self._left = _LINES
+
+    def write(self, level: int, text: str, *args: object) -> None:
+        """One line."""
+        if self._left > 0:
+            log.log(level, text, *args)
+        elif self._left == 0:
+            log.info("... and more of the same request")
+        self._left -= 1
+
+
 class RebalanceLockManager:
     """Locks by group and queue; in memory only. Everything under one lock.
 
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager (4.9.8)
     """
 
+    # Differs: there is a greatest number of locks, and those that have expired go; the original keeps an entry of each
+    # name for ever
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mq_lock_table: dict[str, dict[MessageQueue, LockEntry]] = {}  # guarded by _lock
+        self._count = 0  # entries of all groups; guarded by _lock
 
     def try_lock(self, group: str, mq: MessageQueue, client_id: str) -> bool:
         """Lock one queue, or renew the lock."""
@@ -48,12 +69,19 @@ class RebalanceLockManager:
 
     def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
         """Lock or renew each queue; the ones that the client now holds."""
+        if _is_too_long(group) or _is_too_long(client_id):
+            return set()
+        lines = _Log()
         with self._lock:
-            table = self._mq_lock_table.setdefault(group, {})
-            return {mq for mq in mqs if self._try_lock_one(group, table, mq, client_id)}
+            table = self._mq_lock_table.get(group, {})
+            locked = {mq for mq in mqs if self._try_lock_one(group, table, mq, client_id, lines)}
+            if table:
+                self._mq_lock_table[group] = table
+            return locked
 
     def unlock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> None:
         """Give up the queues that the client holds."""
+        lines = _Log()
         with self._lock:
             table = self._mq_lock_table.get(group)
             if table is None:
@@ -62,29 +90,52 @@ class RebalanceLockManager:
             for mq in mqs:
                 entry = table.get(mq)
                 if entry is None:
-                    log.warning("unlockBatch, but mq not locked, Group: %s %s %s", group, mq, client_id)
+                    lines.write(logging.WARNING, "unlockBatch, but mq not locked, Group: %s %s %s", group, mq,
+                                client_id)
                 elif entry.client_id != client_id:
-                    log.warning("unlockBatch, but mq locked by other client: %s, Group: %s %s %s", entry.client_id,
-                                group, mq, client_id)
+                    lines.write(logging.WARNING, "unlockBatch, but mq locked by other client: %s, Group: %s %s %s",
+                                entry.client_id, group, mq, client_id)
                 else:
                     del table[mq]
-                    log.info("unlockBatch, Group: %s %s %s", group, mq, client_id)
+                    self._count -= 1
+                    lines.write(logging.INFO, "unlockBatch, Group: %s %s %s", group, mq, client_id)
+            if not table:
+                del self._mq_lock_table[group]
 
-    @staticmethod
-    def _try_lock_one(group: str, table: dict[MessageQueue, LockEntry], mq: MessageQueue, client_id: str) -> bool:
+    def remove_expired(self) -> None:
+        """Forget the locks whose holders are silent."""
+        with self._lock:
+            for group, table in list(self._mq_lock_table.items()):
+                for mq in [mq for mq, entry in table.items() if entry.is_expired()]:
+                    del table[mq]
+                    self._count -= 1
+                if not table:
+                    del self._mq_lock_table[group]
+
+    def _try_lock_one(self, group: str, table: dict[MessageQueue, LockEntry], mq: MessageQueue, client_id: str,
+                      lines: _Log) -> bool:
         entry = table.get(mq)
         if entry is None:
+            if self._count >= MAX_LOCKS or _is_too_long(mq.topic) or _is_too_long(mq.brokerName):
+                lines.write(logging.WARNING, "tryLockBatch refused, %d queues are locked. Group: %s NewClientId: %s",
+                            self._count, group, client_id)
+                return False
             table[mq] = LockEntry(client_id)
-            log.info("tryLockBatch, message queue not locked, I got it. Group: %s NewClientId: %s %s", group,
-                     client_id, mq)
+            self._count += 1
+            lines.write(logging.INFO, "tryLockBatch, message queue not locked, I got it. Group: %s NewClientId: %s %s",
+                        group, client_id, mq)
             return True
         if not entry.is_locked(client_id):
             if not entry.is_expired():
-                log.warning("tryLockBatch, message queue locked by other client. Group: %s OtherClientId: %s "
-                            "NewClientId: %s %s", group, entry.client_id, client_id, mq)
+                lines.write(logging.WARNING, "tryLockBatch, message queue locked by other client. Group: %s "
+                            "OtherClientId: %s NewClientId: %s %s", group, entry.client_id, client_id, mq)
                 return False
-            log.warning("tryLockBatch, message queue lock expired, I got it. Group: %s OldClientId: %s "
-                        "NewClientId: %s %s", group, entry.client_id, client_id, mq)
+            lines.write(logging.WARNING, "tryLockBatch, message queue lock expired, I got it. Group: %s OldClientId: "
+                        "%s NewClientId: %s %s", group, entry.client_id, client_id, mq)
             entry.client_id = client_id
         entry.last_update_ms = now_ms()
         return True
+
+
+def _is_too_long(name: str | None) -> bool:
+    return name is not None and len(name) > MAX_NAME_LENGTH

@@ -1,0 +1,171 @@
+"""Each request code asked with hundreds of new names: nothing of them stays, or only so much as is said here."""
+import gc
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from rmqha.broker.client import consumer_manager, producer_manager
+from rmqha.broker.client.rebalance import rebalance_lock_manager
+from rmqha.broker.offset import consumer_offset_manager
+from rmqha.broker.subscription import subscription_group_manager
+from rmqha.broker.topic import topic_config_manager
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
+from tests.support.wait import wait_until
+
+NAMES = 150  # new ones for each code
+LIMIT = 40  # of what is made by the way
+KEPT_OBJECTS = 120  # that may be left: caches, pool threads; less than one for each name
+# What each code makes by design, each up to LIMIT; the tables of connections and locks go with those.
+GROUPS, TOPICS, ONLINE_GROUPS, LOCKS, OFFSETS = "groups", "topics", "online", "locks", "offsets"
+MADE = {
+    10: {TOPICS}, 310: {TOPICS}, 320: {TOPICS}, 324: {TOPICS}, 325: {TOPICS},
+    36: {GROUPS, TOPICS}, 11: {GROUPS}, 34: {GROUPS, TOPICS, ONLINE_GROUPS}, 41: {LOCKS}, 15: {OFFSETS},
+    314: {OFFSETS}, 17: {TOPICS}, 200: {GROUPS},
+}
+# Not asked: they end the fixtures' state or the process's settings, and make nothing.
+LEFT_OUT = {25, 50, 51, 53}
+
+
+def table_sizes(controller) -> dict[str, int]:
+    """Entries of all tables that requests fill."""
+    store, stats = controller.message_store, controller.broker_stats_manager
+    consumers, producers = controller.consumer_manager, controller.producer_manager
+    locks, pulls = controller.rebalance_lock_manager, controller.pull_request_hold_service
+    offsets, filters = controller.consumer_offset_manager, controller.consumer_filter_manager
+    return {
+        "queues": sum(1 for queue in store.all_consume_queues()),
+        "queue tables": len(store.consume_queue_table),
+        "folders": sum(1 for _path in Path(store.get_store_path_logic()).rglob("*")),
+        TOPICS: len(controller.topic_config_manager.topic_config_table),
+        GROUPS: len(controller.subscription_group_manager.subscription_group_table),
+        OFFSETS: sum(map(len, list(offsets.offset_table.values()))),
+        "offset tables": len(offsets.offset_table),
+        ONLINE_GROUPS: len(consumers._consumer_table) + len(consumers._held),
+        "producers": len(producers.group_channel_table) + len(producers._client_channel_table)
+        + len(producers._groups_of_channel),
+        LOCKS: sum(map(len, list(locks._mq_lock_table.values()))),
+        "lock tables": len(locks._mq_lock_table),
+        "held pulls": len(pulls.pull_request_table) + len(pulls._held),
+        "filters": sum(len(one.groupFilterData) for one in list(filters.filter_data_by_topic.values()))
+        + len(filters.filter_data_by_topic),
+        "counters": sum(len(one._stats_item_table) for one in stats.stats_table.values())
+        + len(stats.moment_stats_item_set_fall_size.stats_item_table)
+        + len(stats.moment_stats_item_set_fall_time.stats_item_table),
+        "calls": len(controller.remoting_server.response_table),
+    }
+
+
+def with_new_names(code: Code, number: int) -> tuple[dict[str, str], bytes]:
+    """Fields and body of a right call, its names replaced by new ones."""
+    suffix = f"-{code.number}-{number}"
+    known = {TOPIC, GROUP, ONLINE, PRODUCERS, CLIENT, "broker-a"}
+    fields = {name: _filled(value, suffix) for name, value in code.fields.items()}
+    if code.number in (15, 314):
+        fields["topic"] = "Known"  # one that is not there gets no offset at all
+    if code.number == 314:
+        fields["srcGroup"] = GROUP
+    if code.body[:1] != b"{":
+        return fields, code.body
+
+    def renamed(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: renamed(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return list(map(renamed, value))
+        return value + suffix if value in known or "{n}" in str(value) else value
+
+    return fields, json.dumps(renamed(json.loads(code.body))).replace("{n}", "n").encode()
+
+
+def _filled(field: Field, suffix: str) -> str:
+    if "unknown" in field.wrong or "of nobody" in field.wrong:
+        return field.right.replace("{n}", "") + suffix
+    return field.right if field.right[:1] != "{" else "0"
+
+
+def flood(broker, codes: list[Code], names: int) -> None:
+    """Ask each code with as many new names, on one connection that ends then."""
+    client = RemotingClient(ClientConfig())
+    client.start()
+    try:
+        for number in range(names):
+            for code in codes:
+                fields, body = with_new_names(code, number)
+                request = RemotingCommand.create_request_command(code.number)
+                request.ext_fields, request.body = fields, body or None
+                if code.number in (37, 52):  # these may give no answer
+                    client.invoke_oneway(broker.address, request, 60_000)
+                else:
+                    client.invoke_sync(broker.address, request, 60_000)
+    finally:
+        client.shutdown()
+
+
+@pytest.fixture(scope="module")
+def stocked(shared_broker):
+    """A broker with a topic `Known` and an offset in it."""
+    shared_broker.send("Known")
+    shared_broker.next_offset("Known")
+    shared_broker.controller.consumer_offset_manager.commit_offset("addr", GROUP, "Known", 0, 1)
+    return shared_broker
+
+
+@pytest.fixture
+def broker(stocked, monkeypatch):
+    """The broker with limits that are near."""
+    controller = stocked.controller
+    topics = controller.topic_config_manager.topic_config_table
+    groups = controller.subscription_group_manager.subscription_group_table
+    monkeypatch.setattr(topic_config_manager, "MAX_AUTO_CREATED_TOPICS", len(topics) + LIMIT)
+    monkeypatch.setattr("rmqha.broker.processor.admin_topic_handlers.MAX_TOPICS", len(topics) + LIMIT)
+    monkeypatch.setattr(subscription_group_manager, "MAX_AUTO_CREATED_GROUPS", len(groups) + LIMIT)
+    monkeypatch.setattr("rmqha.broker.processor.admin_group_handlers.MAX_GROUPS", len(groups) + LIMIT)
+    monkeypatch.setattr(consumer_offset_manager, "MAX_UNKNOWN_GROUPS",
+                        len(controller.consumer_offset_manager._of_unknown_groups) + LIMIT)
+    monkeypatch.setattr(rebalance_lock_manager, "MAX_LOCKS", LIMIT)
+    monkeypatch.setattr(consumer_manager, "MAX_GROUPS_OF_CHANNEL", LIMIT)
+    monkeypatch.setattr(producer_manager, "MAX_GROUPS_OF_CHANNEL", LIMIT)
+    logging.disable(logging.CRITICAL)  # pytest keeps each line
+    yield stocked
+    logging.disable(logging.NOTSET)
+
+
+def _expire_locks(controller, monkeypatch) -> None:
+    monkeypatch.setattr(rebalance_lock_manager, "REBALANCE_LOCK_MAX_LIVE_TIME_MS", -1)
+    controller.rebalance_lock_manager.remove_expired()
+
+
+@pytest.mark.parametrize("code", [one for one in BROKER_CODES if one.number not in LEFT_OUT],
+                         ids=lambda code: f"{code.number}-{code.name}")
+def test_new_names_leave_nothing_but_what_is_made_by_design(broker, monkeypatch, code):
+    controller = broker.controller
+    flood(broker, [code], 20)
+    before = table_sizes(controller)
+    gc.collect()
+    objects = len(gc.get_objects())
+    flood(broker, [code], NAMES)
+    _expire_locks(controller, monkeypatch)
+    controller.pull_request_hold_service.check_hold_request()
+    allowed = MADE.get(code.number, set()) - {LOCKS, ONLINE_GROUPS}
+
+    def grown() -> dict[str, int]:
+        now = table_sizes(controller)
+        return {name: size - before[name] for name, size in now.items() if size > before[name]}
+
+    wait_until(lambda: not any(name in grown() for name in (ONLINE_GROUPS, "producers", "calls")), 60_000,
+               "the connection's tables to be empty")
+    if not allowed:
+        assert not grown()
+        wait_until(lambda: gc.collect() >= 0 and len(gc.get_objects()) - objects < KEPT_OBJECTS, 60_000,
+                   "no objects of the requests are left")
+    elif allowed == {OFFSETS}:
+        assert set(grown()) == {OFFSETS, "offset tables"} and max(grown().values()) <= LIMIT
+    else:  # the messages that are sent to them make queues of the topics, and counters
+        assert max(grown().get(name, 0) for name in (TOPICS, GROUPS)) <= LIMIT
+        assert set(grown()) <= allowed | {"queues", "queue tables", "folders", "counters"}
+        assert max(grown().values()) <= LIMIT * 6
