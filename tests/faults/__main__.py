@@ -18,6 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.faults import ledger
 from tests.faults.harness import Nursery, Outcome, Rounds
 from tests.faults.points import POINTS
 
@@ -49,6 +50,9 @@ def run_points(options: argparse.Namespace, folder: Path) -> int:
     for outcome in failures:
         print(f"\n{outcome.point!r} seed {outcome.seed} passage {outcome.passage}:\n{outcome.failure}")
     print(f"\n{len(outcomes) - len(failures)} of {len(outcomes)} rounds hold; stores: {folder}")
+    if options.record:
+        ledger.append([ledger.Entry(ledger.present_commit(), "store points", "rmqha", options.first, len(outcomes), 0,
+                                    len(failures))])
     return 1 if failures else 0
 
 
@@ -70,11 +74,23 @@ def run_campaign(options: argparse.Namespace, folder: Path) -> int:
     lives = campaign.lives_of(kinds, (master, slave), options.seed, options.cycles, until, folder)
     outcomes = campaign.run(lives, options.jobs or 4, until)
     print("\n" + campaign.summary(outcomes))
+    if options.record:
+        ledger.append(_entries(outcomes, options.seed))
     print(f"{time.monotonic() - begin:.0f} s, seed {options.seed}")
     failed = any(outcome.failure for outcome in outcomes)
     if not failed and options.folder is None:
         shutil.rmtree(folder)
     return 1 if failed else 0
+
+
+def _entries(outcomes: list, seed: int) -> list[ledger.Entry]:
+    """A line of the ledger for each kind of fault."""
+    commit, groups = ledger.present_commit(), {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.life.kind, "-".join(outcome.life.brokers)), []).append(outcome)
+    return [ledger.Entry(commit, kind, brokers, seed, sum(each.cycles for each in group),
+                         sum(each.acknowledged for each in group), sum(bool(each.failure) for each in group))
+            for (kind, brokers), group in groups.items()]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=0, help="processes at a time: 2 for the points, 4 for pairs")
     parser.add_argument("--folder", type=Path, default=None, help="where the stores go; default: a new one in memory")
+    parser.add_argument("--record", action="store_true", help="append the result to the ledger, see ledger.py")
     pairs = parser.add_argument_group("faults of a pair")
     pairs.add_argument("--minutes", type=float, default=0, help="no cycle begins after that")
     pairs.add_argument("--cycles", type=int, default=None, help="of each kind")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.faults import ledger
 from tests.fuzz.frames import Call, Fuzzer, Input
 from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV, NAMESRV_CODES, TOPIC, cases_of
 from tests.interop.request_code_compare import Servers
@@ -242,6 +243,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--kind", default="rmqha", choices=("rmqha", "java"))
     parser.add_argument("--limit-mib", type=int, default=96, help="how much more memory a server may hold at the end")
+    parser.add_argument("--record", action="store_true", help="append the result to tests/faults/ledger.tsv")
     asked = parser.parse_args()
     nodes: list = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -253,6 +255,9 @@ def main() -> int:
     sys.stdout.write(f"{asked.inputs} inputs of seed {asked.seed} in {time.monotonic() - begin:.0f} s\n")
     sys.stdout.writelines(f"{count:8} {outcome}\n" for outcome, count in sorted(found.outcomes.items()))
     sys.stdout.writelines(f"FAULT {fault}\n" for fault in found.faults)
+    if asked.record:
+        ledger.append([ledger.Entry(ledger.present_commit(), "fuzz remoting", asked.kind, asked.seed, asked.inputs, 0,
+                                    len(found.faults))])
     return 1 if found.faults else 0
 
 
