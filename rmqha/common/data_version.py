@@ -2,6 +2,8 @@
 import time
 from dataclasses import dataclass, field
 
+from rmqha.common.text_hash import text_hash
+
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -30,7 +32,7 @@ class DataVersion:
         self.counter += 1
 
     def __hash__(self) -> int:
-        return hash((self.timestamp, self.counter))
+        return text_hash(self.timestamp, self.counter)
 
     def __str__(self) -> str:
         return f"DataVersion[timestamp={self.timestamp}, counter={self.counter}]"

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 from rmqha.common.constant import perm_name
 from rmqha.common.message.message import parse_int
+from rmqha.common.text_hash import text_hash
 from rmqha.common.topic_filter_type import TopicFilterType
 
 SEPARATOR = " "
@@ -41,7 +42,8 @@ class TopicConfig:
         return True
 
     def __hash__(self) -> int:
-        return hash((self.topicName, self.readQueueNums, self.writeQueueNums, self.perm, self.topicSysFlag, self.order))
+        return text_hash(self.topicName, self.readQueueNums, self.writeQueueNums, self.perm, self.topicFilterType,
+                         self.topicSysFlag, self.order)
 
     def __str__(self) -> str:
         return (f"TopicConfig [topicName={self.topicName}, readQueueNums={self.readQueueNums}, "

@@ -1,6 +1,8 @@
 """A consumer group's settings on a broker."""
 from dataclasses import dataclass
 
+from rmqha.common.text_hash import text_hash
+
 
 @dataclass(slots=True)
 class SubscriptionGroupConfig:
@@ -20,7 +22,9 @@ class SubscriptionGroupConfig:
     notifyConsumerIdsChangedEnable: bool = True
 
     def __hash__(self) -> int:
-        return hash((self.groupName, self.brokerId, self.retryMaxTimes))
+        return text_hash(self.groupName, self.consumeEnable, self.consumeFromMinEnable, self.consumeBroadcastEnable,
+                         self.retryQueueNums, self.retryMaxTimes, self.brokerId, self.whichBrokerWhenConsumeSlowly,
+                         self.notifyConsumerIdsChangedEnable)
 
     def __str__(self) -> str:
         return (f"SubscriptionGroupConfig [groupName={self.groupName}, "

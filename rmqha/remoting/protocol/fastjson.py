@@ -7,13 +7,16 @@ references to earlier values (`{"$ref":"$.a[0]"}`).
 import json
 import re
 
-from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenObject, parse
+from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
 from rmqha.remoting.protocol.fastjson_writer import dumps
 
-__all__ = ["MAX_DEPTH", "FastjsonError", "FrozenObject", "dumps", "loads"]
+__all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "count_elements", "dumps", "loads"]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_REF_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
+_STRUCTURE = (b"{", b"[", b",", b":", b"\\")
+_FREE_COPIES = 1024  # values that references may copy, however short the text is
+_CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
 
 
 # Differs: fastjson reads NaN and undefined as null, any depth, and an empty text as null; and it writes an object that
@@ -35,17 +38,30 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
     """
     text = source if isinstance(source, str) else str(source, "utf-8", "replace")
     try:
+        value = encodable(_parse(text), text)
+        return _References(value, text).resolve(value) if '"$ref"' in text else value
+    except RecursionError:
+        raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
+
+
+def count_elements(data: bytes | bytearray) -> int:
+    """The brackets, commas, colons and backslashes of a JSON text, those in its strings included.
+
+    It is what reading the text costs, found without reading it.
+    """
+    return sum(map(data.count, _STRUCTURE))
+
+
+def _parse(text: str) -> object:
+    try:
         value = _decoder.decode(text)
         if text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value)
+        return value
     except json.JSONDecodeError:
-        value = parse(text)  # fastjson's dialect, or an error with its position
-    except RecursionError:
-        raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
+        return parse(text)  # fastjson's dialect, or an error with its position
     except ValueError as error:
         raise error if isinstance(error, FastjsonError) else FastjsonError(str(error), 0) from None
-    value = encodable(value, text)
-    return _resolve_references(value, value) if '"$ref"' in text else value
 
 
 def encodable(value: object, text: str) -> object:
@@ -58,6 +74,8 @@ def _encodable(value: object) -> object:
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
         return [_encodable(item) for item in value]
+    if isinstance(value, FrozenList):
+        return FrozenList(_encodable(item) for item in value)
     if isinstance(value, FrozenObject):
         return FrozenObject({_encodable(key): _encodable(item) for key, item in value.items()})
     if isinstance(value, dict):
@@ -76,15 +94,57 @@ def _check_depth(value: object) -> None:
                  if isinstance(child, (dict, list))]
 
 
-def _resolve_references(value: object, root: object) -> object:
-    if isinstance(value, list):
-        return [_resolve_references(item, root) for item in value]
-    if not isinstance(value, dict) or isinstance(value, FrozenObject):
-        return value
-    path = value.get("$ref")
-    if len(value) == 1 and isinstance(path, str) and path.startswith("$"):
-        return _lookup(root, path)
-    return {key: _resolve_references(item, root) for key, item in value.items()}
+# Differs: fastjson shares what is referred to, and never tires of it.
+class _References:
+    """Copies what each reference points to into its place, as long as the text has two bytes for each value copied.
+
+    So whoever walks over the result pays for the text's length, however often a value is referred to. A reference
+    that leads to what it stands in stays as it is.
+    """
+
+    def __init__(self, root: object, text: str) -> None:
+        self._root = root
+        self._left = _FREE_COPIES + len(text) // 2  # values that may be copied yet
+        self._open: list[str] = []  # the paths whose values are being copied
+
+    def resolve(self, value: object) -> object:
+        """`value` without references. FastjsonError for one that leads nowhere, or when they lead to too much."""
+        if self._open:
+            self._pay(value)
+        if isinstance(value, list):
+            return [self.resolve(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        path = value.get("$ref")
+        if len(value) == 1 and isinstance(path, str) and path.startswith("$"):
+            return self._copy(path, value)
+        return {key: self.resolve(item) for key, item in value.items()}
+
+    def _copy(self, path: str, reference: dict) -> object:
+        if path in self._open:
+            return reference
+        target = _lookup(self._root, path)
+        self._open.append(path)
+        try:
+            return self.resolve(target)
+        finally:
+            self._open.pop()
+
+    def _pay(self, value: object) -> None:
+        """Take the price of a value that is copied; what it holds pays for itself, but for the names in an object."""
+        price = 1 + _length(value) // _CHARACTERS_PER_VALUE
+        if isinstance(value, dict):
+            price += sum(map(_length, value)) // _CHARACTERS_PER_VALUE
+        self._left -= price
+        if self._left < 0:
+            raise FastjsonError("references to more than the text holds")
+
+
+def _length(value: object) -> int:
+    """Characters of a text, or of an object that is a key."""
+    if isinstance(value, str):
+        return len(value)
+    return len(repr(value)) * _CHARACTERS_PER_VALUE if isinstance(value, (FrozenObject, FrozenList)) else 0
 
 
 def _lookup(root: object, path: str) -> object:
@@ -93,7 +153,7 @@ def _lookup(root: object, path: str) -> object:
         for name, index in _REF_STEP.findall(path):
             root = root[name] if name else root[int(index)]  # type: ignore[index]
     except (KeyError, IndexError, TypeError) as error:
-        raise FastjsonError(f"nothing at {path}", 0) from error
+        raise FastjsonError(f"nothing at {path:.100}", 0) from error
     if isinstance(root, dict) and "$ref" in root:
-        raise FastjsonError(f"a reference to a reference at {path}", 0)
+        raise FastjsonError(f"a reference to a reference at {path:.100}", 0)
     return root

@@ -6,15 +6,17 @@ import re
 
 MAX_DEPTH = 512
 
+# Possessive wherever a run may be long: nothing is remembered for each character, and nothing tried again. (Groups that
+# can fail in their midst are not: Python 3.11.0 to 3.11.4 forget to go back to where such a group began.)
 _TOKEN = re.compile(
-    r"""[ \t\r\n\f\b]*(?:
-        ([{}\[\],:])                                       # 1 structure
-      | "([^"\\]*(?:\\.[^"\\]*)*)"                         # 2 text
-      | '([^'\\]*(?:\\.[^'\\]*)*)'                         # 3 text in single quotes
-      | ([+-]?\d+)(?![\d.eE\w])                            # 4 integer
-      | ([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?![\w.])     # 5 number
-      | ([A-Za-z_$][\w$]*)                                 # 6 name
-      | (\Z)                                               # 7 end
+    r"""[ \t\r\n\f\b]*+(?:
+        ([{}\[\],:])                                           # 1 structure
+      | "([^"\\]*+(?:\\.[^"\\]*+)*+)"                          # 2 text
+      | '([^'\\]*+(?:\\.[^'\\]*+)*+)'                          # 3 text in single quotes
+      | ([+-]?\d++)(?![.\w])                                   # 4 integer
+      | ([+-]?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)(?![\w.])      # 5 number
+      | ([A-Za-z_$][\w$]*+)                                    # 6 name
+      | (\Z)                                                   # 7 end
     )""", re.VERBOSE | re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -22,6 +24,7 @@ _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'"
             **{str(digit): chr(digit) for digit in range(8)}}
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _STRUCTURE, _NAME, _END = 1, 6, 7
+_LONG = 1 << 63
 # What may come next.
 _VALUE, _AFTER_VALUE, _KEY, _COLON = range(4)
 
@@ -38,10 +41,24 @@ class FastjsonError(ValueError):
 
 
 class FrozenObject(dict):
-    """An object that is a key of another one. Hashable, so not to be changed."""
+    """An object that is a key of another one, or stands in one. Hashable, so not to be changed."""
+
+    __slots__ = ("_hash",)
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        # Of texts, not of the items: a stranger can choose numbers with equal hashes, and lists of such, at will.
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(map(repr, self.items())))
+            return self._hash
+
+
+class FrozenList(tuple):
+    """A list that is a key of an object, or stands in one."""
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 def parse(text: str) -> object:
@@ -85,7 +102,7 @@ class _Parser:
         elif kind == _STRUCTURE:
             self.take_structure(token)
         elif self.expected == _KEY:
-            self.set_key(token if kind == _NAME else self.scalar(kind, token))
+            self.set_key(token if kind == _NAME else self.key(kind, token))
         else:
             self.place(self.scalar(kind, token))
 
@@ -138,6 +155,13 @@ class _Parser:
         self.keys[-1] = key
         self.expected = _COLON
 
+    def key(self, kind: int, token: str) -> object:
+        """A text or a number as a key. Integers are a Long's: beyond, any number of them have the same hash."""
+        # Differs: fastjson makes a BigInteger of a longer one
+        value = self.scalar(kind, token)
+        self.require(type(value) is not int or -_LONG <= value < _LONG, "a key beyond 64 bits")
+        return value
+
     def scalar(self, kind: int, token: str) -> object:
         """The value of a text, a number or a constant."""
         if kind in (2, 3):
@@ -146,7 +170,7 @@ class _Parser:
             return self.integer(token)
         if kind == 5:
             return float(token)
-        self.require(token in _CONSTANTS, f"{token} is no value")
+        self.require(token in _CONSTANTS, f"{token:.50} is no value")
         return _CONSTANTS[token]
 
     def text_of(self, token: str) -> str:
@@ -178,8 +202,9 @@ class _Parser:
 
 
 def _frozen(value: object) -> object:
-    if isinstance(value, dict):
+    """What is frozen already, because it stands in a key of a key, is taken as it is."""
+    if type(value) is dict:
         return FrozenObject((key, _frozen(item)) for key, item in value.items())
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
+    if type(value) is list:
+        return FrozenList(_frozen(item) for item in value)
     return value

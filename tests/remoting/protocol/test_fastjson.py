@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting.protocol import fastjson
-from rmqha.remoting.protocol.fastjson import FastjsonError, FrozenObject
+from rmqha.remoting.protocol.fastjson import FastjsonError, FrozenList, FrozenObject
 from rmqha.remoting.protocol.fastjson_parser import parse
 from rmqha.remoting.protocol.fastjson_writer import java_double, quote
 
@@ -23,7 +23,7 @@ READ = {
     '{"a":+1}': {"a": 1},
     "{true:1,null:2}": {"true": 1, "null": 2},
     '{{"topic":"T","queueId":3}:{0:1}}': {FrozenObject(topic="T", queueId=3): {0: 1}},
-    "{[1,{}]:2}": {(1, FrozenObject()): 2},
+    "{[1,{}]:2}": {FrozenList([1, FrozenObject()]): 2},
     '{"a":1.5e3,b:[true,false,null]}': {"a": 1500.0, "b": [True, False, None]},
     " {\n} ": {},
     "{0:{}}": {0: {}},

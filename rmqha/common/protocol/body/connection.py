@@ -1,6 +1,8 @@
 """A connected client."""
 from dataclasses import dataclass
 
+from rmqha.common.text_hash import text_hash
+
 
 @dataclass(slots=True)
 class Connection:
@@ -15,4 +17,4 @@ class Connection:
     version: int = 0
 
     def __hash__(self) -> int:
-        return hash((self.clientId, self.clientAddr))
+        return text_hash(self.clientId, self.clientAddr, self.language, self.version)

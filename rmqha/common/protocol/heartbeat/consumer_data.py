@@ -5,6 +5,7 @@ from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.text_hash import text_hash
 
 
 @dataclass(slots=True)
@@ -22,4 +23,5 @@ class ConsumerData:
     unitMode: bool = False
 
     def __hash__(self) -> int:
-        return hash(self.groupName)
+        return text_hash(self.groupName, self.consumeType, self.messageModel, self.consumeFromWhere, self.unitMode,
+                         hash(frozenset(self.subscriptionDataSet)))

@@ -3,6 +3,7 @@ import time
 from dataclasses import dataclass, field
 
 from rmqha.common.filter import expression_type
+from rmqha.common.text_hash import text_hash
 
 SUB_ALL = "*"
 
@@ -29,7 +30,8 @@ class SubscriptionData:
     expressionType: str | None = expression_type.TAG
 
     def __hash__(self) -> int:
-        return hash((self.topic, self.subString, self.expressionType, self.classFilterMode))
+        return text_hash(self.topic, self.subString, self.classFilterMode, sorted(self.tagsSet), sorted(self.codeSet),
+                         self.subVersion, self.expressionType)
 
     def __lt__(self, other: "SubscriptionData") -> bool:
         return f"{self.topic}@{self.subString}" < f"{other.topic}@{other.subString}"

@@ -1,0 +1,152 @@
+"""Decoding takes time in proportion to the bytes, whatever they say."""
+import random
+
+import pytest
+
+from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
+from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.remoting.protocol import fastjson, remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from tests.support.cost import assert_linear
+
+P = 2**61 - 1  # Python hashes integers modulo this
+
+
+def joined(parts):
+    return ",".join(parts)
+
+
+def heartbeat(subscriptions="", consumers=None, more=""):
+    if consumers is None:
+        consumers = '{"groupName":"g","subscriptionDataSet":[' + subscriptions + "]}"
+    return '{"clientID":"c",' + more + '"consumerDataSet":[' + consumers + "]}"
+
+
+def subscription(**fields):
+    return '{"topic":"T",' + joined(f'"{name}":{value}' for name, value in fields.items()) + "}"
+
+
+BIG = "[" + joined(["1"] * 400) + "]"
+# Name -> (the class that is read, or None for any value, the text that n makes)
+GROWING = {
+    "references to a list": (None, lambda n: f'{{"a":[{joined(["1"] * n)}],"b":[{joined([REF] * n)}]}}'),
+    "references to a text": (None, lambda n: f'{{"a":"{"x" * n}","b":[{joined([REF] * n)}]}}'),
+    "references to an object as a key": (None, lambda n: (
+        f'{{"a":{{{{"k":[{joined(["1"] * n)}]}}:1}},"b":[{joined([REF] * n)}]}}')),
+    "references to references": (None, lambda n: (
+        '{"a0":[1,1],' + joined(f'"a{i}":[{REF[:-2]}{i - 1}"}},{REF[:-2]}{i - 1}"}}]' for i in range(1, n)) + "}")),
+    "references by long paths": (None, lambda n: (
+        '{"a":' * 40 + "[1,2]" + "}" * 40).join(["[", joined(["", *['{"$ref":"$[0]' + ".a" * 40 + '"}'] * n])]) + "]"),
+    "references in a heartbeat": (HeartbeatData, lambda n: heartbeat(
+        more=f'"big":[{joined([subscription(subVersion=i) for i in range(n)])}],',
+        consumers=joined(f'{{"groupName":"g{i}","subscriptionDataSet":{{"$ref":"$.big"}}}}' for i in range(n)))),
+    "references in a registration": (RegisterBrokerBody, lambda n: (
+        f'{{"big":{{{joined(f"{chr(34)}{i}{chr(34)}:{{}}" for i in range(n))}}},'
+        f'"filterServerList":[{joined([REF.replace("a", "big")] * n)}]}}')),
+    "subscriptions that differ in one number": (HeartbeatData, lambda n: heartbeat(
+        joined(subscription(subVersion=i) for i in range(n)))),
+    "subscriptions that differ in their codes": (HeartbeatData, lambda n: heartbeat(
+        joined(subscription(codeSet=f"[{i}]") for i in range(n)))),
+    "consumers of one name": (HeartbeatData, lambda n: heartbeat(consumers=joined(
+        f'{{"groupName":"g","subscriptionDataSet":[{subscription(subVersion=i)}]}}' for i in range(n)))),
+    "queues with hashes in one class": (LockBatchRequestBody, lambda n: (
+        f'{{"mqSet":[{joined(f"{chr(123)}{chr(34)}queueId{chr(34)}:{i * P % 2**31}{chr(125)}" for i in range(n))}]}}')),
+    "integers as keys": (None, lambda n: f"{{{joined(f'{i * P}:1' for i in range(n))}}}"),
+    "integers in quotes as keys": (dict[int, int], lambda n: (
+        "{" + joined(f'"{(i * P) % 2**63}":1' for i in range(n)) + "}")),
+    "floats as keys": (None, lambda n: f"{{{joined(f'{i}e{i % 300}:1' for i in range(n))}}}"),
+    "objects as keys": (None, lambda n: f"{{{joined(f'{{a:{i * P}}}:1' for i in range(n))}}}"),
+    "objects with integers as keys": (None, lambda n: f"{{{joined(f'{{0:{i * P},1:{-i * P}}}:1' for i in range(n))}}}"),
+    "lists as keys": (None, lambda n: f"{{{joined(f'[{i * P},[{i}]]:1' for i in range(n))}}}"),
+    "keys of keys": (None, lambda n: "{" * 300 + f"a:[{joined(['1'] * n)}]" + "}:1" * 299 + "}"),
+    "queues as keys": (ResetOffsetBody, lambda n: (
+        f'{{"offsetTable":{{{joined(f"{{queueId:{i}}}:{i}" for i in range(n))}}}}}')),
+    "empty lists": (None, lambda n: f"[{joined(['[]'] * n)}]"),
+    "empty lists in the dialect": (None, lambda n: f"{{a:[{joined(['[]'] * n)}]}}"),
+    "long integers": (None, lambda n: f"[{joined(['9' * 4000] * (n // 100))}]"),
+    "one long integer": (None, lambda n: "9" * n * 10),
+    "one long integer in the dialect": (None, lambda n: "{a:" + "9" * n * 10 + "}"),
+    "digits without an end": (None, lambda n: "{a:1." + "9" * n * 10 + "e" + "9" * n * 10 + "x}"),
+    "leading zeros": (dict[str, float], lambda n: f'{{"a":"{"0" * n * 10}.{"0" * n * 10}1"}}'),
+    "large exponents": (None, lambda n: f"[{joined(['1.5e308'] * n)}]"),
+    "escapes": (None, lambda n: '["' + "\\n" * n + '"]'),
+    "escapes in the dialect": (None, lambda n: "{a:'" + "\\n" * n + "'}"),
+    "escapes without an end": (None, lambda n: '{a:"' + "\\n" * n),
+    "halves of surrogate pairs": (None, lambda n: '["' + "\\ud800" * n + '",[' + joined(['"\\udc00"'] * n) + "]]"),
+    "blanks": (None, lambda n: " " * n * 10 + "?"),
+    "base64": (dict[str, bytes], lambda n: f'{{"a":"{"=" * n * 10}"}}'),
+    "one long name": (None, lambda n: "{" + "a" * n * 10 + ":" + "b" * n * 10 + "}"),
+}
+REF = '{"$ref":"$.a"}'
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_decoding_is_linear_in_bytes(name):
+    cls, make = GROWING[name]
+    read = fastjson.loads if cls is None else lambda data: remoting_serializable.from_json(cls, data)
+    assert_linear(lambda n: make(n).encode(), read, 1500 if "keys" in name else 300)
+
+
+def random_text(draw, n):
+    """A text of a random shape, one of whose levels is repeated n times; the same shape for the same `draw`."""
+    level = draw.randrange(3)
+    text = draw.choice(("1", "[]", "{}", '"x"', REF, '{"$ref":"$"}', '"\\ud800"', "1.5e300", f"{P}", "null", '"AAAA"'))
+    for depth in range(3):
+        count = n if depth == level else draw.randrange(1, 4)
+        shape = draw.randrange(4)
+        if shape == 0:
+            text = f"[{joined([text] * count)}]"
+        elif shape == 1:
+            text = "{" + joined(f'"{"k" * draw.randrange(1, 3)}{i}":{text}' for i in range(count)) + "}"
+        elif shape == 2:
+            text = "{" + joined(f"{i * P % 2**63}:{text}" for i in range(count)) + "}"
+        else:
+            text = "{" + joined(f'{{"k":{i * P}}}:{text}' for i in range(count)) + "}"
+    return f'{{"a":{text},"b":[{joined([REF] * (n if draw.random() < 0.3 else 1))}]}}'
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_text_of_random_shape_is_read_in_linear_time(seed):
+    cls = random.Random(seed).choice((None, HeartbeatData, dict[str, list[str]], dict[str, dict[int, str]]))
+    read = fastjson.loads if cls is None else lambda data: remoting_serializable.from_json(cls, data)
+    assert_linear(lambda n: random_text(random.Random(seed), n).encode(), read, 100)
+
+
+def test_subscriptions_are_never_compared_without_need(monkeypatch):
+    compared = []
+    equal = SubscriptionData.__eq__
+    monkeypatch.setattr(SubscriptionData, "__eq__", lambda one, other: compared.append(1) or equal(one, other))
+    text = heartbeat(joined(subscription(subVersion=i, codeSet=f"[{i % 7}]") for i in range(3000)))
+    data = remoting_serializable.from_json(HeartbeatData, text)
+    assert len(next(iter(data.consumerDataSet)).subscriptionDataSet) == 3000
+    assert len(compared) < 10
+
+
+def test_references_of_real_texts_are_read():
+    text = '{"a":{"x":{"$ref":"$.c"},"y":[1]},"b":[{"$ref":"$.a"},{"$ref":"$.a.y"}],"c":[5]}'
+    assert fastjson.loads(text) == {"a": {"x": [5], "y": [1]}, "b": [{"x": [5], "y": [1]}, [1]], "c": [5]}
+    shared = heartbeat(consumers=joined([
+        f'{{"groupName":"g","subscriptionDataSet":[{subscription(subVersion=1)}]}}',
+        '{"groupName":"h","subscriptionDataSet":[{"$ref":"$.consumerDataSet[0].subscriptionDataSet[0]"}]}']))
+    data = remoting_serializable.from_json(HeartbeatData, shared)
+    assert [one.topic for group in data.consumerDataSet for one in group.subscriptionDataSet] == ["T", "T"]
+
+
+def test_references_to_too_much_are_refused():
+    with pytest.raises(FastjsonError, match="references to more than the text holds"):
+        fastjson.loads(f'{{"a":{BIG},"b":[{joined([REF] * 400)}]}}')
+
+
+@pytest.mark.parametrize("text", [
+    "{" * 500 + "a:1" + "}:1" * 499 + "}", "{" + "[" * 511 + "]" * 511 + ":1}", '{"a":' * 500 + '"\\ud800"' + "}" * 500,
+    '{"a":' * 500 + '{"$ref":"$"}' + "}" * 500, '{"a":{"$ref":"$.a[99999999999999999999]"}}',
+    '{"a":{"$ref":"$[' + "9" * 5000 + ']"}}', "{" + f"{2**63}:1" + "}", f"{{{-2**63 - 1}:1}}",
+])
+def test_deep_and_odd_texts_are_read_or_refused(text):
+    try:
+        fastjson.loads(text)
+    except FastjsonError as error:
+        assert str(error)
