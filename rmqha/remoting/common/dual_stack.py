@@ -29,3 +29,16 @@ def resolved_host(host: str) -> str:
     except ValueError:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return plain_address(min(found, key=lambda one: one[0] != socket.AF_INET)[4])[0]
+
+
+def same_address(one: str, other: str) -> bool:
+    """Whether two "host:port" mean one address, as far as names are known here."""
+    if one == other:
+        return True
+    (host, _colon, port), (other_host, _colon, other_port) = one.rpartition(":"), other.rpartition(":")
+    if port != other_port:
+        return False
+    try:
+        return resolved_host(host.strip("[]")) == resolved_host(other_host.strip("[]"))
+    except (OSError, UnicodeError):  # a name that this host does not know
+        return False

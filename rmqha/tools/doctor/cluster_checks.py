@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from rmqha.remoting.common.port_probe import Probe, probe
 from rmqha.tools.doctor.config_checks import is_loopback
-from rmqha.tools.doctor.findings import Report, counted
+from rmqha.tools.doctor.findings import Report
 from rmqha.tools.doctor.host_checks import judge_used
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen, number
+from rmqha.tools.store.output import counted
 
 _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
@@ -75,10 +76,11 @@ def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) 
 
 
 def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, on_one_host: bool, timeout_ms: float,
-                  report: Report) -> None:
+                  report: Report) -> list[Broker]:
     """Ask each broker, and compare what they say. `extra` are addresses to be asked beside those listed.
 
-    `on_one_host`: the name servers' addresses are loopback ones, so the brokers' may be.
+    `on_one_host`: the name servers' addresses are loopback ones, so the brokers' may be. Gives those listed, and those
+    of `extra` that have answered by the names that they give themselves.
     """
     if cluster is not None:
         brokers = chosen(brokers, cluster, None)
@@ -108,6 +110,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
     for (_cluster, name), members in sorted(groups.items()):
         registered = [broker for broker in brokers if broker.name == name]
         _check_group(name, members, registered, report)
+    return sorted({*brokers, *(each.broker for each in told)})
 
 
 def _ask(admin: BrokerAdmin, broker: Broker, report: Report) -> Told | None:
@@ -215,12 +218,6 @@ def _check_group(name: str, members: list[Told], registered: list[Broker], repor
     _check_sync(master, registered, report)
     for slave in slaves:
         _check_slave(slave, master, report)
-    for key, value in sorted(master.table.items()):
-        if key.startswith("haRefusedSlave_"):
-            asked, lowest, highest = (*value.split(","), "?", "?", "?")[:3]
-            host = key.removeprefix("haRefusedSlave_").rpartition("_")[0]
-            report.error("offsets", master.who, f"refuses the slave {host}: it asks for {asked}, here is {lowest} to "
-                         f"{highest}", "set that slave up anew with an empty store, or see rmqha store diff")
 
 
 def _check_sync(master: Told, registered: list[Broker], report: Report) -> None:
@@ -239,14 +236,6 @@ def _check_slave(slave: Told, master: Told, report: Report) -> None:
     if ours != theirs:
         report.error("config", slave.who, f"mappedFileSizeCommitLog={ours}, its master has {theirs}: the logs can't be "
                      "the same", "give both the same, and the slave an empty store")
-    follows = slave.table.get("haMasterAddress") or slave.config.get("haMasterAddress")
-    if follows and follows != master.ha_address:
-        report.warning("roles", slave.who, f"it follows {follows}, its master serves {master.ha_address}",
-                       "remove haMasterAddress, so that the name server tells it, or correct it")
-    error = slave.table.get("haClientLastError")
-    if error:
-        report.error("offsets", slave.who, f"it does not follow its master: {error}", "see rmqha ha status, and the "
-                     "slave's store.log")
     _check_offsets(slave.who, slave.number("commitLogMinOffset"), slave.number("commitLogMaxOffset"), master, report)
 
 

@@ -9,12 +9,13 @@ from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
-from rmqha.tools.doctor.findings import Report, Severity, counted
+from rmqha.tools.doctor.findings import Report, Severity
 from rmqha.tools.doctor.host_checks import check_host
-from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, parsed_address
+from rmqha.tools.doctor.replication_checks import check_replication
+from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.output import cell, output_option, put, to_json
+from rmqha.tools.store.output import cell, counted, output_option, put, to_json
 from rmqha.tools.store.segments import list_folder
 
 
@@ -88,7 +89,9 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
         _check_own_place(each, brokers, timeout_ms, report)
     if addresses or extra:
         on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])
-        check_cluster(brokers, list(extra), cluster, on_one_host, timeout_ms, report)
+        found = check_cluster(brokers, list(extra), cluster, on_one_host, timeout_ms, report)
+        with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+            check_replication(admin, found, bool(brokers), report)
     _print(report, verbose, output)
     if report.count(Severity.ERROR):
         raise SystemExit(1)

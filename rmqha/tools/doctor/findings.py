@@ -3,11 +3,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-def counted(count: int, what: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 class Severity(Enum):
     """ERROR: it does not work, or data is in danger; WARNING: it will not some day; OK: looked at, and good."""
 

@@ -10,10 +10,13 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.config_file import nearest_key
+from rmqha.common.message.message import Message
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
@@ -22,6 +25,7 @@ from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 DEFAULT_TIMEOUT_MS = 3000
+_PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
 _MAX_TOPICS = 500  # asked one by one for the time of their last message
 
 T = TypeVar("T")
@@ -129,14 +133,19 @@ class BrokerAdmin:
         return self._asked(f"broker {address}",
                            lambda: remoting_serializable.from_json(HARuntimeInfo, response.body or b"{}"))
 
-    def newest_store_timestamp(self, address: str) -> int | None:
-        """When the newest message in any of a broker's queues was stored (ms); None when it can't be told."""
+    def newest_store_timestamp(self, address: str, deadline: float | None = None) -> int | None:
+        """When the newest message in any of a broker's queues was stored (ms); None when it can't be told.
+
+        Nor when it takes longer than to `deadline`, a monotonic time.
+        """
         wrapper = self._asked(f"broker {address}", lambda: self._api.get_all_topic_config(address, self.timeout_ms))
         topics = list(wrapper.topicConfigTable or ())
         if len(topics) > _MAX_TOPICS:
             return None
         newest = 0
         for topic in topics:
+            if deadline is not None and time.monotonic() > deadline:
+                return None
             try:
                 stats = self._asked(f"broker {address}", lambda name=topic: self._api.get_topic_stats_info(
                     address, name, self.timeout_ms))
@@ -144,6 +153,13 @@ class BrokerAdmin:
                 continue
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
         return newest or None
+
+    def put_probe(self, address: str, broker_name: str) -> None:
+        """Send one small message to the topic that each broker has for itself: its name's, as mqadmin sendMsgStatus."""
+        header = SendMessageRequestHeaderV2(a=_PROBE_GROUP, b=broker_name, c=AUTO_CREATE_TOPIC_KEY_TOPIC, d=1, e=0, f=0,
+                                            g=int(time.time() * 1000), h=0, i="", j=0)
+        self._asked(f"broker {address}", lambda: self._api.send_message(
+            address, broker_name, Message(broker_name, _PROBE_BODY), header, _PROBE_BODY, self.timeout_ms))
 
     def _invoke(self, address: str, code: int) -> RemotingCommand:
         response = self._api.remoting_client.invoke_sync(

@@ -3,7 +3,9 @@ import click
 
 from rmqha.common import mix_all
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, ReplicationToolError, chosen
-from rmqha.tools.ha.replication import MasterView, read_broker, read_group
+from rmqha.tools.ha.name_servers import ask_name_servers
+from rmqha.tools.ha.replication import Group, Reader
+from rmqha.tools.ha.views import Reading
 from rmqha.tools.store.output import size_text
 
 
@@ -20,28 +22,20 @@ def cluster_options(command):
     return command
 
 
-def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None) -> list[MasterView]:
+def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None, probe: bool = False) -> Reading:
     """How replication stands at each broker chosen; an address without a name server is asked alone."""
+    reader = Reader(admin, probe=(lambda master: admin.put_probe(master.address, master.name)) if probe else None)
     if not admin.namesrv:
         if broker is None or ":" not in broker:
             raise ReplicationToolError("give a name server with -n host:port, or a broker's address with -b host:port")
         if cluster is not None:
             raise ReplicationToolError("a cluster's brokers are known to its name server: give it with -n host:port")
-        return [read_broker(admin, Broker("", "", 0, broker))]
-    groups: dict[str, list[Broker]] = {}
-    for each in chosen(admin.brokers(), cluster, broker):
-        groups.setdefault(each.name, []).append(each)
-    return [read_group(admin, group) for group in groups.values()]
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Seconds as people read them; "?" for unknown."""
-    if seconds is None:
-        return "?"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+        return Reading(reader.read([Group([Broker("", "", 0, broker)], listed=False)]))
+    name_servers = ask_name_servers(admin.namesrv, admin.timeout_ms)
+    groups: dict[tuple[str, str], list[Broker]] = {}
+    for each in chosen(name_servers.brokers, cluster, broker):
+        groups.setdefault((each.cluster, each.name), []).append(each)
+    return Reading(reader.read([Group(group) for group in groups.values()]), name_servers.faults())
 
 
 def rate_text(rate: float | None) -> str:

@@ -1,241 +1,271 @@
-"""How replication stands, put together from what master and slaves tell.
+"""How replication stands, put together from what name servers, masters and slaves tell.
+
+    name servers --lists--> brokers, all asked at once --look--> what nobody tells is looked at again, until it is known
+    looks --match--> connections of slaves --judge_slave--> MasterView
 
 rmqha and 5.1.4 tell each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
-A 4.9 master tells nothing of its slaves: those that the name server lists are asked how far they are.
+A 4.9 master tells nothing of its slaves: those that the name server lists are asked how far they are, twice.
 """
-from collections import defaultdict
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.body.ha_runtime_info import HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, RefusedError, number
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.tools.check.check_base import Status
+from rmqha.tools.ha.answers import Look, Told, ask_all
+from rmqha.tools.ha.broker_admin import (
+    Broker, BrokerAdmin, NoAnswerError, RefusedError, ReplicationToolError, number, parsed_address)
+from rmqha.tools.ha.evidence import Case, judge_own_connection, judge_slave
+from rmqha.tools.ha.matching import Connection, Matches, match
+from rmqha.tools.ha.name_servers import same_ids
+from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
 
-_DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
-_SLAVE, _REFUSED, _LAG_MS = "haSlave_", "haRefusedSlave_", "haSlaveLagMs_"
-_CONNECTED = "CONNECTED"  # 5.1.4 does not tell more
-_REGISTERED = "REGISTERED"  # it answers, and its master does not tell whether it is connected
-_NOT_CONNECTED = "NOT_CONNECTED"
-_UNREACHABLE = "UNREACHABLE"
-
-
-@dataclass
-class SlaveView:
-    """One slave of a master; what nobody tells is None. `connection` is its end of the replication connection."""
-
-    address: str
-    broker_id: int | None = None
-    connection: str | None = None
-    state: str = _REGISTERED
-    ack_offset: int | None = None
-    lag_bytes: int | None = None
-    lag_seconds: float | None = None
-    rate: float | None = None  # bytes/s
-    in_sync: bool | None = None
-    note: str = ""
-
-    def set_offset(self, offset: int, master_max_offset: int, fallbehind_max: int) -> None:
-        """The slave holds the log below `offset`."""
-        self.ack_offset = offset
-        self.lag_bytes = master_max_offset - offset
-        if self.lag_bytes <= 0:
-            self.lag_seconds = 0.0
-        if self.in_sync is None:
-            self.in_sync = 0 <= self.lag_bytes < fallbehind_max
+_REFUSED = "haRefusedSlave_"
+_LOOK_AGAIN_S = 0.5
+PATIENCE_S = 3.0  # for a log to go on
 
 
 @dataclass
-class RefusedView:
-    """A slave that its master can't serve: the offset that it asked for, and what the master holds."""
+class Group:
+    """The brokers of one name, as the name servers list them."""
 
-    address: str
-    slave_offset: int
-    master_min_offset: int
-    master_max_offset: int
+    brokers: list[Broker]
+    listed: bool = True  # False: one broker was given by its address, nobody was asked for the others
+    looks: list[Look] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
     @property
-    def reason(self) -> str:
-        """Why, in words."""
-        if self.slave_offset > self.master_max_offset:
-            return (f"it is ahead of the master: it asks for {self.slave_offset}, the master ends at "
-                    f"{self.master_max_offset} and has lost what the slave holds")
-        if self.slave_offset >= self.master_min_offset:
-            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, as the "
-                    "store of another master does, or one that went on by itself")
-        return (f"it is too far behind: it asks for {self.slave_offset}, the master begins at "
-                f"{self.master_min_offset} and has deleted what the slave needs")
+    def masters(self) -> list[Broker]:
+        """Those with a master's id."""
+        return [each for each in self.brokers if each.is_master]
+
+    @property
+    def slaves(self) -> list[Broker]:
+        """The others."""
+        return [each for each in self.brokers if not each.is_master]
 
 
-@dataclass
-class MasterView:
-    """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
+class Reader:
+    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells; None: not wanted."""
 
-    cluster: str
-    name: str
-    address: str
-    broker_id: int = 0
-    role: str = ""
-    version: str = ""
-    min_offset: int = 0
-    max_offset: int = 0
-    fallbehind_max: int = _DEFAULT_FALLBEHIND_MAX
-    slaves: list[SlaveView] = field(default_factory=list)
-    refused: list[RefusedView] = field(default_factory=list)
-    follows: SlaveView | None = None  # its own connection; `address` is the master's HA port
-    error: str = ""  # why it could not be asked
-    note: str = ""
+    def __init__(self, admin: BrokerAdmin, patience_s: float = PATIENCE_S,
+                 probe: Callable[[Broker], None] | None = None) -> None:
+        self._admin = admin
+        self._patience_s = patience_s
+        self._probe = probe
+        self._whose: dict[str, str | None] = {}
+        self._times_until = 0.0  # monotonic s: for questions that are asked topic by topic
 
+    def read(self, groups: Sequence[Group]) -> list[MasterView]:
+        """A view for each group."""
+        first = ask_all(self._admin, [each for group in groups for each in group.brokers])
+        for group in groups:
+            group.looks.append({each: first[each] for each in group.brokers})
+        self._look_again(groups, self._probe is None)
+        if self._probe is not None:
+            self._probe_and_look(groups)
+        self._times_until = time.monotonic() + self._admin.timeout_ms / 1000
+        return [self._view(group) for group in groups]
 
-def read_group(admin: BrokerAdmin, group: list[Broker]) -> MasterView:
-    """The brokers of one name, as the name server lists them."""
-    slaves = [each for each in group if not each.is_master]
-    masters = [each for each in group if each.is_master]
-    if not masters:
-        first = slaves[0]
-        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
-        view.slaves = [_registered_slave(admin, each, view, _slave_table(admin, each)) for each in slaves]
+    def _probe_and_look(self, groups: Sequence[Group]) -> None:
+        """A message to each master of which too little is known, so that its log goes on."""
+        probed = [group for group in groups if self._undecided(group)]
+        for group in probed:
+            try:
+                self._probe(group.masters[0])
+            except ReplicationToolError as error:
+                group.faults.append(Fault(Status.WARNING, f"the probe failed: {error.message}"))
+        if probed:
+            self._look_again(probed, True)
+
+    def _look_again(self, groups: Sequence[Group], wait: bool) -> None:
+        deadline = time.monotonic() + (self._patience_s if wait else 0)
+        while undecided := [group for group in groups if self._undecided(group)]:
+            late = time.monotonic() >= deadline
+            if late and all(len(group.looks) > 1 for group in undecided):
+                return
+            time.sleep(0 if late else _LOOK_AGAIN_S)
+            before = {broker: told for group in undecided for broker, told in group.looks[-1].items()}
+            answering = [broker for broker, told in before.items() if told.answered]
+            look = ask_all(self._admin, answering, before)
+            for group in undecided:
+                group.looks.append({each: look.get(each, before[each]) for each in group.brokers})
+
+    def _undecided(self, group: Group) -> bool:
+        if not group.masters or not group.looks[-1][group.masters[0]].answered:
+            return False
+        found = match(group.looks, group.masters[0], group.slaves)
+        return found.unsure or any(self._case(group, each, found).is_undecided for each in group.slaves)
+
+    def _case(self, group: Group, slave: Broker, found: Matches) -> Case:
+        return Case(slave, group.masters[0], group.looks, found.connections.get(slave),
+                    slave in found.maybe, self._who_serves)
+
+    def _view(self, group: Group) -> MasterView:
+        now = group.looks[-1]
+        if not group.masters:
+            first = group.slaves[0]
+            view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
+        else:
+            view = master_view(now[group.masters[0]])
+        view.faults += _faults(group)
+        if view.error:
+            view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
+            return view
+        found = match(group.looks, group.masters[0], group.slaves)
+        for slave in group.slaves:
+            view.slaves.append(self._slave(self._case(group, slave, found), view))
+        view.slaves += [_stranger(each, view, group) for each in found.left]
+        if not group.listed and not view.slaves and not now[group.masters[0]].info and view.follows is None:
+            view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
         return view
-    master = masters[0]
-    # the slaves first: the master only grows until it is asked
-    tables = {each: _slave_table(admin, each) for each in slaves}
-    view = read_broker(admin, master)
-    if not view.error:
-        _merge(admin, view, slaves, tables)
-    return view
+
+    def _slave(self, case: Case, view: MasterView) -> SlaveView:
+        """A slave that the name server lists."""
+        slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
+        if told.answered:
+            slave.set_offset(told.max_offset, view.max_offset, view.fallbehind_max)
+            slave.note = told.table.get("haClientLastError", "")
+        else:
+            slave.in_sync = False
+        if case.connection is not None:
+            _set_connection(slave, case.connection, view)
+        judge_slave(case, slave)
+        if slave.lag_bytes is not None and slave.lag_bytes < 0:
+            slave.lag_seconds, slave.in_sync = None, False
+        elif told.answered and slave.lag_seconds is None:
+            slave.lag_seconds = _lag_seconds(self._admin, view, case.slave, self._times_until)
+        return slave
+
+    def _who_serves(self, ha_address: str, master: Told) -> str | None:
+        """Whose HA address that is: "" the master's own, None when nobody tells; asked at the port below."""
+        key = f"{ha_address} {master.broker.address}"
+        if key not in self._whose:
+            self._whose[key] = self._ask_who(ha_address, master)
+        return self._whose[key]
+
+    def _ask_who(self, ha_address: str, master: Told) -> str | None:
+        try:
+            host, port = parsed_address(ha_address, "haMasterAddress")
+            address = f"{host}:{port - 1}"
+            config = self._admin.config(address)
+        except ReplicationToolError:
+            return None
+        keys = ("brokerClusterName", "brokerName", "brokerId", "storePathRootDir")
+        who = [tuple(each.get(key) for key in keys) for each in (config, master.config)]
+        return "" if who[0] == who[1] else f"{who[0][1]} {who[0][2]} at {address}"
+
+
+def read_group(admin: BrokerAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
+    """The brokers of one name, as the name server lists them."""
+    return Reader(admin, patience_s).read([Group(brokers)])[0]
 
 
 def read_broker(admin: BrokerAdmin, broker: Broker) -> MasterView:
     """One broker, asked alone."""
+    return Reader(admin).read([Group([broker], listed=False)])[0]
+
+
+def master_view(told: Told) -> MasterView:
+    """What a broker tells of itself; its slaves are added by others."""
+    broker, config = told.broker, told.config
     view = MasterView(broker.cluster, broker.name, broker.address, broker.broker_id)
-    try:
-        config = admin.config(broker.address)
-        info = admin.ha_runtime_info(broker.address)
-        table = admin.runtime_info(broker.address)
-    except NoAnswerError as error:
-        view.error = error.message
+    if not told.answered:
+        view.error, view.error_status = told.error, Status.UNKNOWN if told.alive else Status.CRITICAL
         return view
     view.cluster = view.cluster or config.get("brokerClusterName", "")
-    view.name = view.name or config.get("brokerName", "")
     view.role = config.get("brokerRole", "")
-    view.broker_id = number(config, "brokerId", broker.address, broker.broker_id)
-    view.fallbehind_max = number(config, "haSlaveFallbehindMax", broker.address, _DEFAULT_FALLBEHIND_MAX)
-    view.version = table.get("brokerVersionDesc", "")
-    view.min_offset = max(0, number(table, "commitLogMinOffset", broker.address))  # -1 when there is no file
-    view.max_offset = max(0, number(table, "commitLogMaxOffset", broker.address))
-    if view.role == "SLAVE":
-        view.follows = _followed(info, table, view.max_offset)
-    if info is not None:
-        view.max_offset = max(view.max_offset, info.masterCommitLogMaxOffset)
-        view.slaves = [_connected_slave(each, table, view) for each in info.haConnectionInfo]
-    elif view.role != "SLAVE":
-        view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
-    view.refused = _refused(table, broker.address)
+    view.broker_id = told.setting("brokerId", broker.broker_id)
+    view.fallbehind_max = told.setting("haSlaveFallbehindMax", DEFAULT_FALLBEHIND_MAX)
+    view.version = told.table.get("brokerVersionDesc", "")
+    view.min_offset, view.max_offset = told.min_offset, told.max_offset
+    view.wanted_slaves = max(told.setting("totalReplicas", 1), told.setting("inSyncReplicas", 1),
+                             2 if view.role == "SYNC_MASTER" else 1) - 1
+    if told.role == "SLAVE":
+        view.follows = _followed(told)
+    if told.info is not None:
+        view.max_offset = max(view.max_offset, told.info.masterCommitLogMaxOffset)
+    view.refused = _refused(told)
+    if view.name and config.get("brokerName", view.name) != view.name:
+        view.faults.append(Fault(Status.CRITICAL, f"at {broker.address} {config['brokerName']} answers, not "
+                                 f"{view.name}: the name server's list is stale, or two brokers register one address"))
+    elif view.name and told.role == "SLAVE" and broker.broker_id == MASTER_ID:
+        view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and its brokerRole is "
+                                 "SLAVE: it refuses what is sent"))
+    view.name = view.name or config.get("brokerName", "")
     return view
 
 
-def _slave_table(admin: BrokerAdmin, slave: Broker) -> dict[str, str] | None:
-    try:
-        return admin.runtime_info(slave.address)
-    except (NoAnswerError, RefusedError):
-        return None
+def _faults(group: Group) -> list[Fault]:
+    return group.faults + [
+        Fault(Status.CRITICAL, f"{name} {broker_id} is listed at {' and '.join(sorted(addresses))}: two brokers of one "
+              "brokerName and brokerId")
+        for (_cluster, name, broker_id), addresses in same_ids(group.brokers).items()]
 
 
-def _followed(info: HARuntimeInfo | None, table: dict[str, str], max_offset: int) -> SlaveView:
+def _followed(told: Told) -> SlaveView:
     """A slave's own side of its connection."""
-    client = info.haClientRuntimeInfo if info is not None and not info.master else None
-    address = table.get("haMasterAddress") or (client.masterAddr if client is not None else None) or ""
-    return SlaveView(address, state=table.get("haClientState", "UNKNOWN"), ack_offset=max_offset,
+    client = told.info.haClientRuntimeInfo if told.info is not None and not told.info.master else None
+    view = SlaveView(told.follows, state=told.table.get("haClientState", "UNKNOWN"), ack_offset=told.max_offset,
                      rate=client.transferredByteInSecond if client is not None else None,
-                     note=table.get("haClientLastError", ""))
+                     note=told.table.get("haClientLastError", ""))
+    judge_own_connection(told, view)
+    return view
 
 
-def _connected_slave(info: HAConnectionRuntimeInfo, table: dict[str, str], view: MasterView) -> SlaveView:
-    address = info.addr or ""
-    slave = SlaveView(address, connection=address, rate=info.transferredByteInSecond, in_sync=info.inSync)
-    slave.state = table.get(_SLAVE + address, _CONNECTED).split(",")[0]
+def _set_connection(slave: SlaveView, connection: Connection, view: MasterView) -> None:
+    info = connection.info
+    slave.connection, slave.state, slave.rate = connection.address, connection.state, info.transferredByteInSecond
+    slave.in_sync = info.inSync
     if info.slaveAckOffset >= 0:
+        slave.lag_seconds = None
         slave.set_offset(info.slaveAckOffset, info.slaveAckOffset + info.diff, view.fallbehind_max)
-    if _LAG_MS + address in table and slave.lag_bytes:
-        slave.lag_seconds = number(table, _LAG_MS + address, view.address) / 1000
+    if connection.lag_ms is not None and slave.lag_bytes:
+        slave.lag_seconds = connection.lag_ms / 1000
+
+
+def _stranger(connection: Connection, view: MasterView, group: Group) -> SlaveView:
+    """A connection of which no listed slave knows."""
+    slave = SlaveView(connection.address)
+    _set_connection(slave, connection, view)
+    slave.registered, slave.counts = not group.listed, bool(connection.identity)
+    who = f"slave {connection.identity}" if connection.identity else "slave, or a receiver"
+    if group.listed:
+        slave.judge(Status.WARNING, connection.state, f"a {who} that the name server does not list")
+    elif not connection.identity:
+        slave.judge(Status.UNKNOWN, connection.state, "a slave or a receiver: give the name server (-n), which knows "
+                    "the slaves")
     return slave
 
 
-def _refused(table: dict[str, str], view_address: str) -> list[RefusedView]:
+def _slave_without_master(told: Told) -> SlaveView:
+    slave = SlaveView(told.broker.address, told.broker.broker_id)
+    if not told.answered:
+        slave.judge(Status.UNKNOWN if told.alive else Status.CRITICAL, "NOT_TOLD" if told.alive else "UNREACHABLE",
+                    told.error)
+        return slave
+    slave.ack_offset = told.max_offset
+    slave.judge(Status.CRITICAL, told.table.get("haClientState", "NOT_CONNECTED"),
+                told.table.get("haClientLastError") or "its master gives no answer")
+    return slave
+
+
+def _refused(told: Told) -> list[RefusedView]:
     """The refused slaves in a runtime table: `haRefusedSlave_HOST_OFFSET` = slave's, master's lowest and highest."""
     refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset")
-    for key, value in sorted(table.items()):
+    for key, value in sorted(told.table.items()):
         if key.startswith(_REFUSED):
             address = key.removeprefix(_REFUSED).rpartition("_")[0]
             offsets = dict(zip(names, value.split(",")))
-            refused.append(RefusedView(address, *(number(offsets, name, view_address, -1) for name in names)))
+            refused.append(RefusedView(address, *(number(offsets, name, told.broker.address, -1) for name in names)))
     return refused
 
 
-def _merge(admin: BrokerAdmin, view: MasterView, registered: Iterable[Broker],
-           tables: dict[Broker, dict[str, str] | None]) -> None:
-    """Put the slaves that the name server lists to the connections that the master tells.
-
-    A connection comes from any port, so they belong together when they are the only ones of their host.
-    """
-    connected, listed = defaultdict(list), defaultdict(list)
-    for slave in view.slaves:
-        connected[_host(slave.address)].append(slave)
-    for broker in registered:
-        listed[_host(broker.address)].append(broker)
-    for host, brokers in listed.items():
-        connections = connected[host]
-        if len(brokers) == len(connections) == 1:
-            _name(admin, view, connections[0], brokers[0], tables[brokers[0]])
-            continue
-        for broker in brokers:
-            table = tables[broker]
-            if len(connections) < len(brokers) or table is None or table.get("haClientLastError"):
-                view.slaves.append(_registered_slave(admin, broker, view, table))
-
-
-def _name(admin: BrokerAdmin, view: MasterView, slave: SlaveView, broker: Broker,
-          table: dict[str, str] | None) -> None:
-    slave.address, slave.broker_id = broker.address, broker.broker_id
-    if table is None:
-        slave.note = "connected to its master, but does not answer here"
-        return
-    slave.note = table.get("haClientLastError", "")
-    if slave.lag_seconds is None:
-        slave.lag_seconds = _lag_seconds(admin, view, broker)
-
-
-def _registered_slave(admin: BrokerAdmin, broker: Broker, view: MasterView,
-                      table: dict[str, str] | None) -> SlaveView:
-    """A slave of which its master tells nothing."""
-    slave = SlaveView(broker.address, broker.broker_id)
-    if table is None:
-        slave.state, slave.in_sync, slave.note = _UNREACHABLE, False, "it is registered, but gives no answer"
-        return slave
-    master_tells = not view.note and not view.error
-    slave.state = table.get("haClientState") or (_NOT_CONNECTED if master_tells else _REGISTERED)
-    slave.note = table.get("haClientLastError", "")
-    offset = number(table, "commitLogMaxOffset", broker.address)
-    if view.error:
-        slave.ack_offset = offset
-        return slave
-    slave.set_offset(offset, view.max_offset, view.fallbehind_max)
-    if slave.lag_bytes is not None and slave.lag_bytes < 0:
-        slave.state = "AHEAD"
-        slave.note = f"it holds {-slave.lag_bytes} bytes more than its master, whose log ends at {view.max_offset}"
-        slave.lag_seconds = None
-    elif slave.lag_seconds is None:
-        slave.lag_seconds = _lag_seconds(admin, view, broker)
-    return slave
-
-
-def _lag_seconds(admin: BrokerAdmin, view: MasterView, slave: Broker) -> float | None:
-    """From the newest messages in the queues of both; None when one can't be asked."""
+def _lag_seconds(admin: BrokerAdmin, view: MasterView, slave: Broker, deadline: float) -> float | None:
+    """From the newest messages in the queues of both; None when one can't be asked, or not within the time."""
     try:
-        behind = admin.newest_store_timestamp(slave.address)
-        newest = admin.newest_store_timestamp(view.address)
+        behind = admin.newest_store_timestamp(slave.address, deadline)
+        newest = admin.newest_store_timestamp(view.address, deadline) if behind is not None else None
     except (NoAnswerError, RefusedError):
         return None
     return max(newest - behind, 0) / 1000 if newest is not None and behind is not None else None
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0]

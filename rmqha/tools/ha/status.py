@@ -5,11 +5,13 @@ import time
 
 import click
 
+from rmqha.tools.check.check_base import Status
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
-from rmqha.tools.ha.options import cluster_options, rate_text, read_replication, seconds_text
-from rmqha.tools.ha.replication import MasterView, SlaveView
-from rmqha.tools.store.output import cell, output_option, put, to_json
+from rmqha.tools.ha.judgement import Rules, judge, worst
+from rmqha.tools.ha.options import cluster_options, rate_text, read_replication
+from rmqha.tools.ha.views import MasterView, Reading, SlaveView
+from rmqha.tools.store.output import cell, output_option, put, seconds_text, to_json
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
 _RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
@@ -35,10 +37,11 @@ class RateMeter:
 
 
 def render(view: MasterView) -> str:
-    """One master and its slaves as text."""
+    """One master and its slaves as text, and what is wrong with them."""
     lines = [_title(view)]
     if view.error:
-        lines.append(f"  UNREACHABLE: {view.error}" if view.address else f"  {view.error}")
+        unreachable = view.address and view.error_status is Status.CRITICAL
+        lines.append(f"  UNREACHABLE: {view.error}" if unreachable else f"  {view.error}")
     if view.follows is not None:
         lines += [f"  {line}" for line in _own_connection(view.follows)]
     if view.note:
@@ -48,9 +51,12 @@ def render(view: MasterView) -> str:
         lines += [f"  {line}" for line in table.split("\n")]
     elif not view.error and not view.note and view.follows is None:
         lines.append("  no slave is connected")
-    lines += [f"  {cell(slave.address)}: {cell(slave.note)}" for slave in view.slaves if slave.note]
+    lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
     lines += [f"  REFUSED {cell(each.address)}: {each.reason}; it has to be set up anew or repaired by hand"
               for each in view.refused]
+    shown = {fault.text for fault in view.faults}
+    lines += [f"  {problem.status.name} {problem.text}" for problem in judge(view, Rules())
+              if any(text in problem.text for text in shown) or " wanted" in problem.text]
     return "\n".join(lines)
 
 
@@ -62,9 +68,13 @@ def _title(view: MasterView) -> str:
     return "  ".join(part for part in parts if part)
 
 
+def _word(status: Status) -> str:
+    return "" if status is Status.OK else f"{status.name} "
+
+
 def _own_connection(follows: SlaveView) -> list[str]:
     lines = [f"follows {follows.address or 'nobody'}: {follows.state}, {rate_text(follows.rate)}"]
-    return lines + [f"last error: {cell(follows.note)}"] if follows.note else lines
+    return lines + [f"{_word(follows.status)}last error: {cell(follows.note)}"] if follows.note else lines
 
 
 def _cells(slave: SlaveView) -> tuple[str, ...]:
@@ -75,27 +85,42 @@ def _cells(slave: SlaveView) -> tuple[str, ...]:
 
 
 def as_json(view: MasterView) -> dict[str, object]:
-    """One master and its slaves, for programs."""
+    """One master and its slaves, for programs; `status` and `problems` are what that means, but for limits of the lag.
+    """
     answer = dataclasses.asdict(view)
+    problems = judge(view, Rules())
+    answer["status"] = worst(problems).name
+    answer["problems"] = [{"status": problem.status.name, "text": problem.text} for problem in problems]
+    answer["error_status"] = view.error_status.name
+    for told, shown in zip([*answer["slaves"], *answer["faults"], answer["follows"] or {}],
+                           [*view.slaves, *view.faults, view.follows]):
+        if shown is not None:
+            told["status"] = shown.status.name
     for told, refused in zip(answer["refused"], view.refused):
         told["reason"] = refused.reason
     return answer
 
 
-def _print(views: list[MasterView], output: str) -> None:
+def _print(reading: Reading, output: str) -> None:
+    for fault in reading.faults:
+        click.echo(f"{fault.status.name} {fault.text}", err=True)
     if output == "json":
-        put(to_json([as_json(view) for view in views]))
+        put(to_json([as_json(view) for view in reading.views]))
     else:
-        put("\n\n".join(render(view) for view in views) or "the name server knows no broker")
+        put(_text(reading))
+
+
+def _text(reading: Reading) -> str:
+    return "\n\n".join(render(view) for view in reading.views) or "the name server knows no broker"
 
 
 def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, interval_s: float) -> None:
     meter = RateMeter()
     while True:
         try:
-            views = read_replication(admin, cluster, broker)
-            meter.fill_in(views, time.monotonic())
-            text = "\n\n".join(render(view) for view in views)
+            reading = read_replication(admin, cluster, broker)
+            meter.fill_in(reading.views, time.monotonic())
+            text = "\n".join([*(fault.text for fault in reading.faults), _text(reading)])
         except ReplicationToolError as error:
             text = error.message
         click.clear()
@@ -113,7 +138,7 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
                    interval_s: float, output: str) -> None:
     """Show each master's slaves: how far they are, how fast, whether in sync, and which are refused.
 
-    Works with rmqha, RocketMQ 4.9 and 5; exit code 2 when a master can't be asked.
+    Works with rmqha, RocketMQ 4.9 and 5; exit code 2 when a broker that is listed gives no answer.
     """
     if watch and (output != "table" or not sys.stdout.isatty()):
         raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
@@ -123,7 +148,7 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
                 _watch(admin, cluster, broker, interval_s)
             except KeyboardInterrupt:  # the way to end it
                 return
-        views = read_replication(admin, cluster, broker)
-    _print(views, output)
-    if any(view.error for view in views):
+        reading = read_replication(admin, cluster, broker)
+    _print(reading, output)
+    if any(view.error or any(slave.state == "UNREACHABLE" for slave in view.slaves) for view in reading.views):
         raise SystemExit(2)

@@ -54,6 +54,21 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == 0 else f"{value:.1f} {_SIZE_UNITS[unit]}"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 slave`, `2 slaves`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Seconds as people read them; "?" for unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def to_json(value: Any) -> str:
     """One line of JSON; what is no Unicode text in a store can't break it."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.tools.check.check_base import Status
-from rmqha.tools.check.ha import Rules, judge, perfdata, worst
+from rmqha.tools.check.ha import perfdata
 from rmqha.tools.check.thresholds import Limits, LimitsType
-from rmqha.tools.ha.replication import MasterView, RefusedView, SlaveView
+from rmqha.tools.ha.judgement import Rules, judge, judge_all, worst
+from rmqha.tools.ha.views import Fault, MasterView, Reading, RefusedView, SlaveView
 from tests.store.ha.support import Peer
 from tests.support.wait import wait_until
 
@@ -19,8 +20,13 @@ LINE = re.compile(r"HA (?P<status>\w+) - [^|]+( \| (?P<data>.*))?\n")
 PERF = re.compile(r"'[^']+'=-?[\d.e+-]+(B|s);[\d.]*;[\d.]*;0")
 
 
-def slave(lag=0, seconds=0.0, address="10.0.0.2:10911", state="TRANSFER", **fields):
-    return SlaveView(address, 1, state=state, ack_offset=5000 - lag, lag_bytes=lag, lag_seconds=seconds, **fields)
+def slave(lag=0, seconds=0.0, address="10.0.0.2:10911", state="TRANSFER", status=Status.OK, **fields):
+    return SlaveView(address, 1, state=state, ack_offset=5000 - lag, lag_bytes=lag, lag_seconds=seconds, status=status,
+                     **fields)
+
+
+def bad(state, **fields):
+    return slave(state=state, status=Status.CRITICAL, **fields)
 
 
 def view(*slaves, **fields):
@@ -38,12 +44,18 @@ def view(*slaves, **fields):
     (view(slave(1001, None)), Status.CRITICAL, "1001 B"),
     (view(), Status.CRITICAL, "has 0 working slaves, 1 wanted"),
     (view(note="tells nothing"), Status.UNKNOWN, "tells nothing"),
-    (view(slave(state="APPEND_FAILED", note="disk is full")), Status.CRITICAL, "APPEND_FAILED: disk is full"),
-    (view(slave(), slave(state="UNREACHABLE", address="10.0.0.3:10911")), Status.CRITICAL, "UNREACHABLE"),
-    (view(slave(-5, None, state="AHEAD")), Status.CRITICAL, "AHEAD"),
+    (view(bad("APPEND_FAILED", note="disk is full")), Status.CRITICAL, "APPEND_FAILED: disk is full"),
+    (view(slave(), bad("UNREACHABLE", address="10.0.0.3:10911")), Status.CRITICAL, "UNREACHABLE"),
+    (view(bad("AHEAD")), Status.CRITICAL, "1 wanted"),
+    (view(slave(state="IDLE", status=Status.UNKNOWN, note="who knows")), Status.UNKNOWN, "IDLE: who knows"),
+    (view(slave(counts=False, registered=False, status=Status.WARNING)), Status.CRITICAL, "0 working slaves"),
+    (view(slave(), slave(counts=False, registered=False, status=Status.WARNING)), Status.WARNING, "TRANSFER"),
+    (view(slave(), faults=[Fault(Status.CRITICAL, "two of one id")]), Status.CRITICAL, "a: two of one id"),
+    (view(error="no permission", error_status=Status.UNKNOWN), Status.UNKNOWN, "no permission"),
+    (view(follows=slave(state="UNKNOWN", status=Status.UNKNOWN)), Status.UNKNOWN, "UNKNOWN"),
     (view(slave(), refused=[RefusedView("10.0.0.9", 7000, 0, 5000)]), Status.CRITICAL, "refuses the slave 10.0.0.9"),
     (view(error="can't be reached"), Status.CRITICAL, "can't be reached"),
-    (view(follows=slave(state="OFFSET_REFUSED", note="both offsets")), Status.CRITICAL, "OFFSET_REFUSED, both offsets"),
+    (view(follows=bad("OFFSET_REFUSED", note="both offsets")), Status.CRITICAL, "OFFSET_REFUSED, both offsets"),
     (view(follows=slave()), Status.OK, None),
 ])
 def test_verdict(found, status, text):
@@ -52,8 +64,21 @@ def test_verdict(found, status, text):
     assert text is None or any(text in problem.text for problem in problems), problems
 
 
+def test_name_server_that_is_wrong_is_a_problem_beside_good_slaves():
+    reading = Reading([view(slave())], [Fault(Status.WARNING, "the name server n:1 can't be reached")])
+    assert [(each.status, each.text) for each in judge_all(reading, LIMITS)] == [
+        (Status.WARNING, "the name server n:1 can't be reached")]
+
+
+def test_as_many_slaves_are_wanted_as_the_masters_config_says_unless_told():
+    found = view(slave(), wanted_slaves=2)
+    assert worst(judge(found, Rules())) is Status.CRITICAL
+    assert worst(judge(found, Rules(min_slaves=1))) is Status.OK
+
+
 def test_ignored_slaves_do_not_matter():
-    found = view(slave(), slave(5000, 999.0, address="10.0.0.7:4000"), refused=[RefusedView("10.0.0.7", 9, 10, 11)])
+    found = view(slave(), slave(5000, 999.0, address="10.0.0.7:4000", registered=False),
+                 refused=[RefusedView("10.0.0.7", 9, 10, 11)])
     assert worst(judge(found, LIMITS)) is Status.CRITICAL
     rules = Rules(LIMITS.warn, LIMITS.crit, 1, ("10.0.0.7",))
     assert worst(judge(found, rules)) is Status.OK

@@ -1,0 +1,54 @@
+"""What is wrong with replication: what `check ha` would say of it, and what to do about it."""
+from collections import defaultdict
+from collections.abc import Iterable
+
+from rmqha.tools.check.check_base import Status
+from rmqha.tools.doctor.findings import Report
+from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin
+from rmqha.tools.ha.judgement import Rules, judge, name_of
+from rmqha.tools.ha.replication import Group, Reader
+
+_SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "
+                "with an empty store")
+_TODO = {
+    "UNREACHABLE": "start it; when it is gone for good, wait until the name server forgets it (2 minutes), and bring "
+                   "another slave",
+    "NOT_TOLD": "ask with an account that may, or from a host of its white list",
+    "NOT_CONNECTED": "correct its haMasterAddress, or remove it so that the name server tells it; open the master's HA "
+                     "port, listenPort + 1, on the way; look at haAllowedPeers; its store.log says more",
+    "OTHER_MASTER": "correct its haMasterAddress, or remove it so that the name server tells it; a store that has "
+                    "followed another master has to be set up anew",
+    "NO_SLAVE": "give it brokerRole=SLAVE and its own brokerId above 0, or another brokerName",
+    "STANDS_STILL": "look for what is between: link, firewall, disk; both brokers' store.log say more",
+    "SILENT": "look for what is between: link, firewall, a host that is overloaded; both brokers' store.log say more",
+    "APPEND_FAILED": "look at its disk and its store.log",
+    "OFFSET_REFUSED": _SET_UP_ANEW,
+    "DIVERGED": _SET_UP_ANEW,
+    "AHEAD": _SET_UP_ANEW,
+    "TOO_FAR_BEHIND": "set it up anew with an empty store",
+    "IDLE": "send something, or ask rmqha check ha --probe",
+    "STRANGER": "a receiver is all right; a slave needs the name servers of its master in namesrvAddr",
+}
+_ELSE = "see rmqha ha status, and the brokers' store.log"
+
+
+def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: bool, report: Report) -> None:
+    """Look at replication as check ha does, without limits for the lag; what can't be known is a warning.
+
+    `listed`: a name server has told which brokers there are.
+    """
+    groups: dict[tuple[str, str], list[Broker]] = defaultdict(list)
+    for each in brokers:
+        groups[each.cluster, each.name].append(each)
+    views = Reader(admin).read([Group(group, listed) for _key, group in sorted(groups.items())])
+    for view in views:
+        if view.error:
+            continue  # said where ports and roles are looked at
+        problems = judge(view, Rules())
+        for problem in problems:
+            say = report.error if problem.status is Status.CRITICAL else report.warning
+            say("replication", name_of(view), problem.text.removeprefix(f"{name_of(view)}: "),
+                _TODO.get(problem.state, _ELSE))
+        if not problems and view.slaves:
+            states = sorted({slave.state for slave in view.slaves})
+            report.good("replication", name_of(view), f"its slaves follow: {', '.join(states)}")

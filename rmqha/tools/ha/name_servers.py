@@ -1,0 +1,62 @@
+"""What the name servers list: each is asked, since one that is dead or stale must not speak for all."""
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from rmqha.tools.check.check_base import Status
+from rmqha.tools.ha.answers import in_parallel
+from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, ReplicationToolError
+from rmqha.tools.ha.views import Fault
+
+
+@dataclass
+class NameServers:
+    """What each name server lists, by its address; `errors` of those that could not be asked."""
+
+    lists: dict[str, set[Broker]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """All that any of them lists, sorted."""
+        return sorted(set().union(*self.lists.values()))
+
+    def faults(self) -> list[Fault]:
+        """Those that give no answer, and where their lists differ."""
+        found = [Fault(Status.WARNING, error) for error in self.errors.values()]
+        everything = self.brokers
+        for address, listed in self.lists.items():
+            found += [Fault(Status.WARNING, f"the name server {address} does not know {each.name} {each.broker_id} at "
+                            f"{each.address}, another name server does") for each in everything if each not in listed]
+        return found
+
+
+def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
+    """Ask all of "host:port;host:port" at the same time; the error of one of them when none gives an answer."""
+    addresses = [part.strip() for part in namesrv.split(";") if part.strip()]
+    answers = in_parallel(lambda address: _listed(address, timeout_ms), addresses, timeout_ms, lambda address: (
+        NoAnswerError(f"the name server {address} gives no answer within {timeout_ms / 1000:g} s")))
+    asked = NameServers()
+    for address, answer in answers.items():
+        if isinstance(answer, ReplicationToolError):
+            asked.errors[address] = answer.message
+        else:
+            asked.lists[address] = answer
+    if not asked.lists:
+        raise next(answer for answer in answers.values() if isinstance(answer, ReplicationToolError))
+    return asked
+
+
+def _listed(address: str, timeout_ms: float) -> set[Broker] | ReplicationToolError:
+    try:
+        with BrokerAdmin(address, timeout_ms) as admin:
+            return set(admin.brokers())
+    except ReplicationToolError as error:
+        return error
+
+
+def same_ids(brokers: list[Broker]) -> dict[tuple[str, str, int], set[str]]:
+    """(cluster, name, id) that is listed with several addresses."""
+    places: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    for each in brokers:
+        places[each.cluster, each.name, each.broker_id].add(each.address)
+    return {key: addresses for key, addresses in places.items() if len(addresses) > 1}

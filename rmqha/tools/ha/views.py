@@ -1,0 +1,105 @@
+"""How replication stands, as `ha status`, `check ha` and `doctor` show it."""
+from dataclasses import dataclass, field
+
+from rmqha.tools.check.check_base import Status
+
+DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
+
+
+@dataclass
+class SlaveView:
+    """One slave of a master; what nobody tells is None. `connection` is its end of the replication connection.
+
+    `status` is what its state means by itself, without limits for its lag; `note` says why.
+    """
+
+    address: str
+    broker_id: int | None = None
+    connection: str | None = None
+    state: str = "IDLE"
+    ack_offset: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    rate: float | None = None  # bytes/s
+    in_sync: bool | None = None
+    note: str = ""
+    status: Status = Status.OK
+    registered: bool = True  # at the name server; also when nobody was asked
+    counts: bool = True  # as one of the slaves that a master should have; a receiver does not
+
+    def set_offset(self, offset: int, master_max_offset: int, fallbehind_max: int) -> None:
+        """The slave holds the log below `offset`."""
+        self.ack_offset = offset
+        self.lag_bytes = master_max_offset - offset
+        if self.lag_bytes <= 0:
+            self.lag_seconds = 0.0
+        if self.in_sync is None:
+            self.in_sync = 0 <= self.lag_bytes < fallbehind_max
+
+    def judge(self, status: Status, state: str, note: str = "") -> None:
+        """What it is, and what that means; a slave that does not replicate is not in sync."""
+        self.status, self.state = status, state
+        self.note = note or self.note
+        if status is Status.CRITICAL:
+            self.in_sync = False
+
+
+@dataclass
+class RefusedView:
+    """A slave that its master can't serve: the offset that it asked for, and what the master holds."""
+
+    address: str
+    slave_offset: int
+    master_min_offset: int
+    master_max_offset: int
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        if self.slave_offset > self.master_max_offset:
+            return (f"it is ahead of the master: it asks for {self.slave_offset}, the master ends at "
+                    f"{self.master_max_offset} and has lost what the slave holds")
+        if self.slave_offset >= self.master_min_offset:
+            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, as the "
+                    "store of another master does, or one that went on by itself")
+        return (f"it is too far behind: it asks for {self.slave_offset}, the master begins at "
+                f"{self.master_min_offset} and has deleted what the slave needs")
+
+
+@dataclass
+class Fault:
+    """Something that is wrong with the brokers of one name, beside what their slaves say."""
+
+    status: Status
+    text: str
+
+
+@dataclass
+class MasterView:
+    """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
+
+    cluster: str
+    name: str
+    address: str
+    broker_id: int = 0
+    role: str = ""
+    version: str = ""
+    min_offset: int = 0
+    max_offset: int = 0
+    fallbehind_max: int = DEFAULT_FALLBEHIND_MAX
+    wanted_slaves: int = 0  # by its own config
+    slaves: list[SlaveView] = field(default_factory=list)
+    refused: list[RefusedView] = field(default_factory=list)
+    follows: SlaveView | None = None  # its own connection; `address` is the master's HA port
+    faults: list[Fault] = field(default_factory=list)
+    error: str = ""  # why it could not be asked
+    error_status: Status = Status.CRITICAL  # UNKNOWN when it has answered with an error
+    note: str = ""
+
+
+@dataclass
+class Reading:
+    """All that was asked for; `faults` are those of the name servers."""
+
+    views: list[MasterView] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
