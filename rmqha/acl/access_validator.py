@@ -20,6 +20,15 @@ class AccessValidator(Protocol):
     def validate(self, access_resource: AccessResource) -> None:
         """Raise AclException unless it is permitted."""
 
+    def validate_needs(self, request: RemotingCommand, remote_addr: str, needs: list[tuple[str, int]]) -> None:
+        """Raise AclException unless a request that was permitted may have more: topics, or groups as retry topics."""
+
+    def may_do_all(self, request: RemotingCommand, remote_addr: str) -> bool:
+        """Whether who sends a request that was permitted may have everything."""
+
+    def may(self, access_key: str | None, remote_addr: str, needs: list[tuple[str, int]]) -> bool:
+        """Whether an account that has proved itself may have this."""
+
     def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
         """Make or change an account; False when nothing was written. Raises AclException."""
 

@@ -37,6 +37,7 @@ from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
+from rmqha.broker.record_access import RecordAccess
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -121,6 +122,7 @@ class BrokerController:
         self.broker_stats: BrokerStats | None = None  # from initialize on
         self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
+        self.record_access = RecordAccess(self)
         self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
         self.transactional_message_check_service = TransactionalMessageCheckService(self)
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)

@@ -1,4 +1,6 @@
 """Messages found by key, still in the map."""
+from collections.abc import Callable
+
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 
@@ -23,6 +25,16 @@ class QueryMessageResult:
         self.message_maped_list.append(maped_buffer)
         self.message_buffer_list.append(maped_buffer.buffer)
         self.buffer_total_size += maped_buffer.size
+
+    def keep(self, is_wanted: Callable[[memoryview], bool]) -> None:
+        """Keep only the records that are wanted; give the others back."""
+        found, self.message_maped_list, self.message_buffer_list = self.message_maped_list, [], []
+        self.buffer_total_size = 0
+        for select in found:
+            if is_wanted(select.buffer):
+                self.add_message(select)
+            else:
+                select.release()
 
     def release(self) -> None:
         """Give all slices back; idempotent."""

@@ -43,29 +43,42 @@ def heartbeat(topic, group):
         {"groupName": group, "subscriptionDataSet": [{"topic": topic, "subString": "*"}]}]}).encode()
 
 
+PUB, SUB, ANY = permission.PUB, permission.SUB, permission.ANY
+FURTHER = "K\x01v\x02INNER_MULTI_DISPATCH\x01%LMQ%a,other\x02"
+
+
 @pytest.mark.parametrize("code, fields, body, needed", [
-    (10, {"topic": "orders"}, None, {"orders": permission.PUB}),
-    (10, {"topic": "%RETRY%g"}, None, {"%RETRY%g": permission.SUB}),
-    (10, {"topic": "%RETRY%g", "group": "h"}, None, {"%RETRY%h": permission.SUB}),
-    (10, {}, None, None),
-    (310, {"a": "g", "b": "orders"}, None, {"orders": permission.PUB}),
-    (310, {"a": "g", "b": "%RETRY%g"}, None, {"%RETRY%g": permission.SUB}),
-    (320, {"a": "g", "b": "orders"}, None, {"orders": permission.PUB}),
-    (36, {"group": "g"}, None, {"%RETRY%g": permission.SUB}),
-    (11, {"topic": "orders", "consumerGroup": "g"}, None, {"orders": permission.SUB, "%RETRY%g": permission.SUB}),
-    (12, {"topic": "orders"}, None, {"orders": permission.SUB}),
-    (34, {"x": 1}, heartbeat("orders", "g"), {"%RETRY%g": permission.SUB, "orders": permission.SUB}),
-    (34, {"x": 1}, b"{}", None),
-    (35, {"clientID": "c", "consumerGroup": "g"}, None, {"%RETRY%g": permission.SUB}),
-    (38, {"consumerGroup": "g"}, None, {"%RETRY%g": permission.SUB}),
+    (10, {"topic": "orders"}, None, {("orders", PUB)}),
+    (10, {"topic": "%RETRY%g"}, None, {("%RETRY%g", SUB)}),
+    (10, {"topic": "%RETRY%g", "group": "h"}, None, {("%RETRY%g", SUB)}),
+    (10, {"topic": "orders", "properties": FURTHER}, None, {("orders", PUB), ("%LMQ%a", PUB), ("other", PUB)}),
+    (10, {}, None, {("null", PUB)}),
+    (310, {"a": "g", "b": "orders"}, None, {("orders", PUB)}),
+    (310, {"a": "h", "b": "%RETRY%g"}, None, {("%RETRY%g", SUB)}),
+    (320, {"a": "g", "b": "orders"}, None, {("orders", PUB)}),
+    (324, {"topic": "orders", "b": "other"}, None, {("orders", PUB)}),
+    (325, {"a": "g", "b": "orders", "topic": "other"}, None, {("orders", PUB)}),
+    (36, {"group": "g"}, None, {("%RETRY%g", SUB)}),
+    (11, {"topic": "orders", "consumerGroup": "g"}, None, {("orders", SUB), ("%RETRY%g", SUB)}),
+    (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, None, {("%RETRY%g", SUB)}),
+    (12, {"topic": "orders"}, None, {("orders", SUB)}),
+    (14, {"topic": "orders", "consumerGroup": "g"}, None, {("orders", SUB), ("%RETRY%g", SUB)}),
+    (34, {"x": 1}, heartbeat("orders", "g"), {("%RETRY%g", SUB), ("orders", SUB)}),
+    (34, {"x": 1}, b"{}", set()),
+    (35, {"clientID": "c", "consumerGroup": "g"}, None, {("%RETRY%g", SUB)}),
+    (35, {"clientID": "c", "producerGroup": "g"}, None, set()),
+    (38, {"consumerGroup": "g"}, None, {("%RETRY%g", SUB)}),
+    (38, {}, None, {("%RETRY%null", SUB)}),
     (15, {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 1}, None,
-     {"%RETRY%g": permission.SUB, "orders": permission.SUB}),
-    (37, {"producerGroup": "g"}, None, None),
+     {("%RETRY%g", SUB), ("orders", SUB)}),
+    (30, {"topic": "orders"}, None, {("orders", ANY)}),
+    (30, {"topic": "%RETRY%g"}, None, {("%RETRY%g", SUB)}),
+    (208, {"consumerGroup": "g", "topic": " "}, None, {("%RETRY%g", SUB)}),
+    (37, {"producerGroup": "g"}, None, set()),  # the processor knows the topic
 ])
 def test_requests_need_these_resources(validator, code, fields, body, needed):
     resource = validator.parse(request_of(code, body, **fields), PEER)
-    resource.read_body()
-    assert resource.resource_perm_map == needed
+    assert set(resource.needs()) == needed
     assert (resource.white_remote_address, resource.request_code) == ("1.2.3.4", code)
 
 
@@ -110,6 +123,44 @@ def test_signature_covers_fields_and_body(validator):
     assert refusal(validator, signed) == wrong
     del signed.ext_fields["Signature"]
     assert refusal(validator, signed) == wrong
+
+
+INNER = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+         "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+
+
+def test_defaults_are_not_for_topics_that_hold_others_messages(tmp_path):
+    manager_of(tmp_path, """\
+accounts:
+- accessKey: monitor
+  secretKey: 12345678
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: DENY
+  topicPerms:
+  - OFFSET_MOVED_EVENT=SUB
+  - '%DLQ%named=SUB'
+  groupPerms:
+  - g=SUB
+""")
+    validator = PlainAccessValidator(str(tmp_path))
+    validator.load()
+    monitor = ("monitor", "12345678")
+
+    def may_pull(topic):
+        return refusal(validator, request_of(11, None, monitor, topic=topic, consumerGroup="g")) is None
+
+    assert [topic for topic in INNER if may_pull(topic)] == ["OFFSET_MOVED_EVENT"]
+    assert may_pull("anything") and may_pull("%DLQ%g") and may_pull("%DLQ%named") and not may_pull("%DLQ%h")
+    assert refusal(validator, request_of(10, b"", monitor, topic="%DLQ%g")) is None
+    assert refusal(validator, request_of(10, b"", monitor, topic="%DLQ%h")) == (
+        "No default permission for topic:%DLQ%h")
+
+
+def test_open_topic_of_traces_opens_nothing_beside_it(validator):
+    fields = {"topic": "RMQ_SYS_TRACE_TOPIC"}
+    assert refusal(validator, request_of(10, b"", ALICE, **fields)) is None
+    assert refusal(validator, request_of(10, b"", ALICE, properties=FURTHER, **fields)).startswith("No default")
+    assert refusal(validator, request_of(17, b"", ALICE, **fields)).startswith("Need admin permission")
 
 
 def test_flag_of_queries_by_key_may_be_signed_or_not(validator):

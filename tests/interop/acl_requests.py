@@ -67,7 +67,6 @@ def group_requests(topic: str, group: str) -> dict[str, tuple[int, dict, bytes]]
         f"send back {group}": (36, {"offset": 1 << 40, "group": group, "delayLevel": 0, "originMsgId": "x",
                                     "originTopic": topic, "unitMode": "false", "maxReconsumeTimes": 16}, b""),
         f"send v2 retry {group}": (310, send_v2_fields(RETRY + group, group), b"x"),
-        f"send v2 retry {group} as another": (310, send_v2_fields(RETRY + group, "CLIENT_INNER_PRODUCER"), b"x"),
     }
 
 

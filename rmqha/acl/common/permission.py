@@ -4,8 +4,10 @@ Java: org.apache.rocketmq.acl.common.Permission (4.9.8)
 """
 from rmqha.acl.common import acl_constants
 from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource, get_retry_topic
+from rmqha.acl.plain.plain_access_resource import PlainAccessResource, get_retry_topic, is_retry_topic
+from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
+from rmqha.common.topic import topic_validator
 
 DENY = 1
 ANY = 1 << 1
@@ -22,9 +24,18 @@ ADMIN_CODE = frozenset({
     request_code.UPDATE_AND_CREATE_ACL_CONFIG,
     request_code.DELETE_ACL_CONFIG,
     request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    # Differs: so must who deletes files and queues, and who asks for the offsets of all groups at once, as slaves do
+    # (their addresses are permitted everything); with the original each account may
+    request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
+    request_code.CLEAN_UNUSED_TOPIC,
+    request_code.DELETE_EXPIRED_COMMITLOG,
+    request_code.GET_ALL_CONSUMER_OFFSET,
+    request_code.GET_ALL_DELAY_OFFSET,
+    request_code.GET_BROKER_CONSUME_STATS,
+    request_code.QUERY_CORRECTION_OFFSET,
 })
-# What each account may send that signs for it; resources are checked on top. All that a broker of 4.9.8 serves, and
-# the queries about replication that 5.x has added.
+# What each account may send that signs for it; resources are checked on top. All else that a broker of 4.9.8 serves,
+# and the queries about replication that 5.x has added.
 COMMON_CODE = frozenset({
     request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
     request_code.CONSUMER_SEND_MSG_BACK, request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2,
@@ -37,15 +48,20 @@ COMMON_CODE = frozenset({
     request_code.GET_BROKER_RUNTIME_INFO, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     request_code.GET_TOPIC_STATS_INFO, request_code.GET_CONSUMER_CONNECTION_LIST,
     request_code.GET_PRODUCER_CONNECTION_LIST, request_code.GET_ALL_PRODUCER_INFO, request_code.GET_CONSUME_STATS,
-    request_code.GET_ALL_CONSUMER_OFFSET, request_code.GET_ALL_DELAY_OFFSET,
     request_code.INVOKE_BROKER_TO_RESET_OFFSET, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     request_code.QUERY_TOPIC_CONSUME_BY_WHO, request_code.QUERY_CONSUME_TIME_SPAN,
-    request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
-    request_code.DELETE_EXPIRED_COMMITLOG, request_code.CLEAN_UNUSED_TOPIC, request_code.GET_CONSUMER_RUNNING_INFO,
-    request_code.QUERY_CORRECTION_OFFSET, request_code.CONSUME_MESSAGE_DIRECTLY, request_code.CLONE_GROUP_OFFSET,
-    request_code.VIEW_BROKER_STATS_DATA, request_code.GET_BROKER_CONSUME_STATS, request_code.QUERY_CONSUME_QUEUE,
+    request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request_code.GET_CONSUMER_RUNNING_INFO,
+    request_code.CONSUME_MESSAGE_DIRECTLY, request_code.CLONE_GROUP_OFFSET,
+    request_code.VIEW_BROKER_STATS_DATA, request_code.QUERY_CONSUME_QUEUE,
     request_code.RESUME_CHECK_HALF_MESSAGE, request_code.GET_BROKER_CLUSTER_ACL_INFO,
     request_code.GET_BROKER_HA_STATUS, request_code.GET_BROKER_EPOCH_CACHE,
+})
+
+# Topics in which the broker keeps the messages of all others, or tells of all groups.
+INNER_TOPICS = frozenset({
+    topic_validator.RMQ_SYS_SCHEDULE_TOPIC, topic_validator.RMQ_SYS_TRANS_HALF_TOPIC,
+    topic_validator.RMQ_SYS_TRANS_OP_HALF_TOPIC, topic_validator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC,
+    topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT,
 })
 
 _JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
@@ -62,6 +78,26 @@ def check_permission(needed_perm: int, owned_perm: int) -> bool:
     if needed_perm & ANY:
         return owned_perm & (PUB | SUB) != 0
     return needed_perm & owned_perm != 0
+
+
+def is_owned(owned_access: PlainAccessResource, resource: str, needed_perm: int) -> bool:
+    """Whether an account has a permission for a topic, or for a group that stands as its retry topic."""
+    if resource == topic_validator.RMQ_SYS_TRACE_TOPIC and needed_perm == PUB:
+        return True  # the topic of message traces is open to all
+    owned = (owned_access.resource_perm_map or {}).get(resource)
+    if owned is not None:
+        return check_permission(needed_perm, owned)
+    if is_retry_topic(resource):
+        return check_permission(needed_perm, owned_access.default_group_perm)
+    # Differs: the defaults of an account are not for topics that hold the messages of others; with the original who
+    # may read "all other topics" reads delayed and half messages of topics that are denied to him by name
+    if resource in INNER_TOPICS:
+        return False
+    # Differs: by default, what a group has failed on is for those who may consume as that group
+    if resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX) and not is_owned(
+            owned_access, get_retry_topic(resource[len(mix_all.DLQ_GROUP_TOPIC_PREFIX):]), SUB):
+        return False
+    return check_permission(needed_perm, owned_access.default_topic_perm)
 
 
 def parse_perm_from_string(perm_string: str | None) -> int:

@@ -9,10 +9,10 @@ from rmqha.common import mix_all
 
 @dataclass(slots=True)
 class PlainAccessResource(AccessResource):
-    """Of a request: key, signature, address (white_remote_address), content, needed permissions by resource.
+    """Of a request: key, signature, address (white_remote_address), content, and what it needs.
 
-    Of an account: key, secret, addresses, owned permissions. Groups stand as their retry topics. Its text shows no
-    secret, signature or content.
+    Of an account: key, secret, addresses, owned permissions by resource. Groups stand as their retry topics. Its text
+    shows no secret, signature or content.
 
     Java: org.apache.rocketmq.acl.plain.PlainAccessResource (4.9.8)
     """
@@ -30,7 +30,8 @@ class PlainAccessResource(AccessResource):
     content_with_flag: bytes | None = field(default=None, repr=False)  # what may be signed instead
     signature: str | None = field(default=None, repr=False)
     secret_token: str | None = field(default=None, repr=False)
-    body_reader: "Callable[[PlainAccessResource], None] | None" = field(default=None, repr=False, compare=False)
+    # (resource, permission) of a request; called when it is known who asks. AclException for a malformed request
+    needs: Callable[[], list[tuple[str, int]]] = field(default=list, repr=False)
 
     def add_resource_and_perm(self, resource: str | None, perm: int) -> None:
         """Add a topic (or a group's retry topic); None is left out."""
@@ -39,12 +40,6 @@ class PlainAccessResource(AccessResource):
         if self.resource_perm_map is None:
             self.resource_perm_map = {}
         self.resource_perm_map[resource] = perm
-
-    def read_body(self) -> None:
-        """Add what the request's body names; AclException when it is malformed. To be called behind the signature."""
-        read, self.body_reader = self.body_reader, None
-        if read is not None:
-            read(self)
 
 
 def is_retry_topic(topic: str | None) -> bool:

@@ -1,23 +1,16 @@
-"""What each kind of request needs."""
+"""Who asks, and whether that account may have what it asks for."""
 import functools
 
-from rmqha.acl.common import permission
 from rmqha.acl.common.acl_content import combine_request_content
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource, get_retry_topic, is_retry_topic
+from rmqha.acl.plain.plain_access_resource import PlainAccessResource
 from rmqha.acl.plain.plain_permission_manager import PlainPermissionManager
+from rmqha.acl.plain.request_needs import Need, needs_of
 from rmqha.common.acl_config import AclConfig
 from rmqha.common.data_version import DataVersion
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.plain_access_config import PlainAccessConfig
-from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.consumer_headers import (
-    GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader)
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 _NOT_SIGNED = (SIGNATURE, UNIQUE_MSG_QUERY_FLAG)
@@ -45,22 +38,15 @@ class PlainAccessValidator:
         self._acl_plug_engine.shutdown()
 
     def parse(self, request: RemotingCommand, remote_addr: str) -> PlainAccessResource:
-        """Who asks, from where (`ip:port`), and for which permissions. AclException when the request is malformed.
-
-        What a body names is added by `validate`, when the signature is right.
-        """
-        resource = PlainAccessResource(white_remote_address=remote_addr.rpartition(":")[0] or remote_addr,
-                                       request_code=request.code)
+        """Who asks, from where (`ip:port`), and what was signed; what the request needs is found out when asked."""
+        # Differs: the body is parsed when its signature has been found right; the original parses each body first
+        resource = _resource_of(request, remote_addr)
+        resource.needs = functools.partial(_needs_of, request)
         fields = request.ext_fields
         if fields is None:  # an address may be enough
             return resource
-        resource.access_key = fields.get(ACCESS_KEY)
         resource.signature = fields.get(SIGNATURE)
         resource.secret_token = fields.get(SECURITY_TOKEN)
-        try:
-            _add_resources(resource, request, fields)
-        except RemotingCommandException as error:
-            raise AclException(str(error)) from error
         signed = {name: value for name, value in fields.items() if name not in _NOT_SIGNED}
         resource.content = combine_request_content(request, signed)
         # Differs: the flag of queries by key may be signed or not; the original's clients sign it, but its broker
@@ -72,6 +58,25 @@ class PlainAccessValidator:
     def validate(self, access_resource: PlainAccessResource) -> None:
         """AclException unless it is permitted."""
         self._acl_plug_engine.validate(access_resource)
+
+    def validate_needs(self, request: RemotingCommand, remote_addr: str, needs: list[Need]) -> None:
+        """AclException unless a request that was permitted may have this, too: what its processor has found out."""
+        resource = _resource_of(request, remote_addr)
+        resource.needs = lambda: needs
+        self._acl_plug_engine.validate_needs(resource)
+
+    def may_do_all(self, request: RemotingCommand, remote_addr: str) -> bool:
+        """Whether who sends a request that was permitted may have everything: by his address, or as an admin."""
+        return self._acl_plug_engine.may_do_all(_resource_of(request, remote_addr))
+
+    def may(self, access_key: str | None, remote_addr: str, needs: list[Need]) -> bool:
+        """Whether an account that has proved itself may have this from an address (`ip:port`)."""
+        resource = PlainAccessResource(access_key, white_remote_address=_host_of(remote_addr), needs=lambda: needs)
+        try:
+            self._acl_plug_engine.validate_needs(resource)
+        except AclException:
+            return False
+        return True
 
     def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
         """Make or change an account."""
@@ -99,52 +104,17 @@ class PlainAccessValidator:
         return self._acl_plug_engine.get_data_version_map()
 
 
-def _add_resources(resource: PlainAccessResource, request: RemotingCommand, fields: dict[str, str]) -> None:
-    """Topics and groups that the request needs, and for what."""
-    code, add = request.code, resource.add_resource_and_perm
-    if code == request_code.SEND_MESSAGE:
-        _add_send(resource, fields.get("topic"), fields.get("group"))
-    # Differs: a batch needs what its single messages would; the original lets each account send batches to any topic
-    elif code in (request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE):
-        _add_send(resource, fields.get("b"), fields.get("a"))
-    elif code == request_code.CONSUMER_SEND_MSG_BACK:
-        add(get_retry_topic(fields.get("group")), permission.SUB)
-    elif code == request_code.PULL_MESSAGE:
-        add(fields.get("topic"), permission.SUB)
-        add(get_retry_topic(fields.get("consumerGroup")), permission.SUB)
-    elif code == request_code.QUERY_MESSAGE:
-        add(fields.get("topic"), permission.SUB)
-    elif code == request_code.HEART_BEAT:
-        # Differs: the original parses the body before it checks the signature
-        resource.body_reader = functools.partial(_add_heartbeat, request.body or b"")
-    elif code == request_code.UNREGISTER_CLIENT:
-        unregister = request.decode_command_custom_header(UnregisterClientRequestHeader)
-        add(get_retry_topic(unregister.consumerGroup), permission.SUB)
-    elif code == request_code.GET_CONSUMER_LIST_BY_GROUP:
-        get_list = request.decode_command_custom_header(GetConsumerListByGroupRequestHeader)
-        add(get_retry_topic(get_list.consumerGroup), permission.SUB)
-    elif code == request_code.UPDATE_CONSUMER_OFFSET:
-        update = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
-        add(get_retry_topic(update.consumerGroup), permission.SUB)
-        add(update.topic, permission.SUB)
+def _host_of(remote_addr: str) -> str:
+    return remote_addr.rpartition(":")[0] or remote_addr
 
 
-def _add_heartbeat(body: bytes, resource: PlainAccessResource) -> None:
-    """The groups and topics of a heartbeat's consumers."""
+def _resource_of(request: RemotingCommand, remote_addr: str) -> PlainAccessResource:
+    return PlainAccessResource((request.ext_fields or {}).get(ACCESS_KEY), white_remote_address=_host_of(remote_addr),
+                               request_code=request.code)
+
+
+def _needs_of(request: RemotingCommand) -> list[Need]:
     try:
-        heartbeat = remoting_serializable.from_json(HeartbeatData, body)
-    except FastjsonError as error:
+        return needs_of(request)
+    except (ValueError, AttributeError) as error:  # a body that is none, or has null where a name belongs
         raise AclException(str(error)) from error
-    for data in heartbeat.consumerDataSet or ():
-        resource.add_resource_and_perm(get_retry_topic(data.groupName), permission.SUB)
-        for subscription in data.subscriptionDataSet or ():
-            resource.add_resource_and_perm(subscription.topic, permission.SUB)
-
-
-def _add_send(resource: PlainAccessResource, topic: str | None, group: str | None) -> None:
-    if is_retry_topic(topic):
-        # Differs: without a group, as in all requests of the first kind, the one that the topic belongs to counts; the
-        # original then checks nothing, so that each account may write to each group's retry topic
-        resource.add_resource_and_perm(topic if group is None else get_retry_topic(group), permission.SUB)
-    else:
-        resource.add_resource_and_perm(topic, permission.PUB)

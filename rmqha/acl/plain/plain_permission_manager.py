@@ -25,7 +25,6 @@ from rmqha.common.data_version import DataVersion
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.system_property import get_property
-from rmqha.common.topic.topic_validator import RMQ_SYS_TRACE_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
 
 log = logging.getLogger("RocketmqCommon")
@@ -276,14 +275,19 @@ class PlainPermissionManager:
         if permission.need_admin_perm(code) and not owned_access.admin:
             raise AclException(f"Need admin permission for request code={code}, but "
                                f"accessKey={owned_access.access_key} is not")
-        needed, owned = need_checked_access.resource_perm_map, owned_access.resource_perm_map
-        if needed is None or owned is None and owned_access.admin:
+        PlainPermissionManager.check_needs(need_checked_access, owned_access)
+
+    @staticmethod
+    def check_needs(need_checked_access: PlainAccessResource, owned_access: PlainAccessResource) -> None:
+        """AclException unless the account owns all that the request needs of topics and groups."""
+        if _has_no_limits(owned_access):
             return
-        for resource in hash_map_order(needed):  # the first that is denied is named
-            is_group = is_retry_topic(resource)
-            default = owned_access.default_group_perm if is_group else owned_access.default_topic_perm
-            if not permission.check_permission(needed[resource], (owned or {}).get(resource, default)):
-                raise AclException(f"No default permission for {print_str(resource, is_group)}")
+        by_resource: dict[str, list[int]] = {}
+        for resource, perm in need_checked_access.needs():
+            by_resource.setdefault(resource, []).append(perm)
+        for resource in hash_map_order(by_resource):  # the first that is denied is named
+            if not all(permission.is_owned(owned_access, resource, perm) for perm in by_resource[resource]):
+                raise AclException(f"No default permission for {print_str(resource, is_retry_topic(resource))}")
 
     def build_plain_access_resource(self, plain_access_config: PlainAccessConfig,
                                     path: str | None = None) -> PlainAccessResource:
@@ -308,20 +312,33 @@ class PlainPermissionManager:
 
     def validate(self, plain_access_resource: PlainAccessResource) -> None:
         """AclException unless a request may be served."""
+        owned = self._owned(plain_access_resource)
+        if owned is None:
+            return
+        if not _is_signed(plain_access_resource, owned.secret_key):
+            raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
+        self.check_perm(plain_access_resource, owned)
+
+    def validate_needs(self, plain_access_resource: PlainAccessResource) -> None:
+        """AclException unless who was let in before may have what `needs` gives."""
+        owned = self._owned(plain_access_resource)
+        if owned is not None:
+            self.check_needs(plain_access_resource, owned)
+
+    def may_do_all(self, plain_access_resource: PlainAccessResource) -> bool:
+        """Whether who was let in before has no limits. AclException when the account has gone since."""
+        owned = self._owned(plain_access_resource)
+        return owned is None or _has_no_limits(owned)
+
+    def _owned(self, plain_access_resource: PlainAccessResource) -> PlainAccessResource | None:
+        """The account of a request; None when its address is enough. AclException when there is no such account."""
         tables = self._tables
         for strategies in tables.global_white.values():
             for strategy in strategies:
                 if strategy.match(plain_access_resource):
-                    return
+                    return None
         owned = _account(tables, plain_access_resource.access_key)
-        if owned.remote_address_strategy.match(plain_access_resource):
-            return
-        if not _is_signed(plain_access_resource, owned.secret_key):
-            raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
-        plain_access_resource.read_body()
-        if (plain_access_resource.resource_perm_map or {}).get(RMQ_SYS_TRACE_TOPIC) == permission.PUB:
-            return  # the topic of message traces is open to all
-        self.check_perm(plain_access_resource, owned)
+        return None if owned.remote_address_strategy.match(plain_access_resource) else owned
 
 
 def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
@@ -350,6 +367,11 @@ def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,
         if getattr(config, name) is not None:
             account[name] = list(getattr(config, name))
     return account
+
+
+def _has_no_limits(owned: PlainAccessResource) -> bool:
+    """An admin without lists of permissions."""
+    return owned.admin and owned.resource_perm_map is None
 
 
 def _account(tables: _Tables, access_key: str | None) -> PlainAccessResource:

@@ -18,14 +18,16 @@ class ClientChannelInfo:
     Java: org.apache.rocketmq.broker.client.ClientChannelInfo (4.9.8)
     """
 
-    __slots__ = ("channel", "client_id", "language", "version", "last_update_timestamp", "last_update_monotonic_ms")
+    __slots__ = ("channel", "client_id", "language", "version", "last_update_timestamp", "last_update_monotonic_ms",
+                 "access_key")
 
     def __init__(self, channel: "Channel", client_id: str | None = None, language: "LanguageCode | None" = None,
-                 version: int = 0) -> None:
+                 version: int = 0, access_key: str | None = None) -> None:
         self.channel = channel
         self.client_id = client_id
         self.language = language
         self.version = version
+        self.access_key = access_key  # the account that signed the heartbeat; None without access control
         self.touch()
 
     def touch(self) -> None:

@@ -2,6 +2,7 @@
 import itertools
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
@@ -71,8 +72,23 @@ class ProducerManager:
                 raise RemotingCommandException(f"one connection is in {MAX_GROUPS_OF_CHANNEL} producer groups")
             self._groups_of_channel.setdefault(channel, set()).add(group)
             self.group_channel_table.setdefault(group, {})[channel] = client_channel_info
-            self._client_channel_table[client_channel_info.client_id] = channel
+            self._name_client(client_channel_info)
             log.info("new producer connected, group: %s channel: %s", group, client_channel_info)
+
+    def _name_client(self, info: ClientChannelInfo) -> None:
+        # Differs: a client id that another account's live connection has stays there, or the replies to its requests
+        # would come to whoever claims to be that client; the original gives the id to the last who asks
+        holder = self._client_channel_table.get(info.client_id)
+        if holder is not None and holder.is_active and self._access_key_of(holder) != info.access_key:
+            log.warning("client id %s of channel[%s] is that of another account, channel[%s]", info.client_id,
+                        info.channel, holder)
+            return
+        self._client_channel_table[info.client_id] = info.channel
+
+    def _access_key_of(self, channel: "Channel") -> str | None:
+        for group in self._groups_of_channel.get(channel, ()):
+            return self.group_channel_table[group][channel].access_key
+        return None
 
     def unregister_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
         """A producer says goodbye."""
@@ -101,11 +117,13 @@ class ProducerManager:
             self._groups_of_channel.pop(channel, None)
         return info
 
-    def get_available_channel(self, group_id: str | None) -> "Channel | None":
-        """A live channel of the group, in turn; None when there is none."""
+    def get_available_channel(self, group_id: str | None,
+                              is_permitted: Callable[[ClientChannelInfo], bool] | None = None) -> "Channel | None":
+        """A live channel of the group, in turn, among those that are permitted; None when there is none."""
         if group_id is None:
             return None
-        channels = list(self.group_channel_table.get(group_id, ()))
+        channels = [channel for channel, info in list(self.group_channel_table.get(group_id, {}).items())
+                    if is_permitted is None or is_permitted(info)]
         if not channels:
             log.warning("Check transaction failed, channel table is empty. groupId=%s", group_id)
             return None

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from rmqha.common.completable import Completable
 from rmqha.common.protocol import response_code
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
-from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.exception import RemotingCommandException, RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 
 log = logging.getLogger("RocketmqBroker")
+
+_PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)  # logged without a stack of ours
 
 Answer = RemotingCommand | Completable | None
 
@@ -50,7 +52,7 @@ class BrokerFastFailure:
         try:
             result = work()
         except Exception as failure:
-            if isinstance(failure, RemotingCommandException):  # the peer's fault: no stack of ours
+            if isinstance(failure, _PEERS_FAULTS):
                 log.error("process request exception, %s", failure)
             else:
                 log.exception("process request exception")

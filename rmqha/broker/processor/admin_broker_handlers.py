@@ -4,6 +4,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 _V3_1_8_SNAPSHOT = int(mq_version.Version["V3_1_8_SNAPSHOT"])
+_CREDENTIALS = (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
 _BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 
 
@@ -155,7 +157,7 @@ class AdminBrokerHandlers(AdminHandlers):
         header = request.decode_command_custom_header(GetConsumerRunningInfoRequestHeader)
         return self._call_consumer(request, request.ext_fields, request.body, header.consumerGroup, header.clientId)
 
-    def consume_message_directly(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Let a consumer consume one message."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
         # Differs: a message id that is none, or of no message, is an error answer, not a NullPointerException
@@ -169,6 +171,7 @@ class AdminBrokerHandlers(AdminHandlers):
         if result is None:
             return system_error(f"can not find message by the offset, {offset}")
         with result:
+            self.broker_controller.record_access.check_reading_bytes(channel, request, result.buffer, offset)
             body = bytes(result.buffer)
         fields = {**request.ext_fields, "brokerName": self.broker_controller.broker_config.brokerName}
         return self._call_consumer(request, fields, body, header.consumerGroup, header.clientId)
@@ -232,7 +235,10 @@ class AdminBrokerHandlers(AdminHandlers):
             return system_error(f"The Consumer <{client_id}> Version <{mq_version.get_version_desc(client.version)}> "
                                 "too low to finish, please upgrade it to V3_1_8_SNAPSHOT")
         call = RemotingCommand.create_request_command(request.code)
-        call.ext_fields, call.body = ext_fields, body
+        # Differs: who asks keeps his signature to himself; with the original the consumer gets it, and may send in his
+        # name whatever has the signed fields' texts, one behind the other, as its own
+        call.ext_fields = {name: text for name, text in (ext_fields or {}).items() if name not in _CREDENTIALS}
+        call.body = body
         try:
             return self.broker_controller.broker2_client.call_client(client.channel, call)
         except RemotingTimeoutException as failure:

@@ -131,12 +131,13 @@ class AdminGroupHandlers(AdminHandlers):
         """All producers."""
         return success(self.broker_controller.producer_manager.get_producer_table())
 
-    def get_consume_stats(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    def get_consume_stats(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """How far a group is in its topics, or in one."""
         header = request.decode_command_custom_header(GetConsumeStatsRequestHeader)
         group = header.consumerGroup
         offsets = self.broker_controller.consumer_offset_manager
         topics = offsets.which_topic_by_consumer(group) if util_all.is_blank(header.topic) else {header.topic}
+        self.broker_controller.record_access.check_topics(channel, request, topics)
         result = ConsumeStats()
         for topic in topics:
             config = self.broker_controller.topic_config_manager.select_topic_config(topic)
@@ -181,12 +182,13 @@ class AdminGroupHandlers(AdminHandlers):
         return success(QueryCorrectionOffsetBody(
             offsets.query_min_offset_in_all_group(header.topic, header.filterGroups)))
 
-    def clone_group_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    def clone_group_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Copy a group's offsets to another one."""
         header = request.decode_command_custom_header(CloneGroupOffsetRequestHeader)
         offsets = self.broker_controller.consumer_offset_manager
         topics = ({header.topic} if not util_all.is_blank(header.topic)
                   else offsets.which_topic_by_consumer(header.srcGroup))
+        self.broker_controller.record_access.check_topics(channel, request, topics)
         for topic in topics:
             if self.broker_controller.topic_config_manager.select_topic_config(topic) is None:
                 log.warning("[cloneGroupOffset], topic config not exist, %s", topic)

@@ -70,7 +70,8 @@ class ClientManageProcessor:
                 or mix_all.get_retry_topic(data.groupName) not in controller.topic_config_manager.topic_config_table)
 
     def _register(self, channel: "Channel", request: RemotingCommand, heartbeat: HeartbeatData) -> RemotingCommand:
-        info = ClientChannelInfo(channel, heartbeat.clientID, request.language, request.version)
+        info = ClientChannelInfo(channel, heartbeat.clientID, request.language, request.version,
+                                 self.broker_controller.record_access.account_of(request))
         for data in heartbeat.consumerDataSet:
             self._register_consumer(info, data)
         for producer in heartbeat.producerDataSet:

@@ -4,9 +4,11 @@
     completes the put
 """
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import NO_REMARK
+from rmqha.broker.transaction.operation_result import OperationResult
 from rmqha.broker.transaction.queue import transactional_message_util
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
@@ -25,6 +27,8 @@ from rmqha.store.put_message_status import PutMessageStatus
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+
+Answer = RemotingCommand | Completable
 
 log = logging.getLogger("RocketmqTransaction")
 
@@ -66,23 +70,29 @@ class EndTransactionProcessor:
             log.warning(notice + "RequestHeader: %s Remark: %s", parse_channel_remote_addr(channel), header,
                         request.remark)
         if outcome == message_sys_flag.TRANSACTION_COMMIT_TYPE:
-            return self._commit(header)
+            return self._in_turn(lambda: self._commit(channel, request, header))
         if outcome == message_sys_flag.TRANSACTION_ROLLBACK_TYPE:
-            return self._rollback(header)
+            return self._in_turn(lambda: self._rollback(channel, request, header))
         return None
 
     def reject_request(self) -> bool:
         """Never."""
         return False
 
-    def _commit(self, header: EndTransactionRequestHeader) -> RemotingCommand | Completable:
+    def _in_turn(self, end: Callable[[], Answer]) -> Answer:
+        """Here, or in a pool when access control is on: its check waits until the half message is dispatched."""
+        controller = self.broker_controller
+        if controller.access_validator is None:
+            return end()
+        return controller.broker_fast_failure.run_in(
+            controller.send_message_executor, controller.broker_config.waitTimeMillsInTransactionQueue, end)
+
+    def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> Answer:
         service = self.broker_controller.transactional_message_service
         result = service.commit_message(header)
-        if result.response_code != response_code.SUCCESS:
-            return _answer(result.response_code, result.response_remark)
-        refused = _check_prepare_message(result.prepare_message, header)
+        refused = self._refused(channel, request, header, result)
         if refused is not None:
-            return _answer(response_code.SYSTEM_ERROR, refused)
+            return refused
         message = _end_message_transaction(result.prepare_message)
         message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag, header.commitOrRollback)
         message.queue_offset = header.tranStateTableOffset
@@ -99,16 +109,26 @@ class EndTransactionProcessor:
         return self.broker_controller.message_store.async_put_message(message).then_apply(
             sent, lambda failure: _answer(response_code.SYSTEM_ERROR, exception_simple_desc(failure)))
 
-    def _rollback(self, header: EndTransactionRequestHeader) -> RemotingCommand:
+    def _rollback(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> Answer:
         service = self.broker_controller.transactional_message_service
         result = service.rollback_message(header)
-        if result.response_code != response_code.SUCCESS:
-            return _answer(result.response_code, result.response_remark)
-        refused = _check_prepare_message(result.prepare_message, header)
+        refused = self._refused(channel, request, header, result)
         if refused is not None:
-            return _answer(response_code.SYSTEM_ERROR, refused)
+            return refused
         service.delete_prepare_message(result.prepare_message)
         return _answer(response_code.SUCCESS, NO_REMARK)
+
+    def _refused(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader,
+                 result: OperationResult) -> RemotingCommand | None:
+        """The answer when the half message can't be ended, None when it can. AclException when not by who asks."""
+        if result.response_code != response_code.SUCCESS:
+            return _answer(result.response_code, result.response_remark)
+        wrong = _check_prepare_message(result.prepare_message, header)
+        if wrong is not None:
+            return _answer(response_code.SYSTEM_ERROR, wrong)
+        self.broker_controller.record_access.check_ending(channel, request, result.prepare_message,
+                                                          header.commitLogOffset)
+        return None
 
     def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
         if result is None:

@@ -25,20 +25,21 @@ class QueryMessageProcessor:
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Serve one request."""
         if request.code == request_code.QUERY_MESSAGE:
-            return self._query_message(request)
-        return self._view_message_by_id(request)
+            return self._query_message(channel, request)
+        return self._view_message_by_id(channel, request)
 
     def reject_request(self) -> bool:
         """Never."""
         return False
 
-    def _query_message(self, request: RemotingCommand) -> RemotingCommand:
+    def _query_message(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(QueryMessageRequestHeader)
         max_num = header.maxNum
         if (request.ext_fields or {}).get(mix_all.UNIQUE_MSG_QUERY_FLAG) == "true":
             max_num = self.broker_controller.message_store_config.defaultQueryMaxNum
         result = self.broker_controller.message_store.query_message(
             string_of(header.topic), string_of(header.key), max_num, header.beginTimestamp, header.endTimestamp)
+        self.broker_controller.record_access.keep_topic(channel, request, result, string_of(header.topic))
         response = RemotingCommand.create_response_command(
             response_code.SUCCESS, None,
             QueryMessageResponseHeader(result.index_last_update_timestamp, result.index_last_update_phyoffset))
@@ -50,12 +51,17 @@ class QueryMessageProcessor:
         response.remark = "can not find message, maybe time range not correct"
         return response
 
-    def _view_message_by_id(self, request: RemotingCommand) -> RemotingCommand:
+    def _view_message_by_id(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(ViewMessageRequestHeader)
         result = self.broker_controller.message_store.select_one_message_by_offset(header.offset)
         if result is None:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        try:
+            self.broker_controller.record_access.check_reading_bytes(channel, request, result.buffer, header.offset)
+        except Exception:
+            result.release()
+            raise
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.set_file_region([result.buffer], result.release)
         return response

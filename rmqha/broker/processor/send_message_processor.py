@@ -62,7 +62,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
         """Serve one request; the answer comes when the message is as safe as the configuration asks."""
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
-            return self._hand_over(lambda: self._consumer_send_msg_back(request))
+            return self._hand_over(lambda: self._consumer_send_msg_back(channel, request))
         header = self.parse_request_header(request)
         if header.topic in self._topics and not header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
             return self._send(channel, request, header)
@@ -78,7 +78,8 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         return controller.broker_fast_failure.run_in(controller.send_message_executor,
                                                      controller.broker_config.waitTimeMillsInSendQueue, work)
 
-    def _consumer_send_msg_back(self, request: RemotingCommand) -> RemotingCommand | Completable:
+    def _consumer_send_msg_back(self, channel: "Channel",
+                                request: RemotingCommand) -> RemotingCommand | Completable:
         header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)
         controller = self.broker_controller
         group_config = controller.subscription_group_manager.find_subscription_group_config(header.group)
@@ -100,6 +101,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         message = controller.message_store.look_message_by_offset(header.offset)
         if message is None:
             return _answer(response_code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        controller.record_access.check_reading(channel, request, message, header.offset)
         max_times = group_config.retryMaxTimes
         if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
             max_times = header.maxReconsumeTimes

@@ -42,7 +42,12 @@ class AbstractTransactionalMessageCheckListener:
         message.queue_id = parse_int(queue_id)
         message.store_size = 0
         group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
-        channel = self.broker_controller.producer_manager.get_available_channel(group)
+        # Differs: with access control on, only a producer that may send to the topic is asked, for the question brings
+        # the message; the original asks whoever says that he belongs to the group
+        controller, topic = self.broker_controller, message.topic
+        channel = controller.producer_manager.get_available_channel(
+            group, None if controller.access_validator is None else
+            lambda producer: controller.record_access.may_end(producer, topic))
         if channel is None:
             log.warning("Check transaction failed, channel is null. groupId=%s", group)
             return

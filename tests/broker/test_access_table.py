@@ -1,0 +1,199 @@
+"""docs/acl.md ends with a table of who may send what: `python -m tests.broker.test_access_table` writes it.
+
+Each request code that a broker serves is sent to a running one by seven kinds of client, for its own things and for
+another's.
+"""
+import sys
+import tempfile
+import textwrap
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from rmqha.acl.common import permission
+from rmqha.acl.plain.request_needs import needs_of
+from rmqha.common import mix_all
+from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.protocol import request_code
+from rmqha.namesrv import namesrv_startup
+from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.server_config import ServerConfig
+from tests.broker.access_cases import CASES, Case, Things
+from tests.broker.acl_broker import (
+    ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused)
+from tests.support.signed_client import SignedClient
+from tests.support.sources import ROOT
+
+PAGE = ROOT / "docs" / "acl.md"
+MARK = "<!-- from here on: python -m tests.broker.test_access_table -->"
+WHO = {
+    "unsigned": (None, HOME),
+    "wrong signature": ((PUBBER[0], "another secret"), HOME),
+    "denied": (DENIED, HOME),
+    "PUB": (PUBBER, HOME),
+    "SUB": (SUBBER, HOME),
+    "admin": (ADMIN, HOME),
+    "address": (None, OPEN_HOST),
+}
+NAMES = {code: name for name, code in vars(request_code).items() if name.isupper()}
+RIGHTS = {permission.PUB: "PUB", permission.SUB: "SUB", permission.ANY: "PUB or SUB"}
+HEAD = """
+## Which request needs what
+Each request code that a broker serves was sent to one by seven kinds of client: without an account, with a wrong
+signature, by an account that is denied everything, by one with PUB on its topic only, by one with SUB on its topic and
+group only, by an admin without lists of permissions, and without an account from one of `globalWhiteRemoteAddresses`.
+**all**: it was served for any topic and group; **own**: for the account's own ones, and refused for another's; empty:
+refused. The one-letter and the long names of fields, both kinds of header, both ports and one-way requests are
+treated alike.
+
+"""
+
+
+@dataclass
+class Row:
+    """A case, and for whose things each client was served."""
+
+    case: Case
+    served: dict[str, str]
+
+    @property
+    def line(self) -> str:
+        """Of the table."""
+        case = self.case
+        name = NAMES[case.code] + (f" {case.what}" if case.what else "")
+        return f"| {case.code} | {name} | {needed(case)} | {' | '.join(self.served.values())} |"
+
+
+def needed(case: Case) -> str:
+    """What the code says that a request needs."""
+    if permission.need_admin_perm(case.code):
+        return "an admin"
+    request = RemotingCommand(case.code)
+    request.ext_fields, request.body = case.fields_of(OWN), case.body_of(OWN)
+    parts = []
+    for resource, perm in needs_of(request):
+        if resource == "RMQ_SYS_TRACE_TOPIC":
+            continue
+        group = resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+        what = "the group" if group else "the dead letter topic" if resource.startswith("%DLQ%") else "the topic"
+        if "further queue" in case.what:
+            what = "the further queue"
+        parts.append(f"{RIGHTS[perm]} on {what}")
+    return ", ".join([*dict.fromkeys(parts), *([case.record] if case.record else [])]) or "an account"
+
+
+def served_for(broker, client: SignedClient, case: Case, things: Things) -> bool:
+    """Whether a client gets a request served for somebody's things."""
+    things = broker.things(things, case.ends_half)
+    answer = client.request(case.code, case.body_of(things), **case.fields_of(things))
+    return not is_refused(answer)
+
+
+def walk(folder: Path) -> list[Row]:
+    """Ask for everything, as everybody."""
+    rows = []
+    own, other = replace(OWN), replace(OTHER)
+    with acl_broker(folder) as broker:
+        clients = {who: broker.client(*account_and_source) for who, account_and_source in WHO.items()}
+        try:
+            for case in CASES:
+                served = {}
+                for who, client in clients.items():
+                    mine, others = (served_for(broker, client, case, things) for things in (own, other))
+                    assert mine or not others, f"{who} gets {case.code} {case.what} for another's things only"
+                    served[who] = "all" if others else "own" if mine else ""
+                rows.append(Row(case, served))
+        finally:
+            for client in clients.values():
+                client.__exit__()
+    return rows
+
+
+def render(rows: list[Row]) -> str:
+    """The generated part of docs/acl.md."""
+    head = " | ".join(["code", "request", "needs", *WHO])
+    parts = [MARK, HEAD.rstrip("\n"), "", f"| {head} |", "|" + "---|" * (3 + len(WHO))]
+    parts += [row.line for row in sorted(rows, key=lambda row: (row.case.code, CASES.index(row.case)))]
+    names = ", ".join(f"{code} {NAMES[code]}" for code in sorted(namesrv_codes()))
+    parts += ["", "All other codes, which a broker does not serve, need an admin, too.", ""]
+    parts += textwrap.wrap("The name server has no access control in 4.9, and none here: whoever reaches its port may "
+                           f"send all that it serves ({names}). Let only brokers, clients and operators reach it.", 118)
+    parts += [""]
+    return "\n".join(parts)
+
+
+def namesrv_controller(folder: Path) -> NamesrvController:
+    """A name server that is not started."""
+    return NamesrvController(NamesrvConfig(kvConfigPath=str(folder / "kv.json"),
+                                           configStorePath=str(folder / "namesrv.conf")), ServerConfig(listenPort=0))
+
+
+def namesrv_codes() -> set[int]:
+    """What a name server serves."""
+    with tempfile.TemporaryDirectory() as folder:
+        return set(DefaultRequestProcessor(namesrv_controller(Path(folder)))._handlers)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    return walk(tmp_path_factory.mktemp("acl"))
+
+
+def test_page_has_the_table_of_who_was_served(rows):
+    text = PAGE.read_text("utf-8")
+    assert text[text.index(MARK):] == render(rows), "run: python -m tests.broker.test_access_table"
+
+
+def test_nobody_is_served_without_a_right_signature(rows):
+    assert {row.served[who] for row in rows for who in ("unsigned", "wrong signature")} == {""}
+
+
+def test_admin_and_open_address_may_do_everything(rows):
+    assert {row.served[who] for row in rows for who in ("admin", "address")} == {"all"}
+
+
+def test_who_is_denied_everything_gets_nothing_that_belongs_to_a_topic_or_group(rows):
+    served = {(row.case.code, row.case.what) for row in rows if row.served["denied"]}
+    assert served == {
+        (21, ""), (26, ""), (28, ""), (34, "of a producer"), (35, "of a producer"), (52, ""), (201, ""), (204, ""),
+        (305, ""), (315, "of the broker"), (328, ""), (907, ""), (1007, "")}
+
+
+def test_accounts_with_permissions_get_nothing_of_anothers_topic_or_group(rows):
+    for row in rows:
+        for who in ("PUB", "SUB"):
+            assert row.served[who] in ("", "own") or row.served["denied"] == "all", row.line
+
+
+def test_each_code_that_a_broker_serves_is_in_the_table(tmp_path):
+    with acl_broker(tmp_path) as broker:
+        server = broker.controller.remoting_server
+        codes = set(server.processor_table) | set(server.default_request_processor.processor._handlers)
+        assert codes == {case.code for case in CASES}
+        with broker.client(SUBBER) as client, broker.client(ADMIN) as admin:
+            for code in (set(NAMES) | {0, -1, 361, 9999, 200_050}) - codes:
+                assert is_refused(client.request(code, topic=OWN.topic, group=OWN.group)), code
+                assert admin.request(code).code == 3, code  # REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_name_server_asks_nobody_for_an_account(tmp_path):
+    controller = namesrv_controller(tmp_path)
+    namesrv_startup.start(controller)
+    address = f"127.0.0.1:{controller.remoting_server.local_listen_port}"
+    try:
+        with SignedClient(address, None) as nobody, SignedClient(address, ADMIN) as admin:
+            for code in sorted(namesrv_codes()):
+                answers = [client.request(code, topic="T", cluster="C") for client in (nobody, admin)]
+                assert answers[0].code == answers[1].code and not any(map(is_refused, answers)), code
+    finally:
+        controller.shutdown()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as home:
+        table = render(walk(Path(home) / "home"))
+    PAGE.write_text(PAGE.read_text("utf-8").split(MARK)[0] + table, "utf-8")
+    sys.stdout.write(f"wrote {PAGE.name}\n")
