@@ -10,6 +10,7 @@ from tests.faults.pair import BOOT_MS, Pair
 from tests.support.ports import free_port
 
 _CHUNK = 64 * 1024
+_SLOW = 10 * 1024  # bytes of a tenth of a second
 _DRIPPED = 4000  # bytes of one connection that go one by one; then whole chunks again
 
 
@@ -17,7 +18,8 @@ class Proxy:
     """Forwards connections to `target`; `mode` may be changed at any time.
 
     Modes: pass, delay (each chunk comes `delay_s` late), drip (1-byte segments), stall (nothing goes to the slave),
-    deaf (nothing goes to the master), tear (after `tear_after` bytes to the slave both sides are reset; then pass).
+    deaf (nothing goes to the master), mute (nothing goes either way), slow (100 KiB/s to the slave), tear (after
+    `tear_after` bytes to the slave both sides are reset; then pass).
     """
 
     def __init__(self, target: tuple[str, int]):
@@ -58,7 +60,7 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, to_slave: bool) -> None:
         try:
             while data := source.recv(_CHUNK):
-                while self.mode == ("stall" if to_slave else "deaf") and not self._stopped.is_set():
+                while self.mode in ("mute", "stall" if to_slave else "deaf") and not self._stopped.is_set():
                     time.sleep(0.01)
                 if not self._forward(sink, data, to_slave):
                     _reset(source)
@@ -82,6 +84,10 @@ class Proxy:
                 return False
             self.tear_after -= len(data)
             return True
+        while self.mode == "slow" and to_slave and data:
+            sink.sendall(data[:_SLOW])
+            data = data[_SLOW:]
+            time.sleep(0.1)
         if self.mode == "drip":
             for at in range(min(len(data), _DRIPPED)):
                 sink.sendall(data[at:at + 1])

@@ -4,8 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body import departed_broker
+from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
+from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers
 from rmqha.namesrv.routeinfo.route_info_manager import (
     BROKER_CHANNEL_EXPIRED_TIME, BrokerRegistration, RegistrationError, RouteInfoManager,
 )
@@ -311,3 +314,59 @@ def test_tables_agree_after_any_steps(steps):
         assert all(data.brokerAddrs for data in info.brokerAddrTable.values())
         assert info.clusterAddrTable.get("c1", set()) == set(info.brokerAddrTable)
         assert {topic[1:] for topic in routes.get_all_topic_list().topicList} <= set(info.brokerAddrTable)
+
+
+def test_brokers_that_go_without_a_word_are_remembered_until_they_come_back_or_leave():
+    now = [1000]
+    manager = RouteInfoManager(lambda: now[0])
+    channel = object()
+    for broker_id, address in ((0, "m:1"), (1, "s:1")):
+        manager.register_broker(departing(address, broker_id, channel if broker_id else None))
+    manager.on_channel_destroy("x:1", channel)
+    now[0] += 500
+    assert manager.departed_brokers() == [DepartedBroker("C", "a", 1, "s:1", 500)]
+    manager.register_broker(departing("s:2", 1, None))
+    assert manager.departed_brokers() == []
+    manager.unregister_broker("C", "s:2", "a", 1)
+    assert manager.departed_brokers() == []
+
+
+def test_two_brokers_of_one_id_are_told_while_both_register():
+    manager = RouteInfoManager()
+    channel = object()
+    for address in ("s:1", "s:2"):
+        manager.register_broker(departing(address, 1, channel if address == "s:1" else None))
+    assert manager.departed_brokers() == [DepartedBroker("C", "a", 1, "s:1")]
+    manager.on_channel_destroy("x:1", channel)
+    assert manager.departed_brokers() == []
+
+
+def test_departed_brokers_are_bounded_and_forgotten_after_a_week():
+    now = [0]
+    departed = DepartedBrokers(lambda: now[0])
+    for number in range(MAX_DEPARTED + 5):
+        departed.gone("C", f"b{number}", 0, "h:1")
+    assert len(departed.all()) == MAX_DEPARTED and departed.all()[0].name == "b5"
+    now[0] = 8 * 24 * 3_600_000
+    assert departed.all() == []
+
+
+def departing(address, broker_id, channel):
+    return BrokerRegistration("C", address, "a", broker_id, "h:2", TopicConfigSerializeWrapper(), None, channel)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_departed_brokers_or_refused(text):
+    try:
+        assert departed_broker.encode(departed_broker.decode(text)) is not None
+    except ValueError:
+        return
+
+
+def test_departed_brokers_survive_their_text():
+    brokers = [DepartedBroker("C", "a", 1, "s:1", 7), DepartedBroker("C", "ü", 2, "s:2")]
+    assert departed_broker.decode(departed_broker.encode(brokers)) == brokers
+    assert departed_broker.decode(None) == []
+    for text in ("{}x", '[{"cluster": 1}]', "[1]", '[{"cluster":"c","name":"n","broker_id":"x","address":"a"}]', "7"):
+        with pytest.raises(ValueError):
+            departed_broker.decode(text)

@@ -12,6 +12,7 @@ from rmqha.common.help import faq_url
 from rmqha.common.java_compat import string_of
 from rmqha.common.mq_version import Version, value2version
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
@@ -175,8 +176,11 @@ class DefaultRequestProcessor:
         return _success(body=remoting_serializable.encode(route))
 
     def get_broker_cluster_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CLUSTER_INFO."""
-        return _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
+        """GET_BROKER_CLUSTER_INFO; also who is missing, for those who ask."""
+        response = _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
+        if departed_broker.ASK in (request.ext_fields or {}):
+            response.add_ext_field(departed_broker.TOLD, departed_broker.encode(self._routes.departed_brokers()))
+        return response
 
     def wipe_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER."""

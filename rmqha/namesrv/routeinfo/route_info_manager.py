@@ -17,6 +17,7 @@ from rmqha.common.java_compat import hash_map_order, int32
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.protocol.body.topic_list import TopicList
 from rmqha.common.protocol.route.broker_data import BrokerData
@@ -24,6 +25,7 @@ from rmqha.common.protocol.route.queue_data import QueueData
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
+from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
 from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class BrokerLiveInfo:
     data_version: DataVersion | None
     channel: "Channel | None"
     ha_server_addr: str | None
+    place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,13 @@ class RouteInfoManager:
     def __init__(self, clock: Callable[[], int] = _monotonic_ms) -> None:
         # Differs: monotonic time; Java's wall clock expires all brokers when it is set forward
         self._clock = clock
-        self._lock = threading.RLock()  # guards all five tables and what they hold
+        self._lock = threading.RLock()  # guards all tables and what they hold
         self._topic_queue_table: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
         self._broker_addr_table: dict[str, BrokerData] = {}  # broker name -> addresses by broker id
         self._cluster_addr_table: dict[str, set[str]] = {}  # cluster -> broker names
         self._broker_live_table: dict[str, BrokerLiveInfo] = {}  # broker address -> life
         self._filter_server_table: dict[str, list[str]] = {}  # broker address -> filter servers
+        self._departed = DepartedBrokers(clock)
 
     def get_all_cluster_info(self) -> ClusterInfo:
         """A copy of clusters and brokers."""
@@ -94,6 +98,18 @@ class RouteInfoManager:
             clusters = {cluster: set(self._cluster_addr_table[cluster])
                         for cluster in hash_map_order(self._cluster_addr_table)}
         return ClusterInfo(brokerAddrTable=brokers, clusterAddrTable=clusters)
+
+    def departed_brokers(self) -> list[DepartedBroker]:
+        """Those that went without unregistering, and those whose place another one has taken while they register."""
+        # Differs: 4.9 remembers neither
+        with self._lock:
+            replaced = [DepartedBroker(*info.place, addr) for addr, info in self._broker_live_table.items()
+                        if self._addr_at(info.place) not in (None, addr)]
+            return self._departed.all() + replaced
+
+    def _addr_at(self, place: tuple[str, str, int]) -> str | None:
+        broker_data = self._broker_addr_table.get(place[1])
+        return None if broker_data is None else broker_data.brokerAddrs.get(place[2])
 
     def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
         """Forget the topic: on all brokers, or on those of one cluster."""
@@ -131,7 +147,10 @@ class RouteInfoManager:
                 if register_first or self.is_broker_topic_config_changed(addr, wrapper.dataVersion):
                     for topic_config in (wrapper.topicConfigTable or {}).values():
                         self._create_and_update_queue_data(registration.broker_name, topic_config)
-            info = BrokerLiveInfo(self._clock(), wrapper.dataVersion, registration.channel, registration.ha_server_addr)
+            place = registration.cluster_name, registration.broker_name, registration.broker_id
+            self._departed.forget(*place)
+            info = BrokerLiveInfo(self._clock(), wrapper.dataVersion, registration.channel, registration.ha_server_addr,
+                                  place)
             if addr not in self._broker_live_table:
                 log.info("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
             self._broker_live_table[addr] = info
@@ -222,6 +241,7 @@ class RouteInfoManager:
     def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """A broker leaves. With the last address of its name go its topics."""
         with self._lock:
+            self._departed.forget(cluster_name, broker_name, broker_id)
             found = self._broker_live_table.pop(broker_addr, None) is not None
             log.info("unregisterBroker, remove from brokerLiveTable %s, %s", "OK" if found else "Failed", broker_addr)
             self._filter_server_table.pop(broker_addr, None)
@@ -312,6 +332,7 @@ class RouteInfoManager:
                 continue
             for broker_id in ids:
                 del broker_data.brokerAddrs[broker_id]
+                self._departed.gone(broker_data.cluster or "", name, broker_id, broker_addr)
                 log.info("remove brokerAddr[%s, %s] from brokerAddrTable, %s", broker_id, broker_addr, why)
             if not broker_data.brokerAddrs:
                 del self._broker_addr_table[name]

@@ -9,6 +9,7 @@ from rmqha.tools.doctor.config_checks import is_loopback
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.doctor.host_checks import judge_used
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen, number
+from rmqha.tools.ha.name_servers import NameServers
 from rmqha.tools.store.output import counted
 
 _FAST_PORT = -2
@@ -55,11 +56,13 @@ class Told:
 
 def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) -> list[Broker]:
     """All brokers that any of them lists; those that can't be asked, and where they disagree, are findings."""
-    lists: dict[str, set[Broker]] = {}
+    asked = NameServers()
+    lists = asked.lists
     for address in addresses:
         try:
             with BrokerAdmin(address, timeout_ms) as admin:
                 lists[address] = set(admin.brokers())
+                asked.departed |= set(admin.departed_brokers())
         except ReplicationToolError as error:
             report.error("nameserver", address, error.message, "start it, open its port, or correct namesrvAddr")
             continue
@@ -70,6 +73,9 @@ def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) 
             report.warning("nameserver", address, f"does not know {missing.name} {missing.broker_id} at "
                            f"{missing.address}, another name server does", "give each broker all name servers in "
                            "namesrvAddr; a broker that has just started needs up to 30 s")
+    for _broker, fault in asked.missing():
+        report.error("nameserver", fault.address, fault.text, "start it, or give one of two another brokerId; a broker "
+                     "that is gone for good is forgotten after 7 days, or when the name server starts again")
     if lists and not everything:
         report.error("nameserver", ", ".join(lists), "knows no broker", "start one with this namesrvAddr")
     return sorted(everything)

@@ -70,7 +70,8 @@ class Told:
         """ReplicationToolError when one that all are judged by is none."""
         for key in ("commitLogMaxOffset", "commitLogMinOffset", *(key for key in self.table if "SilenceMs" in key)):
             self.number(key)
-        for key in ("brokerId", "haSlaveFallbehindMax", "haSendHeartbeatInterval", "totalReplicas", "inSyncReplicas"):
+        for key in ("brokerId", "haSlaveFallbehindMax", "haSendHeartbeatInterval", "totalReplicas", "inSyncReplicas",
+                    "mappedFileSizeCommitLog"):
             self.setting(key, 0)
 
     def setting(self, key: str, default: int) -> int:

@@ -13,8 +13,12 @@ from rmqha.common.config_file import nearest_key
 from rmqha.common.message.message import Message
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
@@ -98,6 +102,15 @@ class BrokerAdmin:
             raise ReplicationToolError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
         return self._asked(f"name server {self.namesrv}", lambda: self._api.get_broker_cluster_info(self.timeout_ms))
 
+    def departed_brokers(self) -> list[DepartedBroker]:
+        """Those that the name server misses; one of RocketMQ does not tell."""
+        def ask() -> list[DepartedBroker]:
+            request = RemotingCommand.create_request_command(request_code.GET_BROKER_CLUSTER_INFO)
+            request.add_ext_field(departed_broker.ASK, "true")
+            response = self._api.remoting_client.invoke_sync(None, request, self.timeout_ms)
+            return departed_broker.decode((response.ext_fields or {}).get(departed_broker.TOLD))
+        return self._asked(f"name server {self.namesrv}", ask)
+
     def brokers(self) -> list[Broker]:
         """All brokers that the name server knows, sorted."""
         table = self.cluster_info().brokerAddrTable
@@ -154,6 +167,13 @@ class BrokerAdmin:
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
         return newest or None
 
+    def record_at(self, address: str, offset: int) -> bytes:
+        """The record that begins at a commit log offset; RefusedError when none does."""
+        header = ViewMessageRequestHeader(offset=offset)
+        response = self._asked(f"broker {address}",
+                               lambda: self._invoke(address, request_code.VIEW_MESSAGE_BY_ID, header))
+        return bytes(response.body or b"")
+
     def put_probe(self, address: str, broker_name: str) -> None:
         """Send one small message to the topic that each broker has for itself: its name's, as mqadmin sendMsgStatus."""
         header = SendMessageRequestHeaderV2(a=_PROBE_GROUP, b=broker_name, c=AUTO_CREATE_TOPIC_KEY_TOPIC, d=1, e=0, f=0,
@@ -161,9 +181,9 @@ class BrokerAdmin:
         self._asked(f"broker {address}", lambda: self._api.send_message(
             address, broker_name, Message(broker_name, _PROBE_BODY), header, _PROBE_BODY, self.timeout_ms))
 
-    def _invoke(self, address: str, code: int) -> RemotingCommand:
+    def _invoke(self, address: str, code: int, header: CommandCustomHeader | None = None) -> RemotingCommand:
         response = self._api.remoting_client.invoke_sync(
-            address, RemotingCommand.create_request_command(code), self.timeout_ms)
+            address, RemotingCommand.create_request_command(code, header), self.timeout_ms)
         if response.code != response_code.SUCCESS:
             raise MQBrokerException(response.code, response.remark, address)
         return response
@@ -185,7 +205,7 @@ class BrokerAdmin:
                                    error.response_code) from None
             raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
                                error.response_code) from None
-        except (FastjsonError, UnicodeDecodeError) as error:
+        except ValueError as error:  # FastjsonError, UnicodeDecodeError
             raise ReplicationToolError(f"the {whom} answers with something that is no such answer: {error}. Is it a "
                                        "RocketMQ broker or name server?") from None
 

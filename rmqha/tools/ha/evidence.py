@@ -163,8 +163,7 @@ def _judge_address(case: Case, view: SlaveView) -> bool:
     if other:
         view.judge(Status.CRITICAL, "OTHER_MASTER", f"{text}: that is {other}")
     elif unknown_to_master:
-        view.judge(Status.CRITICAL, "OTHER_MASTER" if _tells(case.told) else "NOT_CONNECTED",
-                   f"{text}, and has no connection of it")
+        view.judge(Status.CRITICAL, "NOT_CONNECTED", f"{text}, and has no connection that acknowledges what it holds")
     elif _judge_offsets(case, view):
         view.note += f"; {text}"
     elif case.grew:

@@ -32,10 +32,17 @@ def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None
             raise ReplicationToolError("a cluster's brokers are known to its name server: give it with -n host:port")
         return Reading(reader.read([Group([Broker("", "", 0, broker)], listed=False)]))
     name_servers = ask_name_servers(admin.namesrv, admin.timeout_ms)
-    groups: dict[tuple[str, str], list[Broker]] = {}
+    groups: dict[tuple[str, str], Group] = {}
     for each in chosen(name_servers.brokers, cluster, broker):
-        groups.setdefault((each.cluster, each.name), []).append(each)
-    return Reading(reader.read([Group(group) for group in groups.values()]), name_servers.faults())
+        groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
+    faults = name_servers.faults()
+    for each, fault in name_servers.missing():
+        group = groups.get((each.cluster, each.name))
+        if group is not None:
+            group.faults.append(fault)
+        elif cluster in (None, each.cluster) and broker in (None, each.name, each.address):
+            faults.append(fault)  # the last one of its name
+    return Reading(reader.read(list(groups.values())), faults)
 
 
 def rate_text(rate: float | None) -> str:

@@ -18,6 +18,7 @@ from rmqha.tools.ha.broker_admin import (
 from rmqha.tools.ha.evidence import Case, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
+from rmqha.tools.ha.samples import first_difference
 from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
 
 _REFUSED = "haRefusedSlave_"
@@ -131,6 +132,10 @@ class Reader:
         if case.connection is not None:
             _set_connection(slave, case.connection, view)
         judge_slave(case, slave)
+        if told.answered and slave.status is not Status.CRITICAL:
+            differs = first_difference(self._admin, case.master_told, told, self._times_until)
+            if differs is not None:
+                slave.judge(Status.CRITICAL, "DIVERGED", f"its record at {differs} is not its master's")
         if slave.lag_bytes is not None and slave.lag_bytes < 0:
             slave.lag_seconds, slave.in_sync = None, False
         elif told.answered and slave.lag_seconds is None:

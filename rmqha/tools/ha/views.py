@@ -72,6 +72,7 @@ class Fault:
 
     status: Status
     text: str
+    address: str = ""  # the broker's that it is about
 
 
 @dataclass

@@ -4,10 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.protocol.body.ha_runtime_info import HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.tools.ha.answers import Told
 from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, ReplicationToolError, chosen
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha import replication
 from rmqha.tools.ha.replication import read_broker
+from rmqha.tools.ha.samples import sample_offsets
 from rmqha.tools.ha.status import RateMeter, as_json, render
 
 MASTER = Broker("C", "a", 0, "10.0.0.1:10911")
@@ -23,7 +25,8 @@ class Answers:
 
     timeout_ms = 60_000
 
-    def __init__(self, **brokers):
+    def __init__(self, records=None, **brokers):
+        self._records = records or {}
         self._brokers = {name.replace("_", ".").replace("..", ":"): told for name, told in brokers.items()}
 
     def _told(self, address):
@@ -45,6 +48,9 @@ class Answers:
 
     def ha_runtime_info(self, address):
         return self._told(address)[2]
+
+    def record_at(self, address, offset):
+        return self._records.get(address, b"same") if offset == 0 else b"same"
 
     def newest_store_timestamp(self, address, _deadline):
         return self._told(address)[3]
@@ -104,6 +110,32 @@ def test_slave_without_a_connection_is_shown():
     view = read_group(Answers(master=broker("SYNC_MASTER", 5000, info, 10), slave=broker("SLAVE", 5000), other=told),
                       [MASTER, SLAVE, OTHER])
     assert (view.slaves[1].state, view.slaves[1].note) == ("APPEND_FAILED", "disk is full")
+
+
+def test_slave_whose_first_record_is_another_has_diverged():
+    records = {SLAVE.address: b"other"}
+    view = read_group(Answers(records, master=broker("ASYNC_MASTER", 5000), slave=broker("SLAVE", 5000)),
+                      [MASTER, SLAVE])
+    assert [(slave.state, slave.status) for slave in view.slaves] == [("DIVERGED", Status.CRITICAL)]
+    assert "its record at 0 is not its master's" in render(view)
+
+
+def told(begin, end, **config):
+    return Told(MASTER, {"mappedFileSizeCommitLog": "1000", **config},
+                {"commitLogMinOffset": str(begin), "commitLogMaxOffset": str(end)})
+
+
+@pytest.mark.parametrize(("master", "slave", "offsets"), [
+    (told(0, 5000), told(0, 3500), [0, 3000]),
+    (told(0, 5000), told(0, 3000), [0, 2000]),
+    (told(0, 500), told(0, 300), [0]),
+    (told(2000, 5000), told(0, 3500), [2000, 3000]),
+    (told(2000, 5000), told(0, 1500), []),
+    (told(0, 5000), told(0, 0), []),
+    (told(0, 5000), told(0, 5000, mappedFileSizeCommitLog="2000"), []),
+])
+def test_samples_are_where_files_begin_that_both_hold(master, slave, offsets):
+    assert sample_offsets(master, slave) == offsets
 
 
 def test_slave_that_gives_no_answer_is_shown():
