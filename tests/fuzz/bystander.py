@@ -1,0 +1,226 @@
+"""A good client beside bad ones, in a process of its own: how long it waits, and for whom.
+
+    sender threads of the test          bystander process (`python -m tests.fuzz.bystander`)
+    inputs -----------> server <------- one connection a server: a question or a send every few ms, the wait noted
+                          ^------------ /proc: CPU time and run delay of the server's threads, memory, descriptors
+
+A wait is the server's own as far as its threads were not kept from running: the kernel tells for each thread how long
+it was ready to run and no core was free (run delay, /proc/<pid>/task/<tid>/schedstat), and that is subtracted, as is
+the delay of this process; but not more than the time in which the server did not run. What is left is what it did, or
+slept. (Java's threads run side by side: of its waits all run delay is subtracted.)
+"""
+import argparse
+import json
+import os
+import re
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.support.processes import end_with_parent
+from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET
+from tests.support.signed_client import SignedClient
+
+PAUSE_S = 0.004  # between two questions
+SEND_EVERY = 10  # questions; one of so many is a send
+LOOK_S = 0.05  # between two looks at the server's run delay
+SAMPLE_S = 1.0
+NOTED_S = 0.15  # longer waits are told one by one
+ANSWER_S = 300.0
+ON_THE_WAY = 3  # threads that serve a question, or hold what those wait for
+TOPIC = "Bystander"
+SIGTERM = 15
+
+
+@dataclass
+class Wait:
+    """One wait of the bystander; times of the monotonic clock, seconds."""
+
+    server: str
+    what: str
+    begin: float
+    seconds: float
+    machine: float = 0.0  # of these the machine was busy with others
+    failure: str | None = None
+
+    @property
+    def own(self) -> float:
+        """What the server is to blame for."""
+        return max(0.0, self.seconds - self.machine)
+
+
+@dataclass
+class Sample:
+    """What a server's process holds at a time."""
+
+    at: float
+    anonymous_bytes: int
+    threads: int
+    descriptors: int
+    cpu_s: float
+
+
+@dataclass
+class Told:
+    """What a bystander has seen of one server."""
+
+    server: str
+    questions: int = 0
+    longest: Wait | None = None
+    waits: list[Wait] = field(default_factory=list)  # those longer than NOTED_S
+    samples: list[Sample] = field(default_factory=list)
+
+
+def run_delays_and_cpu(pid: int) -> tuple[dict[str, float], float]:
+    """For each thread of a process the seconds that it was ready and had no core; the seconds that all of them ran."""
+    cpu, delays = 0, {}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread is over
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
+                ran, waited, _slices = file.read().split()
+            cpu, delays[task] = cpu + int(ran), int(waited) / 1e9
+    return delays, cpu / 1e9
+
+
+def delay_between(earlier: dict[str, float], later: dict[str, float]) -> float:
+    """Seconds that a request was delayed, at most, if it went through the threads that were delayed most."""
+    delays = sorted((later[task] - earlier.get(task, 0.0) for task in later), reverse=True)
+    return sum(delays[:ON_THE_WAY])
+
+
+def sample(pid: int) -> Sample:
+    """What a process holds now."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    links = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links += not os.readlink(descriptor).startswith("/")
+    _delays, cpu = run_delays_and_cpu(pid)
+    return Sample(time.monotonic(), int(re.search(r"RssAnon:\s*(\d+) kB", status)[1]) * 1024,
+                  int(re.search(r"Threads:\s*(\d+)", status)[1]), links, cpu)
+
+
+class Bystander:
+    """Asks one server all the time; `stop` ends it, `told` says what came of it."""
+
+    def __init__(self, server: str, address: str, pid: int, account: tuple[str, str] | None):
+        self.told = Told(server)
+        self._address, self._pid, self._account = address, pid, account
+        self._is_broker = server.endswith("broker")
+        self._stopped = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._ask, self._sample)]
+        self._client: SignedClient | None = None
+        self._looked: tuple[dict[str, float], float] = ({}, 0.0)  # run_delays_and_cpu a moment ago
+
+    def start(self) -> None:
+        """Begin."""
+        self._looked = run_delays_and_cpu(self._pid)
+        if self._is_broker:
+            self._connected().create_topic(TOPIC, 1)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> Told:
+        """End, once the last question is answered; what was seen, the machine's part of the waits subtracted."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(ANSWER_S)
+        self.told.samples.append(sample(self._pid))
+        return self.told
+
+    def _connected(self) -> SignedClient:
+        if self._client is None:
+            self._client = SignedClient(self._address, self._account, "127.0.0.3")
+            self._client.socket.settimeout(ANSWER_S)
+        return self._client
+
+    def _ask(self) -> None:
+        number = 0
+        while not self._stopped.wait(PAUSE_S):
+            number += 1
+            what = "send" if self._is_broker and number % SEND_EVERY == 0 else "question"
+            begin, failure, looked, own = time.monotonic(), None, self._looked, own_delay()
+            try:
+                self._request(what)
+            except (OSError, EOFError, AssertionError) as error:
+                failure = repr(error)
+                self._client = None
+            wait = Wait(self.told.server, what, begin, time.monotonic() - begin, failure=failure)
+            self.told.questions += 1
+            if failure or wait.seconds > NOTED_S or self.told.longest is None or wait.seconds > self.told.longest.own:
+                self._note(wait, looked, own)
+
+    def _request(self, what: str) -> None:
+        client = self._connected()
+        if what == "send":
+            answer = client.send_message(TOPIC, b"bystander")
+        elif self._is_broker:
+            answer = client.request(GET_MAX_OFFSET, topic=TOPIC, queueId=0)
+        else:
+            answer = client.request(GET_BROKER_CLUSTER_INFO)
+        assert answer.code in (0, 10, 11, 12), answer
+
+    def _note(self, wait: Wait, looked: tuple[dict[str, float], float], own_s: float) -> None:
+        told = self.told
+        with suppress(FileNotFoundError):  # the server is dead
+            delays, cpu = run_delays_and_cpu(self._pid)
+            ran = 0.0 if told.server.startswith("java") else min(wait.seconds, max(0.0, cpu - looked[1]))
+            wait.machine = min(wait.seconds - ran, delay_between(looked[0], delays) + own_delay() - own_s)
+        if told.longest is None or wait.own > told.longest.own:
+            told.longest = wait
+        if wait.own > NOTED_S or wait.failure:
+            told.waits.append(wait)
+
+    def _sample(self) -> None:
+        next_sample = 0.0
+        while not self._stopped.wait(LOOK_S):
+            try:
+                self._looked = run_delays_and_cpu(self._pid)
+                if time.monotonic() >= next_sample:
+                    next_sample = time.monotonic() + SAMPLE_S
+                    self.told.samples.append(sample(self._pid))
+            except (FileNotFoundError, ProcessLookupError):  # the server is dead; the questions tell
+                return
+
+
+def own_delay() -> float:
+    """Seconds that this thread was ready and had no core."""
+    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1]) / 1e9
+
+
+def as_json(told: list[Told]) -> str:
+    """What `from_json` reads."""
+    return json.dumps([asdict(one) for one in told])
+
+
+def from_json(text: str) -> list[Told]:
+    """What bystanders have told."""
+    return [Told(one["server"], one["questions"], Wait(**one["longest"]) if one["longest"] else None,
+                 [Wait(**wait) for wait in one["waits"]], [Sample(**each) for each in one["samples"]])
+            for one in json.loads(text)]
+
+
+def main() -> None:
+    """Say `ready`, wait for the end of the standard input, and write what was seen."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.bystander", description=__doc__)
+    parser.add_argument("servers", nargs="+", help="name=host:port=pid")
+    parser.add_argument("--account", nargs=2)
+    asked = parser.parse_args()
+    end_with_parent(SIGTERM)
+    account = tuple(asked.account) if asked.account else None
+    bystanders = [Bystander(name, address, int(pid), account if name.endswith("broker") else None)
+                  for name, address, pid in (one.split("=") for one in asked.servers)]
+    for one in bystanders:
+        one.start()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    sys.stdout.write(as_json([one.stop() for one in bystanders]))
+
+
+if __name__ == "__main__":
+    main()

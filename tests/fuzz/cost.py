@@ -1,0 +1,425 @@
+"""What requests of strangers cost others: `python -m tests.fuzz.cost --inputs 100000 --seed 1 [--java] [--acl]`.
+
+Costly and broken requests go to a name server and a broker over several connections, while a bystander in another
+process asks and sends every few milliseconds. The verdict is bad when the bystander has waited too long (with --java:
+by more than half a second longer than the one beside 4.9.7, which gets the same inputs), when memory grows with the
+inputs, when threads or descriptors stay, or a server dies. Inputs that were under way during a long wait are sent
+again alone, each; `--only 17,4711` does the same for any.
+"""
+import argparse
+import base64
+import hashlib
+import hmac
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.fuzz import bystander
+from tests.fuzz.bystander import Sample, Told, Wait
+from tests.fuzz.cost_inputs import MIB, CostInput, CostInputs
+from tests.fuzz.frames import Call
+from tests.fuzz.remoting import calls_of, probe
+from tests.interop.request_code_cases import BROKER, NAMESRV
+from tests.interop.request_code_compare import Servers
+from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.raw_remoting import RawClient
+from tests.support.sources import ROOT
+from tests.support.wait import wait_until
+
+CONNECTIONS = 3  # to each server of each kind
+ANSWER_S = 300.0
+MORE_S = 0.5  # that the bystander may wait longer than the original's, or at all
+SUSPECTS = 24  # inputs that are sent again alone, at most
+PARTS = 8  # of a run; between them nothing is under way, and memory is looked at
+REST_S = 0.5
+SLACK_MIB = 48  # by which memory may grow in the second half of a run
+SPARE = {"descriptors": 8, "threads": 60}  # pools make their threads on demand
+SETTLED_MS = 60_000
+PROBE = 1 << 30
+FUZZER = ("fuzzKey", "fuzzSecret")
+CHIEF = ("chiefKey", "chiefSecret")
+STRANGER = "127.0.0.9"  # address of the senders; requests from 127.0.0.1 need no signature
+ACCOUNTS = """\
+globalWhiteRemoteAddresses:
+- 127.0.0.1
+accounts:
+- accessKey: fuzzKey
+  secretKey: fuzzSecret
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: PUB|SUB
+- accessKey: chiefKey
+  secretKey: chiefSecret
+  admin: true
+"""
+
+
+@dataclass
+class Sent:
+    """An input under way: begin and end of the time until it was answered or the connection closed."""
+
+    server: str
+    one: CostInput
+    begin: float
+    end: float
+    outcome: str
+
+
+@dataclass
+class Report:
+    """What a run has seen, by server: `rmqha broker`, `java namesrv`."""
+
+    told: dict[str, Told] = field(default_factory=dict)
+    outcomes: Counter = field(default_factory=Counter)
+    suspects: dict[str, dict[int, CostInput]] = field(default_factory=dict)  # by server, then number
+    alone: list[str] = field(default_factory=list)  # one line for each input that was sent again
+    faults: list[str] = field(default_factory=list)
+
+
+def sign(call: Call) -> None:
+    """Add an account's key and signature."""
+    fields = call.header["extFields"]
+    fields["AccessKey"] = FUZZER[0]
+    content = "".join(str(fields[name]) for name in sorted(fields)).encode("utf-8", "surrogatepass") + call.body
+    digest = hmac.new(FUZZER[1].encode(), content, hashlib.sha1).digest()
+    fields["Signature"] = base64.b64encode(digest).decode()
+
+
+class Kind:
+    """Name server and broker of one kind (`rmqha`, `java`), stocked; `command` replaces that of the broker."""
+
+    def __init__(self, kind: str, folder: Path, nodes: list, acl: bool, command: list[str] | None = None):
+        self.kind = kind
+        namesrv = NamesrvNode(kind, folder / "namesrv")
+        nodes.append(namesrv)
+        namesrv.start()
+        properties = {"aclEnable": "true"} if acl else {}
+        broker = BrokerNode(kind, folder / "broker", namesrv.address, mappedFileSizeCommitLog=64 * MIB, **properties)
+        if acl:
+            (folder / "home" / "conf").mkdir(parents=True)
+            (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+            broker._env["ROCKETMQ_HOME"] = str(folder / "home")
+        if command is not None:
+            broker.command = [*command, *broker.command[-2:]]
+        nodes.append(broker)
+        broker.start()
+        self.servers = Servers(namesrv, broker)
+        self.servers.stock()
+        self.nodes = {BROKER: broker, NAMESRV: namesrv}
+        self.acl = acl
+
+    def inputs(self, server: str, seed: int) -> CostInputs:
+        """The inputs of one of the two."""
+        return CostInputs(calls_of(server, self.servers), seed, sign if self.acl and server == BROKER else None)
+
+
+class Bystanders:
+    """A process with a bystander at each server."""
+
+    def __init__(self, kinds: list[Kind]):
+        servers = [f"{kind.kind} {server}={node.address}={node.pid}" for kind in kinds
+                   for server, node in kind.nodes.items()]
+        account = ["--account", *CHIEF] if kinds[0].acl else []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.bystander", *servers, *account], cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout.readline() == "ready\n", "the bystander did not start"
+
+    def end(self) -> dict[str, Told]:
+        """What they have seen, by server."""
+        text, _ = self._process.communicate(timeout=2 * ANSWER_S)
+        return {one.server: one for one in bystander.from_json(text)}
+
+    def kill(self) -> None:
+        """End the process, if it runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Sender:
+    """One connection to a server; `send` gives what became of an input."""
+
+    def __init__(self, kind: Kind, server: str):
+        self.name = f"{kind.kind} {server}"
+        self._server, self._address = server, kind.nodes[server].address
+        self._client: RawClient | None = None
+
+    def send(self, one: CostInput) -> Sent:
+        """Send an input and a right request behind it, and wait until that is answered or the connection closed."""
+        begin, outcome = time.monotonic(), "closed"
+        try:
+            client = self._connected()
+            client.send(one.data)
+            if one.is_whole:
+                client.send(probe(self._server, PROBE))
+            else:
+                client.socket.shutdown(socket.SHUT_WR)
+            outcome = self._read(client, one.opaque)
+        except TimeoutError:
+            outcome = "no answer"
+            self.close()
+        except (EOFError, OSError):
+            self.close()
+        return Sent(self.name, one, begin, time.monotonic(), outcome)
+
+    def _connected(self) -> RawClient:
+        if self._client is None:
+            host, port = self._address.rsplit(":", 1)
+            self._client = RawClient.__new__(RawClient)
+            self._client.socket = socket.create_connection((host, int(port)), ANSWER_S, source_address=(STRANGER, 0))
+            self._client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._client
+
+    @staticmethod
+    def _read(client: RawClient, opaque: int) -> str:
+        outcome = "probe only"
+        while True:
+            answered, answer = client.read_frame()
+            if answer.flag & 1 and answered == opaque:
+                outcome = str(answer.code)
+            if answered == PROBE:
+                return outcome
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._client is not None:
+            self._client.socket.close()
+            self._client = None
+
+
+class Run:
+    """Inputs `numbers` of a seed to all servers of the kinds, at once from several threads."""
+
+    def __init__(self, kinds: list[Kind], seed: int, tell: Callable[[str], object] = lambda text: None):
+        self._kinds, self._seed, self._tell = kinds, seed, tell
+        self._lock = threading.Lock()
+        self.sent: list[Sent] = []  # those that took long; guarded by _lock
+        self.outcomes: Counter = Counter()  # guarded by _lock
+        self.errors: list[str] = []  # guarded by _lock
+        self._deadline = float("inf")
+
+    def send_all(self, numbers: range, seconds_max: float) -> None:
+        """Send them; two thirds go to the brokers. Ends early when the time is over."""
+        self._deadline = time.monotonic() + seconds_max
+        threads = [threading.Thread(target=self._send, args=(part, numbers), daemon=True)
+                   for part in range(2 * CONNECTIONS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _send(self, part: int, numbers: range) -> None:
+        server = NAMESRV if part % 3 == 2 else BROKER
+        try:
+            inputs = {kind.kind: kind.inputs(server, self._seed) for kind in self._kinds}
+            senders = {kind.kind: Sender(kind, server) for kind in self._kinds}
+            for number in numbers[part::2 * CONNECTIONS]:
+                if time.monotonic() > self._deadline:
+                    break
+                for kind, sender in senders.items():
+                    self._note(sender.send(inputs[kind].input(number)))
+                if number % 1000 < 2 * CONNECTIONS and part == 0:
+                    self._tell(f"{number} inputs\n")
+            for sender in senders.values():
+                sender.close()
+        except Exception as error:  # told as a fault, else a thread would be missing
+            with self._lock:
+                self.errors.append(f"thread {part} to the {server}: {error!r}")
+
+    def _note(self, sent: Sent) -> None:
+        with self._lock:
+            self.outcomes[f"{sent.server}: {sent.outcome}"] += 1
+            if sent.end - sent.begin > bystander.NOTED_S / 3 or sent.outcome == "no answer":
+                self.sent.append(sent)
+
+
+def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = float("inf"),
+            tell: Callable[[str], object] = lambda text: None, slack_mib: int = SLACK_MIB,
+            more_s: float = MORE_S) -> Report:
+    """Send the inputs beside bystanders, and judge: they may wait `more_s` longer than those of the original."""
+    report = Report()
+    run = Run(kinds, seed, tell)
+    bystanders = Bystanders(kinds)
+    try:
+        before = {f"{kind.kind} {server}": bystander.sample(node.pid) for kind in kinds
+                  for server, node in kind.nodes.items()}
+        rests = _send_in_parts(run, kinds, numbers, seconds_max)
+        report.told = bystanders.end()
+    finally:
+        bystanders.kill()
+    report.outcomes = run.outcomes
+    report.faults += run.errors
+    limits = _limits(report, kinds, more_s)
+    for server, told in report.told.items():
+        report.faults += _waits_that_are_too_long(told, limits.get(server))
+        report.suspects[server] = _suspects(told, run.sent, limits.get(server, MORE_S))
+    for kind in kinds:
+        for server, node in kind.nodes.items():
+            name = f"{kind.kind} {server}"
+            if kind.kind != "java":
+                report.faults += _growth(name, rests.get(name, []), slack_mib)
+                report.faults += _held(name, node, before[name])
+    report.faults += [f"no answer in {ANSWER_S:.0f} s: input {sent.one.number} to the {sent.server}, {sent.one.what}"
+                      for sent in run.sent if sent.outcome == "no answer" and not sent.server.startswith("java")]
+    return report
+
+
+def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: float) -> dict[str, list[int]]:
+    """Send all; the memory at rest behind each part, bytes by server."""
+    rests: dict[str, list[int]] = {}
+    for part in range(PARTS):
+        run.send_all(numbers[part * len(numbers) // PARTS:(part + 1) * len(numbers) // PARTS], seconds_max / PARTS)
+        time.sleep(REST_S)
+        for kind in kinds:
+            for server, node in kind.nodes.items():
+                if node.is_alive:
+                    rests.setdefault(f"{kind.kind} {server}", []).append(bystander.sample(node.pid).anonymous_bytes)
+    return rests
+
+
+def _limits(report: Report, kinds: list[Kind], more_s: float) -> dict[str, float]:
+    """How long the bystanders of rmqha may wait."""
+    limits = {}
+    for server in (BROKER, NAMESRV):
+        java = report.told.get(f"java {server}")
+        longest = java.longest.own if java is not None and java.longest is not None else 0.0
+        limits[f"rmqha {server}"] = longest + more_s
+    return {name: limit for name, limit in limits.items() if any(name.startswith(kind.kind) for kind in kinds)}
+
+
+def _waits_that_are_too_long(told: Told, limit: float | None) -> list[str]:
+    if limit is None:
+        return []
+    if not told.questions:
+        return [f"the bystander of the {told.server} was never answered"]
+    return [f"the bystander of the {told.server} waited {wait.seconds:.2f} s for a {wait.what}"
+            f"{', ' + wait.failure if wait.failure else ''}; {wait.own:.2f} s of it are the server's, "
+            f"{limit:.2f} s are allowed"
+            for wait in told.waits if wait.own > limit or wait.failure]
+
+
+def _suspects(told: Told, sent: list[Sent], limit: float) -> dict[int, CostInput]:
+    """The inputs of a server that were under way in its longest waits, the slowest first."""
+    found: dict[int, CostInput] = {}
+    for wait in sorted(told.waits, key=lambda wait: -wait.own):
+        if wait.own > limit / 2 or wait.failure:
+            during = [one for one in sent if one.server == told.server and one.begin < wait.begin + wait.seconds
+                      and one.end > wait.begin]
+            for one in sorted(during, key=lambda one: one.begin - one.end):
+                found.setdefault(one.one.number, one.one)
+    return dict(list(found.items())[:SUSPECTS])
+
+
+def growth(rests: list[int]) -> float:
+    """By how much the second half of these has grown: the median of the slopes, so that one peak counts little."""
+    half = rests[len(rests) // 2:]
+    slopes = [(later - earlier) / (at - before) for before, earlier in enumerate(half)
+              for at, later in enumerate(half) if at > before]
+    return statistics.median(slopes) * (len(half) - 1) if slopes else 0.0
+
+
+def _growth(name: str, rests: list[int], slack_mib: int) -> list[str]:
+    grown = growth(rests) / MIB
+    if grown <= slack_mib:
+        return []
+    return [f"the {name} grows: by {grown:.0f} MiB in the second half, {slack_mib} are allowed; MiB at rest: "
+            f"{[one // MIB for one in rests]}"]
+
+
+def _held(name: str, node: BrokerNode | NamesrvNode, before: Sample) -> list[str]:
+    if not node.is_alive:
+        return [f"the {name} is dead"]
+
+    def is_back() -> bool:
+        now = bystander.sample(node.pid)
+        return (now.threads <= before.threads + SPARE["threads"]
+                and now.descriptors <= before.descriptors + SPARE["descriptors"])
+    try:
+        wait_until(is_back, SETTLED_MS)
+    except AssertionError:
+        return [f"the {name} holds {bystander.sample(node.pid)}, before: {before}"]
+    return []
+
+
+def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
+    """Send one input to each kind, nothing beside it but the bystander: a line about its waits."""
+    bystanders, parts, one = Bystanders(kinds), [], None
+    try:
+        for kind in kinds:
+            one = kind.inputs(server, seed).input(number)
+            sender = Sender(kind, server)
+            sent = sender.send(one)
+            sender.close()
+            parts.append((kind.kind, sent))
+        told = bystanders.end()
+    finally:
+        bystanders.kill()
+    text = f"input {number} alone to the {server}, code {one.code}, {len(one.data)} bytes, {one.what}:"
+    for kind, sent in parts:
+        longest = told[f"{kind} {server}"].longest or Wait(server, "", 0, 0)
+        text += (f" {kind} answered {sent.outcome} after {sent.end - sent.begin:.2f} s, the bystander waited "
+                 f"{longest.own:.2f} s;")
+    return text
+
+
+def told_lines(report: Report) -> list[str]:
+    """What was measured, for people."""
+    lines = []
+    for server, told in sorted(report.told.items()):
+        longest = told.longest or Wait(server, "nothing", 0, 0)
+        first, last = told.samples[0], told.samples[-1]
+        peak = max(one.anonymous_bytes for one in told.samples)
+        lines.append(
+            f"{server}: longest wait {longest.own * 1000:.0f} ms for a {longest.what} ({longest.machine * 1000:.0f} ms "
+            f"more for the machine) of {told.questions}; memory {first.anonymous_bytes // MIB} MiB to "
+            f"{last.anonymous_bytes // MIB} MiB, peak {peak // MIB}; threads {first.threads} to {last.threads}, "
+            f"descriptors {first.descriptors} to {last.descriptors}, CPU {last.cpu_s - first.cpu_s:.0f} s")
+    return lines + [f"{count:8} {outcome}" for outcome, count in sorted(report.outcomes.items())]
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.cost", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--java", action="store_true", help="the same inputs to 4.9.7, beside")
+    parser.add_argument("--acl", action="store_true", help="with access control; some inputs are signed")
+    parser.add_argument("--seconds-max", type=float, default=float("inf"))
+    parser.add_argument("--slack-mib", type=int, default=SLACK_MIB)
+    parser.add_argument("--only", help="numbers of inputs to send alone, with commas between")
+    asked = parser.parse_args()
+    nodes: list = []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.callback(lambda: [node.kill() for node in reversed(nodes)])
+        names = ["rmqha", "java"] if asked.java else ["rmqha"]
+        kinds = [Kind(name, Path(folder) / name, nodes, asked.acl) for name in names]
+        for kind in kinds:
+            stack.callback(kind.servers.close)
+        if asked.only:
+            for number in map(int, asked.only.split(",")):
+                for server in (BROKER, NAMESRV):
+                    sys.stdout.write(send_alone(kinds, server, number, asked.seed) + "\n")
+            return 0
+        begin = time.monotonic()
+        report = measure(kinds, range(asked.inputs), asked.seed, asked.seconds_max, sys.stderr.write, asked.slack_mib)
+        sys.stdout.write(f"inputs of seed {asked.seed} in {time.monotonic() - begin:.0f} s\n")
+        sys.stdout.writelines(f"{line}\n" for line in told_lines(report))
+        for server, suspects in report.suspects.items():
+            for number in suspects if server.startswith("rmqha") else ():
+                line = send_alone(kinds, server.partition(" ")[2], number, asked.seed)
+                sys.stdout.write(line + "\n")
+        sys.stdout.writelines(f"FAULT {fault}\n" for fault in report.faults)
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
