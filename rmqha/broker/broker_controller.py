@@ -43,6 +43,7 @@ from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscrip
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.topic.lmq_topic_config_manager import LmqTopicConfigManager
 from rmqha.broker.topic.topic_config_manager import TopicConfigManager
+from rmqha.broker.topic.topic_deletion import TopicDeletion
 from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
     DefaultTransactionalMessageCheckListener)
 from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
@@ -113,6 +114,7 @@ class BrokerController:
         self.slave_synchronize = SlaveSynchronize(self)
         self.broker_stats_manager = (LmqBrokerStatsManager if is_lmq else BrokerStatsManager)(
             broker_config.brokerClusterName, broker_config.enableDetailStat)
+        self.topic_deletion = TopicDeletion(self)
         self.broker_fast_failure = BrokerFastFailure(lambda: broker_config.brokerFastFailureEnable)
         self.configuration = Configuration(
             log, *self.configs,
@@ -161,6 +163,7 @@ class BrokerController:
         except OSError:
             log.exception("Failed to initialize")
             return False
+        self.message_store.deleted_topics.queues_of = self.topic_deletion.queues_of
         self.broker_stats = BrokerStats(self.message_store)
         # Differs: whether bit maps are computed is decided at the start: dispatching in bulk needs to know
         if self.broker_config.enableCalcFilterBitMap:

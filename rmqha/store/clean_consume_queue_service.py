@@ -29,3 +29,4 @@ class CleanConsumeQueueService:
             if queue.delete_expired_file(min_offset) > 0 and interval_ms > 0 and store.pause(interval_ms):
                 return
         store.index_service.delete_expired_file(min_offset)
+        store.deleted_topics.expire(min_offset)

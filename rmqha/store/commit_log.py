@@ -214,7 +214,10 @@ class CommitLog:
     def reset_offset(self, offset: int) -> bool:
         """Cut the log off at `offset`, while nobody writes; False when that is more than two files back."""
         with self.put_message_lock:
-            return self.mapped_file_queue.reset_offset(offset)
+            result = self.mapped_file_queue.reset_offset(offset)
+        if result:
+            self.default_message_store.deleted_topics.clamp(offset)
+        return result
 
     def get_confirm_offset(self) -> int:
         """End of what duplication has confirmed; -1 for nothing."""
@@ -289,6 +292,8 @@ class CommitLog:
             # the role has changed since the message was checked
             if self.config.brokerRole is SLAVE or store.ha_service.term != term:
                 return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+            if store.deleted_topics.names and store.deleted_topics.refuses(msg):
+                return _completed(PutMessageStatus.TOPIC_NOT_EXIST)
             begin = self.begin_time_in_lock = current_time_millis()
             try:
                 # under the lock, so that store times never go down along the log
@@ -487,13 +492,29 @@ class CommitLog:
         """Try again to delete a first file that was still held."""
         return self.mapped_file_queue.retry_delete_first_file(interval_forcibly_ms)
 
-    def remove_queue_from_topic_queue_table(self, topic: str, queue_id: int) -> None:
-        """Forget the queue's next offset: it starts again at 0."""
+    def remove_queue_from_topic_queue_table(self, topic: str, queue_id: int, due: int | None = None) -> bool:
+        """Forget the queue's next offset: it starts again at 0. False, and nothing is done, when it is not `due`."""
         key = f"{topic}-{queue_id}"
         with self.put_message_lock:
+            if due is not None and self.topic_queue_table.get(key, due) != due:
+                return False
             self.topic_queue_table.pop(key, None)
             self.lmq_topic_queue_table.pop(key, None)
         log.info("removeQueueFromTopicQueueTable OK Topic: %s QueueId: %s", topic, queue_id)
+        return True
+
+    def take_queue_offsets(self, topic: str) -> list[dict[str, int]]:
+        """Under the put lock: forget the next offsets of all queues of a topic; what they were."""
+        taken, prefix = [], topic + "-"
+        for table in (self.topic_queue_table, self.lmq_topic_queue_table):
+            keys = [key for key in table if key.startswith(prefix) and key[len(prefix):].isdecimal()]
+            taken.append({key: table.pop(key) for key in keys})
+        return taken
+
+    def give_queue_offsets_back(self, taken: list[dict[str, int]]) -> None:
+        """Under the put lock: undo `take_queue_offsets`."""
+        self.topic_queue_table.update(taken[0])
+        self.lmq_topic_queue_table.update(taken[1])
 
     def check_self(self) -> None:
         """Complain about files that do not fit together."""

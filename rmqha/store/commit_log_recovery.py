@@ -16,7 +16,7 @@ from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
 from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
@@ -191,6 +191,8 @@ class CommitLogRecovery:
     def _note_runs(self, span: Span) -> None:
         units = memoryview(span.units)
         for run in span.runs:
+            if self._is_dead(span.topics[run.topic].name, unpack_unit(units, run.first_unit * CQ_STORE_UNIT_SIZE)[0]):
+                continue
             begin = run.first_unit * CQ_STORE_UNIT_SIZE
             count = first_unit_behind(units[begin:begin + run.count * CQ_STORE_UNIT_SIZE], self._dispatched_to)
             if count:
@@ -199,8 +201,12 @@ class CommitLogRecovery:
 
     def _note(self, topic: bytes, queue_id: int, queue_offset: int, end: int) -> None:
         """The record of a queue ends at `end` of the log; what nobody dispatched yet is dispatched later as ever."""
-        if end <= self._dispatched_to:
+        if end <= self._dispatched_to and not self._is_dead(decode_text(topic), end - 1):
             self._last_queue_offsets[topic, queue_id] = queue_offset
+
+    def _is_dead(self, topic: str, offset: int) -> bool:
+        """Whether a record was deleted with its topic: nobody misses its unit."""
+        return self.commit_log.default_message_store.deleted_topics.is_dead(topic, offset)
 
     def _only_note(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
         def note(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
@@ -306,11 +312,13 @@ class CommitLogRecovery:
         for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
             queue = behind.get((request.topic, request.queue_id))
             if queue is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \
-                    and request.commit_log_offset >= queue.max_physic_offset:
+                    and request.commit_log_offset >= queue.max_physic_offset \
+                    and not self._is_dead(request.topic, request.commit_log_offset):
                 queue.put_message_position_info_wrapper(request)
             for name, queue_id, queue_offset in multi_dispatch.queues_of(request) if multi_dispatch else ():
                 further = behind.get((name, queue_id))
-                if further is not None and request.commit_log_offset >= further.max_physic_offset:
+                if further is not None and request.commit_log_offset >= further.max_physic_offset \
+                        and not self._is_dead(name, request.commit_log_offset):
                     further.put_lmq_position_info(request, queue_offset)
 
     def _no_files(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
@@ -35,6 +36,7 @@ _RETRY_MS = 1000
 _FILES_LOOKED_AT = 3  # by recovery, the last ones at least
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
+_LOOKED_AHEAD = 1 << 20  # bytes of log, for the next record of a queue that seems to begin again
 
 
 class ConsumeQueue:
@@ -53,9 +55,7 @@ class ConsumeQueue:
         self.store_path = store_path
         self.mapped_file_size = mapped_file_size
         self.default_message_store = default_message_store
-        queue_dir = os.path.join(store_path, topic, str(queue_id))
-        self.mapped_file_queue = MappedFileQueue(
-            queue_dir, mapped_file_size, allocation_unit=_ALLOCATION_UNIT if config.preallocateMappedFile else 0)
+        self.mapped_file_queue = self._new_mapped_file_queue()
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
@@ -64,6 +64,11 @@ class ConsumeQueue:
             self.consume_queue_ext = ConsumeQueueExt(
                 topic, queue_id, get_store_path_consume_queue_ext(config.storePathRootDir),
                 config.mappedFileSizeConsumeQueueExt, self.mapped_file_queue.allocation_unit)
+
+    def _new_mapped_file_queue(self) -> MappedFileQueue:
+        preallocated = self.default_message_store.message_store_config.preallocateMappedFile
+        return MappedFileQueue(os.path.join(self.store_path, self.topic, str(self.queue_id)), self.mapped_file_size,
+                               allocation_unit=_ALLOCATION_UNIT if preallocated else 0)
 
     def load(self) -> bool:
         """Map the files; False when one does not fit."""
@@ -302,6 +307,8 @@ class ConsumeQueue:
     def put_message_position_info_wrapper(self, request: DispatchRequest, multi_queue: bool = False) -> None:
         """Add the unit of one record, trying for 30 s before the store is declared broken."""
         store = self.default_message_store
+        if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):  # whose own messages are counted apart
+            self._begin_anew_at(request.commit_log_offset)
         tags_code = self._ext_or_tags_code(request)
         if not self._put_with_retries(request.commit_log_offset, request.msg_size, tags_code,
                                       request.consume_queue_offset):
@@ -346,6 +353,8 @@ class ConsumeQueue:
 
     def put_lmq_position_info(self, request: DispatchRequest, cq_offset: int) -> None:
         """Add a unit for a record that belongs to another topic (multi dispatch)."""
+        if cq_offset == 0:
+            self._begin_anew_at(request.commit_log_offset)
         if not self._put_with_retries(request.commit_log_offset, request.msg_size, request.tags_code, cq_offset):
             log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
 
@@ -359,6 +368,8 @@ class ConsumeQueue:
         if known:
             log.debug("%s units are there already, maxPhysicOffset=%s", known, self.max_physic_offset)
         at = known * CQ_STORE_UNIT_SIZE
+        if queue_offset == 0 and not known and not mix_all.is_lmq(self.topic):
+            self._begin_anew_at(unpack_unit(units)[0])
         while at < len(units):
             index = queue_offset + at // CQ_STORE_UNIT_SIZE
             size = self._put_block(index, units[at:])
@@ -390,6 +401,37 @@ class ConsumeQueue:
         offset, size, _ = unpack_unit(block, len(block) - CQ_STORE_UNIT_SIZE)
         self.max_physic_offset = offset + size
         return len(block)
+
+    def _begin_anew_at(self, phy_offset: int) -> None:
+        """The record at `phy_offset` of the log is message 0, and others lie before it: they were deleted with their
+        topic, or expired, and the queue begins again.
+
+        Differs: the original adds its unit behind those that are there, and none of the messages that follow.
+        """
+        end = self.get_max_offset_in_queue()
+        if not end or phy_offset < self.max_physic_offset or self._goes_on_behind(phy_offset, end):
+            return
+        log.warning("consume queue %s-%s begins anew with the record at %s; it had %s messages", self.topic,
+                    self.queue_id, phy_offset, end)
+        self.destroy()
+
+    def _goes_on_behind(self, phy_offset: int, end: int) -> bool:
+        """Whether the next record of the queue is message `end` + 1: the index of the one at `phy_offset` is wrong."""
+        commit_log = self.default_message_store.commit_log
+        behind = commit_log.walk_records(phy_offset, min(phy_offset + _LOOKED_AHEAD, commit_log.get_max_offset()))
+        return next((request.consume_queue_offset == end + 1 for request in behind
+                     if request.commit_log_offset > phy_offset
+                     and (request.topic, request.queue_id) == (self.topic, self.queue_id)), False)
+
+    def first_record_offset(self) -> int | None:
+        """Where in the log the record of the first unit lies or lay; None without a unit."""
+        mapped_file = self.mapped_file_queue.get_first_mapped_file()
+        result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
+        if result is None:
+            return None
+        with result:
+            return next((offset for offset, size, _ in iter_units(result.buffer)
+                         if (offset, size) != BLANK_POSITION), None)
 
     def put_message_position_info(self, offset: int, size: int, tags_code: int, cq_offset: int) -> bool:
         """Append one unit as index `cq_offset`; True as well for a unit that is there already."""
@@ -469,9 +511,11 @@ class ConsumeQueue:
                           expect_logic_offset - current_logic_offset)
         missing = dict.fromkeys(range(current_logic_offset // CQ_STORE_UNIT_SIZE,
                                       expect_logic_offset // CQ_STORE_UNIT_SIZE))
+        deleted_topics = self.default_message_store.deleted_topics
         for request in self.default_message_store.commit_log.walk_records(max(self.max_physic_offset, 0), phy_offset):
             if request.topic == self.topic and request.queue_id == self.queue_id \
-                    and request.consume_queue_offset in missing:
+                    and request.consume_queue_offset in missing \
+                    and not deleted_topics.is_dead(request.topic, request.commit_log_offset):
                 missing[request.consume_queue_offset] = pack_unit(request.commit_log_offset, request.msg_size,
                                                                   request.tags_code)
         if not all(missing.values()):
@@ -524,10 +568,12 @@ class ConsumeQueue:
         return index + total_units_in_file - index % total_units_in_file
 
     def destroy(self) -> None:
-        """Delete all files."""
+        """Delete all files. What is put later makes new ones."""
+        # others, so that a thread that flushes or reads the old ones meanwhile does nothing to those to come
+        files, self.mapped_file_queue = self.mapped_file_queue, self._new_mapped_file_queue()
         self.max_physic_offset = -1
         self.min_logic_offset = 0
-        self.mapped_file_queue.destroy()
+        files.destroy()
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.destroy()
 

@@ -21,7 +21,6 @@ from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_stacks import thread_stacks
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -35,6 +34,7 @@ from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.broker_role import SLAVE, BrokerRole
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
+from rmqha.store.deleted_topics import DeletedTopics
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.get_message_result import GetMessageResult
@@ -51,6 +51,7 @@ from rmqha.store.plain_put import PlainPutResult
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
+from rmqha.store.queue_removal import QueueRemoval
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
@@ -71,13 +72,12 @@ _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _CATCH_UP_STEP_MS = 1000
 _ENDLESS_BUSY_MS = 10_000_000
-_KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
 
 class DefaultMessageStore:
     """One broker's store. `load`, then `start`, in the end `shutdown`; or `destroy` to delete everything.
 
-    `consume_queue_table` (topic -> queue id -> ConsumeQueue) is changed under `_table_lock` and read without it.
+    `consume_queue_table` (topic -> queue id -> ConsumeQueue) is changed under `table_lock` and read without it.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore (4.9.8)
     """
@@ -91,9 +91,11 @@ class DefaultMessageStore:
         self.running_flags = RunningFlags()
         self.transient_store_pool = TransientStorePool(message_store_config)
         self.allocate_mapped_file_service = AllocateMappedFileService(self)
+        self.deleted_topics = DeletedTopics(self)
+        self.queue_removal = QueueRemoval(self)
         self.commit_log = CommitLog(self)
         self.consume_queue_table: dict[str, dict[int, ConsumeQueue]] = {}
-        self._table_lock = threading.Lock()
+        self.table_lock = threading.Lock()
         self.flush_consume_queue_service = FlushConsumeQueueService(self)
         self.clean_commit_log_service = CleanCommitLogService(self)
         self.clean_consume_queue_service = CleanConsumeQueueService(self)
@@ -139,7 +141,7 @@ class DefaultMessageStore:
             last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
             bulk.log_implementation()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
-            if self.commit_log.load() and self._load_consume_queue():
+            if self.deleted_topics.load() and self.commit_log.load() and self._load_consume_queue():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
                 self.index_service.load(last_exit_ok)
                 # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
@@ -213,7 +215,7 @@ class DefaultMessageStore:
             log.warning("[TooSmallCqOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s", furthest, min_offset)
         log.info("[SetReputOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s clMaxOffset=%s clConfirmedOffset=%s",
                  offset, min_offset, self.commit_log.get_max_offset(), self.commit_log.get_confirm_offset())
-        return offset
+        return self.reput_message_service.take_start(offset)
 
     def shutdown(self) -> None:
         """Stop all services, flush, and unmap. Idempotent."""
@@ -536,59 +538,29 @@ class DefaultMessageStore:
         """Messages with `key` stored between `begin` and `end` (ms). The caller releases the result."""
         return self._reader.query_message(topic, key, max_num, begin, end)
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete all of a topic, to which nobody may put any more. OSError: nothing is done."""
+        self.deleted_topics.delete(topic)
+        self._forget_stats(topic)
+
     def clean_unused_topic(self, topics: set[str]) -> int:
         """Delete the consume queues of all topics but `topics` and the system's."""
-        for topic in list(self.consume_queue_table):
-            if topic in topics or topic in _KEPT_TOPICS or mix_all.is_lmq(topic):
-                continue
-            self._drop_topic(topic)
-            log.info("cleanUnusedTopic: %s,topic destroyed", topic)
+        for topic in self.queue_removal.unused_topics(topics):
+            self.delete_topic(topic)
         return 0
 
     def clean_unused_lmq_topic(self, topic: str) -> None:
         """Delete the consume queue of a light queue."""
         if topic in self.consume_queue_table:
-            self._drop_topic(topic)
-            log.info("cleanUnusedLmqTopic: %s,topic destroyed", topic)
+            self.delete_topic(topic)
 
-    def _drop_topic(self, topic: str) -> None:
-        with self._table_lock:
-            queues = self.consume_queue_table.pop(topic, {})
-        for queue in queues.values():
-            queue.destroy()
-            log.info("cleanUnusedTopic: %s %s ConsumeQueue cleaned", queue.topic, queue.queue_id)
-            self.commit_log.remove_queue_from_topic_queue_table(queue.topic, queue.queue_id)
-            if mix_all.is_lmq(topic):
-                self.lmq_consume_queue_num.decrement_and_get()
-        self._remove_folder(os.path.join(self.get_store_path_logic(), topic))
+    def _forget_stats(self, topic: str) -> None:
         if self.broker_config.autoDeleteUnusedStats and self.broker_stats_manager is not None:
             self.broker_stats_manager.on_topic_deleted(topic)
 
     def clean_expired_consumer_queue(self) -> None:
         """Delete the consume queues whose last message is no longer in the log."""
-        min_commit_log_offset = self.commit_log.get_min_offset()
-        for queue in list(self.all_consume_queues()):
-            if queue.topic == RMQ_SYS_SCHEDULE_TOPIC:
-                continue
-            last_offset = queue.get_last_offset()
-            if last_offset == -1:
-                log.warning("maybe ConsumeQueue was created just now. topic=%s queueId=%s maxPhysicOffset=%s "
-                            "minLogicOffset=%s.", queue.topic, queue.queue_id, queue.max_physic_offset,
-                            queue.min_logic_offset)
-            elif last_offset < min_commit_log_offset:
-                log.info("cleanExpiredConsumerQueue: %s %s consumer queue destroyed, minCommitLogOffset: %s "
-                         "maxCLOffsetInConsumeQueue: %s", queue.topic, queue.queue_id, min_commit_log_offset,
-                         last_offset)
-                self.commit_log.remove_queue_from_topic_queue_table(queue.topic, queue.queue_id)
-                queue.destroy()
-                self._remove_queue(queue)
-
-    def _remove_queue(self, queue: ConsumeQueue) -> None:
-        with self._table_lock:
-            queues = self.consume_queue_table.get(queue.topic, {})
-            queues.pop(queue.queue_id, None)
-            if not queues:
-                self.consume_queue_table.pop(queue.topic, None)
+        self.reput_message_service.run_between_records(self.queue_removal.drop_expired_queues)
 
     def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
                         store_host: tuple[str, int]) -> dict[str, int]:
@@ -643,7 +615,7 @@ class DefaultMessageStore:
 
     def all_consume_queues(self) -> Iterator[ConsumeQueue]:
         """All consume queues, as they are at the call."""
-        with self._table_lock:
+        with self.table_lock:
             return iter([queue for queues in self.consume_queue_table.values() for queue in queues.values()])
 
     def find_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -656,7 +628,7 @@ class DefaultMessageStore:
         # Differs: the original makes folders of any name, outside of its own too
         if not is_safe_topic(topic):
             return None
-        with self._table_lock:
+        with self.table_lock:
             queues = self.consume_queue_table.setdefault(topic, {})
             queue = queues.get(queue_id)
             if queue is None:
@@ -695,12 +667,15 @@ class DefaultMessageStore:
             self.commit_log.recover_normally(max_phy_offset)
         else:
             self.commit_log.recover_abnormally(max_phy_offset)
+        self.deleted_topics.clamp(self.get_max_phy_offset())
         self.recover_topic_queue_table()
 
     def _recover_consume_queue(self) -> int:
         max_physic_offset = -1
         for queue in self.all_consume_queues():
             queue.recover()
+        self.deleted_topics.drop_dead_queues()
+        for queue in self.all_consume_queues():
             max_physic_offset = max(max_physic_offset, queue.max_physic_offset)
         return max_physic_offset
 
@@ -719,13 +694,17 @@ class DefaultMessageStore:
             dispatcher.dispatch(request)
 
     def put_message_position_info(self, request: DispatchRequest) -> None:
-        """Add a record to its consume queue."""
+        """Add a record to its consume queue, unless its topic was deleted since."""
         queue = self.find_consume_queue(request.topic, request.queue_id)
         if queue is None:
             log.error("record at %s has a topic %r that can't have a queue", request.commit_log_offset, request.topic)
             return
         multi_queue = self.message_store_config.enableMultiDispatch and \
             self.multi_dispatch.is_multi_dispatch_request(request)
+        if self.deleted_topics.is_dead(request.topic, request.commit_log_offset):
+            if multi_queue:
+                self.multi_dispatch.dispatch_lmq_queue(request)
+            return
         queue.put_message_position_info_wrapper(request, multi_queue)
 
     def handle_schedule_message_service(self, broker_role: BrokerRole) -> None:
@@ -765,13 +744,6 @@ class DefaultMessageStore:
             log.info("%s delete OK", file_name)
         except OSError as error:
             log.info("%s delete Failed: %s", file_name, error.strerror)
-
-    @staticmethod
-    def _remove_folder(folder: str) -> None:
-        try:
-            os.rmdir(folder)
-        except OSError as error:
-            log.info("folder %s stays: %s", folder, error.strerror)
 
     def _add_schedule_task(self) -> None:
         config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate

@@ -273,7 +273,8 @@ class MessageReader:
             if first_time >= 0:
                 last_query_msg_time = first_time
             for offset in offsets:
-                selected = self._record_at(offset)
+                # Differs: messages of a topic that was deleted are not found by those who ask for one of its name
+                selected = None if self.store.deleted_topics.is_dead(topic, offset) else self._record_at(offset)
                 if selected is not None:
                     answer.add_message(selected)
             if answer.buffer_total_size > 0 or last_query_msg_time < begin:

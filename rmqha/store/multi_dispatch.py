@@ -82,7 +82,10 @@ class MultiDispatch:
 
     def dispatch_lmq_queue(self, request: DispatchRequest) -> None:
         """Add the units of the further queues."""
+        deleted_topics = self.message_store.deleted_topics
         for queue_name, queue_id, queue_offset in self.queues_of(request):
+            if deleted_topics.is_dead(queue_name, request.commit_log_offset):
+                continue
             queue = self.message_store.find_consume_queue(queue_name, queue_id)
             if queue is None:
                 log.error("record at %s names a queue %r that can't be", request.commit_log_offset, queue_name)

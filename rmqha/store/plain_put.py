@@ -62,6 +62,8 @@ class PlainPut:
         with commit_log.put_message_lock:
             if self._config.brokerRole is SLAVE or ha_service.term != term:
                 return None
+            if store.deleted_topics.names and store.deleted_topics.refuses_any(sends):
+                return None
             commit_log.begin_time_in_lock = now = time_ns() // 1_000_000
             try:
                 appended = self._append(sends, store_host, now)

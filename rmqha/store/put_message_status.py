@@ -20,3 +20,4 @@ class PutMessageStatus(Enum):
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"  # of 5.1.4: nothing was stored
+    TOPIC_NOT_EXIST = "TOPIC_NOT_EXIST"  # of our own: the topic was deleted since the message was checked

@@ -40,6 +40,8 @@ _GATHER_MS = 10
 _SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it, a second later
 _BUSY_NS = 3_000_000
 _SOON_BYTES = 4 << 20  # dispatched within milliseconds
+_BETWEEN_WAIT_S = 0.1
+_LOOK_S = 0.002
 
 
 class ReputMessageService(ServiceThread):
@@ -63,6 +65,8 @@ class ReputMessageService(ServiceThread):
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
         self._gathering = False  # the service will look at the log within _GATHER_MS; set by the service only
         self._asked: deque[Callable[[], object]] = deque()  # appended by any thread, called by the service
+        self._between: deque[Callable[[], object]] = deque()  # as above, but not before everything is dispatched
+        self._again_from: int | None = None  # units behind that offset are missing; written as reput_from_offset is
         self._woken_ns = 0  # monotonic: when the service was woken last; its own
 
     def start(self) -> None:
@@ -131,6 +135,54 @@ class ReputMessageService(ServiceThread):
             self._gathering = False
         self._urgent = False
 
+    def run_between_records(self, action: Callable[[], object]) -> None:
+        """Run `action` while no record is being dispatched, and wait for it. What it raises is raised here."""
+        done, failures = threading.Event(), []
+
+        def run() -> None:
+            try:
+                action()
+            except Exception as error:
+                failures.append(error)
+            done.set()
+
+        self._between.append(run)
+        while not done.is_set():
+            if self.is_alive():
+                self.wakeup()
+                done.wait(_BETWEEN_WAIT_S)
+            else:
+                self._run_between()
+        if failures:
+            raise failures[0]
+
+    def _run_between(self) -> None:
+        while self._between:
+            try:
+                action = self._between.popleft()
+            except IndexError:  # another waiting thread has taken the last one
+                return
+            action()
+        self.reput_from_offset = self.take_start(self.reput_from_offset)
+
+    def dispatch_again_from(self, offset: int) -> None:
+        """Units behind `offset` have gone. For what runs between records, and for recovery."""
+        self._again_from = offset if self._again_from is None else min(self._again_from, offset)
+
+    def take_start(self, offset: int) -> int:
+        """Where to go on: at `offset`, or before that."""
+        again_from, self._again_from = self._again_from, None
+        return offset if again_from is None else min(offset, again_from)
+
+    def wait_dispatched_to(self, offset: int, timeout_ms: int) -> bool:
+        """Wait until everything before `offset` is dispatched; False when that takes longer, or can't go on."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self.reput_from_offset < offset and self.is_alive() and time.monotonic() < deadline:
+            self._urgent = True
+            self.wakeup()
+            self._pause.wait(_LOOK_S)
+        return self.reput_from_offset >= offset
+
     def pause(self, interval_ms: int) -> bool:
         """Wait on the service's thread before trying again; True when the service is to end."""
         self._pausing = True
@@ -176,7 +228,10 @@ class ReputMessageService(ServiceThread):
                         "dispatch behind too much and the commitlog has expired.", self.reput_from_offset, min_offset)
             self.reput_from_offset = min_offset
         do_next = True
-        while do_next and not self.stopped and self._is_commit_log_available():
+        while do_next and not self.stopped and (self._is_commit_log_available() or self._between):
+            if self._between:
+                self._run_between()
+                continue
             if store.message_store_config.duplicationEnable and self.reput_from_offset >= store.get_confirm_offset():
                 break
             result = store.commit_log.get_data(self.reput_from_offset)
@@ -190,7 +245,7 @@ class ReputMessageService(ServiceThread):
         start = self.reput_from_offset = result.start_offset
         size = min(result.size, self._limit() - start)
         position, go_on = 0, None
-        while go_on is None and position < size and not self.stopped:
+        while go_on is None and position < size and not self.stopped and not self._between:
             with write_round():
                 behind = self._dispatch_span(result, position, size)
                 if behind > position:
@@ -304,4 +359,5 @@ class ReputMessageService(ServiceThread):
             self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
             self._gather()
         self._call_asked()
+        self._run_between()
         log.info("%s service end", self.get_service_name())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Run, Span
 from rmqha.store.commit_log_dispatcher import CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, unpack_unit
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_at, unpack_unit
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -60,8 +60,14 @@ class SpanDispatcher:
         if queue is None:
             log.error("%s records have a topic %r that can't have a queue", run.count, topic)
             return True
-        begin = run.first_unit * CQ_STORE_UNIT_SIZE
-        return queue.put_units(run.queue_offset, units[begin:begin + run.count * CQ_STORE_UNIT_SIZE])
+        begin, first, count = run.first_unit * CQ_STORE_UNIT_SIZE, run.queue_offset, run.count
+        mark = self.default_message_store.deleted_topics.marks.get(topic)
+        if mark is not None:
+            dead = first_unit_at(units[begin:], count, mark)
+            if dead == count:
+                return True
+            begin, first, count = begin + dead * CQ_STORE_UNIT_SIZE, first + dead, count - dead
+        return queue.put_units(first, units[begin:begin + count * CQ_STORE_UNIT_SIZE])
 
 
 def _last_offset(units: memoryview, run: Run) -> int:

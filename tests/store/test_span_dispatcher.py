@@ -13,6 +13,7 @@ from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import pack_unit
+from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import HEADER
 from rmqha.store.index.index_service import IndexService
@@ -337,7 +338,10 @@ def units_of(runs, size=100):
 def put_one_by_one(queue, runs):
     for queue_offset, units in runs:
         for number, unit in enumerate(units):
-            assert queue.put_message_position_info(*unit, queue_offset + number)
+            request = DispatchRequest(unit[1], True)
+            request.commit_log_offset, _, request.tags_code = unit
+            request.consume_queue_offset = queue_offset + number
+            queue.put_message_position_info_wrapper(request)
 
 
 def put_runs(queue, runs):

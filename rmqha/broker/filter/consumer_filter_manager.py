@@ -135,6 +135,14 @@ class ConsumerFilterManager(ConfigManager):
             for by_topic in self.filter_data_by_topic.values():
                 by_topic.un_register(consumer_group)
 
+    def remove_topic(self, topic: str) -> None:
+        """Forget what all groups want of a topic, and save that. Those who are online say it again."""
+        with self._lock:
+            removed = self.filter_data_by_topic.pop(topic, None)
+        if removed is not None:
+            log.info("Remove consumer filters of the deleted topic %s", topic)
+            self.persist()
+
     def get(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
         """What a group wants of a topic."""
         by_topic = self.filter_data_by_topic.get(topic)

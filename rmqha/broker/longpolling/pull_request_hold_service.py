@@ -96,7 +96,11 @@ class PullRequestHoldService(ServiceThread):
                     del self._held[request.client_channel]
 
     def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
-        max_offset = self._broker_controller.message_store.get_max_offset_in_queue(topic, queue_id)
+        controller = self._broker_controller
+        if topic in controller.message_store.deleted_topics.names and not controller.topic_deletion.queues_of(topic):
+            self.answer_all(topic)  # it was deleted while the pull looked
+            return
+        max_offset = controller.message_store.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
             self.notify_message_arriving(topic, queue_id, max_offset)
 
@@ -158,6 +162,13 @@ class PullRequestHoldService(ServiceThread):
             self._woken.extend(woken)
             if not flush_at_end_of_round(self):
                 self.flush()
+
+    def answer_all(self, topic: str) -> None:
+        """The topic is gone: all pulls of its queues go now, to be told so."""
+        for key, many in list(self.pull_request_table.items()):
+            if key[0] == topic:
+                self._woken.extend(many.take(lambda _request: True))
+        self.flush()
 
     def flush(self) -> None:
         """Run all woken pulls again, in this thread; their answers leave together."""

@@ -161,6 +161,15 @@ class ConsumerOffsetManager(ConfigManager):
                 self.offset_table.pop(key, None)
                 log.warning("clean group offset %s", key)
 
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic, and save that."""
+        keys = [key for key in list(self.offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
+        for key in keys:
+            self.offset_table.pop(key, None)
+            log.warning("remove topic offset, %s", key)
+        if keys:
+            self.persist()
+
     def _entries(self) -> Iterator[tuple[str, str, str]]:
         for key in list(self.offset_table):
             parts = key.split(TOPIC_GROUP_SEPARATOR)

@@ -84,6 +84,15 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         else:
             self.lmq_offset_table[topic + TOPIC_GROUP_SEPARATOR + group] = offset
 
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic, and save that."""
+        keys = [key for key in list(self.lmq_offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
+        for key in keys:
+            self.lmq_offset_table.pop(key, None)
+        super().remove_topic(topic)
+        if keys:
+            self.persist()
+
     def config_file_path(self) -> str:
         """lmqConsumerOffset.json."""
         root = self._broker_controller.message_store_config.storePathRootDir

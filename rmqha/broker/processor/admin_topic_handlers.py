@@ -101,21 +101,20 @@ class AdminTopicHandlers(AdminHandlers):
         response = success()
         if not self._may_change(header.topic, response):
             return response
-        controller = self.broker_controller
-        topics = controller.topic_config_manager
+        deletion = self.broker_controller.topic_deletion
         with self._lock:
             if mix_all.is_lmq(header.topic):
-                controller.message_store.clean_unused_lmq_topic(header.topic)
-                return response
-            topics.delete_topic_config(header.topic)
-            controller.message_store.clean_unused_topic(set(topics.topic_config_table))
-        if controller.broker_config.autoDeleteUnusedStats:
-            controller.broker_stats_manager.on_topic_deleted(header.topic)
+                deletion.delete_light_queue(header.topic)
+            else:
+                deletion.delete(header.topic)
         return response
 
     def get_all_topic_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """All topics."""
-        return success(self.broker_controller.topic_config_manager.encode(), GetAllTopicConfigResponseHeader())
+        """All topics, and for slaves which were deleted."""
+        controller = self.broker_controller
+        wrapper = controller.topic_config_manager.build_topic_config_serialize_wrapper()
+        wrapper.deletedTopics = dict(controller.message_store.deleted_topics.marks) or None
+        return success(remoting_serializable.to_json(wrapper), GetAllTopicConfigResponseHeader())
 
     def search_offset_by_timestamp(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """The offset of a queue at a time."""
@@ -169,8 +168,8 @@ class AdminTopicHandlers(AdminHandlers):
     def clean_unused_topic(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """Delete the queues of topics that the broker does not know."""
         log.warning("invoke cleanUnusedTopic start.")
-        controller = self.broker_controller
-        controller.message_store.clean_unused_topic(set(controller.topic_config_manager.topic_config_table))
+        with self._lock:
+            self.broker_controller.topic_deletion.delete_unused()
         log.warning("invoke cleanUnusedTopic end.")
         return success()
 

@@ -52,6 +52,11 @@ class ConsumerManageProcessor:
 
     def _update_consumer_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
+        if self.broker_controller.topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
+            # Differs: an offset of before its topic was deleted says nothing of the topic that is made again
+            log.warning("offset %s of %s-%s is of a deleted topic, it is not taken", header.commitOffset, header.topic,
+                        header.queueId)
+            return RemotingCommand.create_response_command(response_code.SUCCESS, None)
         offsets = self.broker_controller.consumer_offset_manager
         refusal = offsets.refusal(header.consumerGroup, header.topic, header.queueId)
         if refusal is not None:

@@ -93,6 +93,11 @@ class EndTransactionProcessor:
         refused = self._refused(channel, request, header, result)
         if refused is not None:
             return refused
+        if self.broker_controller.message_store.deleted_topics.is_message_dead(result.prepare_message):
+            # Differs: a half message goes with its topic; the original puts it, into the topic made again, too
+            log.warning("the topic of the half message at %s is deleted, it is not committed", header.commitLogOffset)
+            service.delete_prepare_message(result.prepare_message)
+            return _answer(response_code.SUCCESS)
         message = _end_message_transaction(result.prepare_message)
         message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag, header.commitOrRollback)
         message.queue_offset = header.tranStateTableOffset

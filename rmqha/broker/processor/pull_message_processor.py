@@ -331,8 +331,10 @@ class PullMessageProcessor:
         self.broker_controller.message_store.async_put_message(message)
 
     def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:
-        if self.broker_controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
-            self.broker_controller.consumer_offset_manager.commit_offset(
+        controller = self.broker_controller
+        if controller.message_store_config.brokerRole is not BrokerRole.SLAVE \
+                and not controller.topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
+            controller.consumer_offset_manager.commit_offset(
                 parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
                 header.commitOffset)
 

@@ -278,6 +278,9 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         response.code = response_code.SYSTEM_ERROR
         if status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
             response.remark = "in-sync replicas not enough"
+        elif status is PutMessageStatus.TOPIC_NOT_EXIST:
+            response.code = response_code.TOPIC_NOT_EXIST
+            response.remark = "the topic was deleted" + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL)
         elif status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
             response.remark = "create mapped file failed, server is busy or broken."
         elif status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):

@@ -68,6 +68,8 @@ class SlaveSynchronize:
         manager = self.broker_controller.topic_config_manager
         if self._replace(manager, manager.topic_config_table, wrapper, wrapper.topicConfigTable, _check_topic):
             log.info("Update slave topic config from master, %s", master_addr)
+        if wrapper.deletedTopics:
+            self.broker_controller.topic_deletion.take_over(wrapper.deletedTopics)
 
     def _sync_subscription_group_config(self, master_addr: str) -> None:
         wrapper = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr)

@@ -1,7 +1,8 @@
 """The topics of a broker and their file, topics.json."""
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
@@ -147,15 +148,32 @@ class TopicConfigManager(ConfigManager):
 
     def delete_topic_config(self, topic: str) -> None:
         """Forget a topic."""
+        with self.without(topic):
+            pass
+
+    @contextmanager
+    def without(self, topic: str) -> Iterator[None]:
+        """Forget a topic; while the block runs nobody makes it again. If that raises, the topic stays."""
         with self._table_lock:
             old = self.topic_config_table.pop(topic, None)
-            if old is not None:
-                self.data_version.next_version()
-        if old is None:
-            log.warning("delete topic config failed, topic: %s not exists", topic)
-            return
-        log.info("delete topic config OK, topic: %s", old)
-        self.persist()
+            try:
+                yield
+            except BaseException:
+                if old is not None:
+                    self.topic_config_table[topic] = old
+                raise
+            if old is None:
+                log.warning("delete topic config failed, topic: %s not exists", topic)
+                return
+            self.data_version.next_version()
+            log.info("delete topic config OK, topic: %s", old)
+            self.persist()
+
+    @contextmanager
+    def unless_known(self, topic: str) -> Iterator[bool]:
+        """Whether a topic is not there; while the block runs nobody makes it."""
+        with self._table_lock:
+            yield topic not in self.topic_config_table
 
     def build_topic_config_serialize_wrapper(self) -> TopicConfigSerializeWrapper:
         """A copy of the table with its version, for name servers and slaves."""

@@ -45,6 +45,11 @@ def get_delay_offset_store_path(root_dir: str) -> str:
     return os.path.join(root_dir, "config", "delayOffset.json")
 
 
+def get_deleted_topics_path(root_dir: str) -> str:
+    """The file of the topics that were deleted while their records lie in the log."""
+    return os.path.join(root_dir, "config", "deletedTopics.json")
+
+
 def get_tran_state_table_store_path(root_dir: str) -> str:
     """Folder that versions before 4.3 kept transaction states in."""
     return os.path.join(root_dir, "transaction", "statetable")

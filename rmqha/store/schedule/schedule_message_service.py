@@ -51,7 +51,8 @@ _PUT_TIMEOUT_MS = 10_000
 _MAX_TURN_MS = 100
 _TIME_UNITS_MS = {"s": 1000, "m": 1000 * 60, "h": 1000 * 60 * 60, "d": 1000 * 60 * 60 * 24}
 # Putting such a message again can't succeed later either.
-_NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+_NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+              PutMessageStatus.TOPIC_NOT_EXIST)
 
 
 class ScheduleMessageService(ConfigManager):
@@ -325,6 +326,10 @@ class DeliverDelayedMessageTimerTask:
         """Put the message of one unit; False when it has to be tried again later."""
         msg_ext = self.service.default_message_store.look_message_by_offset(offset_py, size_py)
         if msg_ext is None:
+            return True
+        if self.service.default_message_store.deleted_topics.is_message_dead(msg_ext):
+            # Differs: a delayed message goes with its topic; the original delivers it, to the topic made again, too
+            log.info("the topic of the delayed message at %d is deleted, it is skipped", offset_py)
             return True
         try:
             msg_inner = self.service.message_timeup(msg_ext)

@@ -14,3 +14,6 @@ class TopicConfigSerializeWrapper:
 
     topicConfigTable: dict[str, TopicConfig] = field(default_factory=dict)
     dataVersion: DataVersion = field(default_factory=DataVersion)
+    # Of our own, in answers of GET_ALL_TOPIC_CONFIG only, and only when there are any: deleted topic -> commit log
+    # offset below which its records are dead. 4.9 does not read it.
+    deletedTopics: dict[str, int] | None = None
