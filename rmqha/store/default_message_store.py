@@ -695,15 +695,15 @@ class DefaultMessageStore:
 
     def put_message_position_info(self, request: DispatchRequest) -> None:
         """Add a record to its consume queue, unless its topic was deleted since."""
-        queue = self.find_consume_queue(request.topic, request.queue_id)
-        if queue is None:
-            log.error("record at %s has a topic %r that can't have a queue", request.commit_log_offset, request.topic)
-            return
         multi_queue = self.message_store_config.enableMultiDispatch and \
             self.multi_dispatch.is_multi_dispatch_request(request)
         if self.deleted_topics.is_dead(request.topic, request.commit_log_offset):
             if multi_queue:
                 self.multi_dispatch.dispatch_lmq_queue(request)
+            return
+        queue = self.find_consume_queue(request.topic, request.queue_id)
+        if queue is None:
+            log.error("record at %s has a topic %r that can't have a queue", request.commit_log_offset, request.topic)
             return
         queue.put_message_position_info_wrapper(request, multi_queue)
 

@@ -56,10 +56,6 @@ class SpanDispatcher:
 
     def _put_run(self, span: Span, run: Run, units: memoryview) -> bool:
         topic = span.topics[run.topic].name
-        queue = self.default_message_store.find_consume_queue(topic, run.queue_id)
-        if queue is None:
-            log.error("%s records have a topic %r that can't have a queue", run.count, topic)
-            return True
         begin, first, count = run.first_unit * CQ_STORE_UNIT_SIZE, run.queue_offset, run.count
         mark = self.default_message_store.deleted_topics.marks.get(topic)
         if mark is not None:
@@ -67,6 +63,10 @@ class SpanDispatcher:
             if dead == count:
                 return True
             begin, first, count = begin + dead * CQ_STORE_UNIT_SIZE, first + dead, count - dead
+        queue = self.default_message_store.find_consume_queue(topic, run.queue_id)
+        if queue is None:
+            log.error("%s records have a topic %r that can't have a queue", count, topic)
+            return True
         return queue.put_units(first, units[begin:begin + count * CQ_STORE_UNIT_SIZE])
 
 

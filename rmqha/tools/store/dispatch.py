@@ -1,4 +1,6 @@
 """What consume queues and index must hold of one record: computed as the broker's dispatch does."""
+from collections.abc import Mapping
+
 from rmqha.common import mix_all
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_const
@@ -19,9 +21,11 @@ Unit = tuple[str, int, int, int]  # topic, queue id, index in the queue, tags co
 
 
 class Dispatcher:
-    """The units and keys of records. `delay_levels`: the broker's messageDelayLevel."""
+    """The units and keys of records. `delay_levels`: the broker's messageDelayLevel; `marks`: deleted topic -> offset
+    below which its records have no units."""
 
-    def __init__(self, delay_levels: str = DEFAULT_DELAY_LEVELS) -> None:
+    def __init__(self, delay_levels: str = DEFAULT_DELAY_LEVELS, marks: Mapping[str, int] | None = None) -> None:
+        self.marks = marks or {}
         try:
             self.delays_ms = [_UNITS_MS[level[-1:]] * parse_int(level[:-1]) for level in delay_levels.split()]
         except (KeyError, ValueError):
@@ -37,7 +41,7 @@ class Dispatcher:
         if message_const.PROPERTY_INNER_MULTI_QUEUE_OFFSET in properties:
             units += [(topic, 0 if mix_all.is_lmq(topic) else record.queue_id, index, tags_code)
                       for topic, index in _further_queues(properties)]
-        return units
+        return [unit for unit in units if record.offset >= self.marks.get(unit[0], 0)] if self.marks else units
 
     def tags_code(self, record: LogRecord, properties: Properties) -> int:
         """Hash of the tags; of a delayed message the time of its delivery, ms."""

@@ -1,5 +1,6 @@
 """Consume queue files from units in the order of the log: the same bytes as a broker writes."""
 import os
+import shutil
 import time
 from typing import Protocol
 
@@ -21,6 +22,9 @@ class QueueSink(Protocol):
     def finish(self, end_index: int) -> None:
         """The queue ends before `end_index`."""
 
+    def begin_anew(self) -> None:
+        """Forget all units so far: they are of a queue that was deleted."""
+
 
 class QueueBuilder:
     """One queue. `max_gap`: how many indices may be missing in a row and are filled with blanks."""
@@ -35,10 +39,26 @@ class QueueBuilder:
         self._max_gap = max_gap
         self._chunk = bytearray()
         self._chunk_index = 0
+        self._zero: bytes | None = None  # unit of a message 0 that came behind others
 
     def put(self, index: int, unit: bytes) -> str | None:
-        """Add the unit of message `index`; what is wrong with that index, if anything."""
+        """Add the unit of message `index`; what is wrong with that index, if anything.
+
+        A message 0 behind others begins the queue anew, unless the next one says that its index is wrong.
+        """
         problem = None
+        if self._zero is not None:
+            if index == self.next_index + 1:
+                self._append(self._zero)  # as a broker does
+                self.next_index += 1
+                self.units += 1
+                problem = f"index 0 follows {index - 2}, and is followed by {index}"
+            else:
+                self._begin_anew()
+            self._zero = None
+        elif index == 0 and self.next_index > 0:
+            self._zero = unit
+            return None
         if self.first_index is None:
             if index < 0:
                 return f"index {index} is left out"
@@ -58,8 +78,17 @@ class QueueBuilder:
         self.units += 1
         return problem
 
+    def _begin_anew(self) -> None:
+        self._chunk.clear()
+        self.sink.begin_anew()
+        self.first_index = self._chunk_index = 0
+        self._chunk += self._zero
+        self.next_index = self.units = 1
+
     def goes_on_at(self, index: int) -> bool:
         """Whether the unit of message `index` would be the next one, or the first."""
+        if self._zero is not None:
+            return False
         return index >= 0 if self.first_index is None else index == self.next_index
 
     def put_run(self, index: int, units: bytes) -> None:
@@ -82,6 +111,8 @@ class QueueBuilder:
 
     def finish(self) -> None:
         """The last record is in."""
+        if self._zero is not None:
+            self._begin_anew()
         self._flush()
         self.sink.finish(self.next_index)
 
@@ -117,6 +148,10 @@ class QueueWriter:
             write_all(fd, data, position)
         finally:
             os.close(fd)
+
+    def begin_anew(self) -> None:
+        """Delete what was written."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self, end_index: int) -> None:
         """Force all files to the disk."""
@@ -163,6 +198,10 @@ class QueueComparer:
     def _is_ext(found: bytes, expected: bytes) -> bool:
         """Whether it says the same, and more in an extension file."""
         return len(found) == UNIT and found[:12] == expected[:12] and unpack(found).tags_code < -(1 << 31)
+
+    def begin_anew(self) -> None:
+        """What was compared is not to be there."""
+        self.difference = None if self.reader is not None or self.live else "missing"
 
     def finish(self, end_index: int) -> None:
         """Whatever is there behind the last unit."""

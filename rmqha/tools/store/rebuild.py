@@ -22,7 +22,7 @@ from rmqha.tools.store.output import cell, output_option, progress, put, to_json
 from rmqha.tools.store.queue_builder import QueueBuilder, QueueComparer, QueueSink, QueueWriter
 from rmqha.tools.store.queue_reader import QueueKey, QueueReader
 from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.span_taker import RunOfUnits, runs_of, span_taker
+from rmqha.tools.store.span_taker import RunOfUnits, has_dead, runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
 from rmqha.tools.store.verify_files import common_file_size
 
@@ -73,7 +73,7 @@ class Rebuild:
         self.target = target
         self.skip_damage = skip_damage
         self.result = Rebuilt()
-        self._dispatcher = Dispatcher(delay_levels)
+        self._dispatcher = Dispatcher(delay_levels, store.deleted_topics())
         self._readers = store.queues()[0]
         self._queue_file_size = _queue_file_size(self._readers, queue_file_size)
         for reader in self._readers.values():
@@ -113,7 +113,7 @@ class Rebuild:
     def _take(self, span: Span) -> bool:
         """Add all of a span whose units go on where their queues ended."""
         runs = runs_of(span)
-        if runs is None or not all(self._goes_on(run) for run in runs):
+        if runs is None or has_dead(runs, self._dispatcher.marks) or not all(self._goes_on(run) for run in runs):
             return False
         self.result.records += span.count
         for run in runs:

@@ -1,10 +1,10 @@
 """Taking the records of a block at once, through the bulk kernel, as long as nothing about them is odd."""
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, unpack_unit
 from rmqha.tools.store.dispatch import Dispatcher
 
 
@@ -37,6 +37,11 @@ def span_taker(dispatcher: Dispatcher, take: Callable[[Span], bool]) -> SpanTake
     """What takes spans; None where it would not pay."""
     # without levels the broker has a delay of its own for delayed messages
     return SpanTaker(dispatcher.delays_ms, take) if bulk.is_compiled() and dispatcher.delays_ms else None
+
+
+def has_dead(runs: list[RunOfUnits], marks: Mapping[str, int]) -> bool:
+    """Whether any unit is of a record that was deleted with its topic; `marks`: see Dispatcher."""
+    return bool(marks) and any(unpack_unit(run.units)[0] < marks.get(run.topic, 0) for run in runs)
 
 
 def runs_of(span: Span) -> list[RunOfUnits] | None:

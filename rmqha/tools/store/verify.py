@@ -14,7 +14,7 @@ from rmqha.tools.store.log_reader import LogWalk
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
 from rmqha.tools.store.output import output_option, progress, put, to_json
 from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.span_taker import runs_of, span_taker
+from rmqha.tools.store.span_taker import has_dead, runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
 from rmqha.tools.store.verify_files import (check_checkpoint, check_commit_log_files, check_index_files,
                                             check_queue_files, common_file_size)
@@ -47,7 +47,7 @@ class Verification:
         self.findings = Findings(limit)
         self.counts = Counts()
         self.with_index = with_index
-        self._dispatcher = Dispatcher(delay_levels)
+        self._dispatcher = Dispatcher(delay_levels, store.deleted_topics())
         self._queues: QueuesCheck | None = None
         self._index: IndexCheck | None = None
         self._bad_crc: LogRecord | None = None  # the last record so far, if its CRC is wrong
@@ -109,7 +109,8 @@ class Verification:
     def _take(self, span: Span) -> bool:
         """A span without any flaw."""
         runs = runs_of(span) if self._bad_crc is None else None
-        if runs is None or not all(self._queues.fits(run) for run in runs) or \
+        if runs is None or has_dead(runs, self._dispatcher.marks) or \
+                not all(self._queues.fits(run) for run in runs) or \
                 self._index is not None and not self._index.take_rows(span.keys):
             return False
         for run in runs:
