@@ -154,7 +154,7 @@ class DeletedTopics(ConfigManager):
 
     def clamp(self, log_end: int) -> None:
         """The log was cut off at `log_end`: what is put there next is alive."""
-        self._change({topic: min(offset, log_end) for topic, offset in self.marks.items()})
+        self._change({topic: min(offset, log_end) for topic, offset in self.marks.items() if log_end > 0})
 
     def expire(self, min_offset: int) -> None:
         """The log begins at `min_offset`: marks before that have no records any more."""

@@ -9,7 +9,7 @@ import pytest
 from rmqha.common import mix_all
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.put_message_status import PutMessageStatus
-from tests.store.support import batch, bodies, crash, message, open_store, put, wait_dispatched
+from tests.store.support import batch, bodies, crash, message, new_store, open_store, put, wait_dispatched
 
 
 def put_numbered(store, prefix: str, count: int, topic: str = "T", queues: int = 2) -> None:
@@ -130,6 +130,24 @@ def test_mark_behind_the_end_of_a_shorter_log_kills_nothing_that_comes_there(tmp
     lose_queues(tmp_path)
     with open_store(tmp_path) as store:
         assert all_bodies(store) == of("new", 31)
+
+
+def test_mark_behind_the_place_at_which_the_log_is_cut_off_kills_nothing_that_comes_there(tmp_path):
+    with open_store(tmp_path) as store:
+        put_numbered(store, "other", 10, "O")
+        end = store.get_max_phy_offset()
+        put_numbered(store, "old", 10)
+        store.delete_topic("T")
+        assert store.reset_write_offset(end)
+        assert marks_in(tmp_path) == {"T": end}
+
+
+def test_marks_that_can_not_be_read_stop_the_start(tmp_path):
+    with open_store(tmp_path) as store:
+        put_numbered(store, "old", 10)
+        store.delete_topic("T")
+    (tmp_path / "config" / "deletedTopics.json").write_text('{"deletedTopics":{"T":"x"}}')
+    assert not new_store(tmp_path).load()
 
 
 def test_topic_stays_whole_when_its_mark_can_not_be_written(tmp_path, monkeypatch):

@@ -125,6 +125,14 @@ def _end_in_file(data: bytes) -> int:
     return at
 
 
+def records_in(data: bytes) -> Iterator[Record]:
+    """The records of a pull's answer."""
+    at = 0
+    while at < len(data):
+        yield _parse(data, at, 0)
+        at += struct.unpack_from(">I", data, at)[0]
+
+
 def bytes_of(folder: Path, record: Record) -> bytes:
     """What a log has in the place of `record`; less, or nothing, where it ends before."""
     for start, file in segments(folder).items():

@@ -220,3 +220,15 @@ def test_requests_meanwhile_find_every_topic(slave, broker):
     broker.topic_config_manager.topic_config_table = table = Table(old=TopicConfig("old"))
     slave.sync_all()
     assert seen == [{"old", "T"}] and set(table) == {"T"}
+
+
+def test_marks_of_deleted_topics_are_taken_over_before_the_consumer_offsets(slave, broker):
+    taken = []
+    broker.topic_deletion = SimpleNamespace(take_over=lambda marks: taken.append((marks, list(broker_api.asked))))
+    broker_api = broker.broker_outer_api
+    slave.sync_all()
+    assert not taken
+    broker_api.asked.clear()
+    broker_api.topics.deletedTopics = {"T": 4711}
+    slave.sync_all()
+    assert taken == [({"T": 4711}, [f"topics {MASTER}"])]

@@ -1,0 +1,12 @@
+"""A few rounds of a topic that is deleted and made again under load; the long form is `python -m tests.faults.deleted_topics`."""
+import pytest
+
+from tests.faults.deleted_topics import DeletedTopics
+
+
+@pytest.mark.timeout(300)
+def test_topic_made_again_has_all_that_it_acknowledged_on_master_and_slave(tmp_path):
+    with DeletedTopics(tmp_path, seed=5) as life:
+        for number in range(1, 5):
+            life.run(deep=number == 4)
+    assert life.checked >= 4 * 200 and set(life.faults) > {"nothing"}
