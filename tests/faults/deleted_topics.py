@@ -1,8 +1,9 @@
 """A topic is deleted and made again under eight senders, round after round, with restarts and kills of both brokers.
 
-SYNC_MASTER and its slave. After each round: all that the last generation of the topic acknowledged is where it was told to be,
-the offsets of each queue are 0 to n-1, and the slave's queues have the same units; after some, and in the end, a consumer reads
-the same from the slave, which has no queue that its master has not. Exit code 1, and the stores stay, when that does not hold.
+SYNC_MASTER and its slave. After each round: all that the last generation of the topic acknowledged is where it was told
+to be, the offsets of each queue are 0 to n-1, and the slave's queues have the same units; after some, and in the end, a
+consumer reads the same from the slave, which has no queue that its master has not. Exit code 1, and the stores stay,
+when that does not hold.
 
     python -m tests.faults.deleted_topics --rounds 200 --seed 1
 """

@@ -1,4 +1,4 @@
-"""A few rounds of a topic that is deleted and made again under load; the long form is `python -m tests.faults.deleted_topics`."""
+"""A few rounds of a topic that is deleted and made again; the long form is deleted_topics.py itself."""
 import pytest
 
 from tests.faults.deleted_topics import DeletedTopics
