@@ -63,6 +63,7 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.dual_stack import resolved_host
+from rmqha.remoting.common.listening import FAST_PORT
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.remoting.server_config import ServerConfig
@@ -128,7 +129,8 @@ class BrokerController:
         self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
         self.transactional_message_check_service = TransactionalMessageCheckService(self)
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
-        self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service)
+        self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service,
+                                                   port_use=FAST_PORT)
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")

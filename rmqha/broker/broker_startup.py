@@ -17,6 +17,7 @@ from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
@@ -127,10 +128,15 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
     try:
         if not controller.initialize():
-            click.echo("The broker cannot be initialized; the logs say why", err=True)
+            click.echo(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
             controller.shutdown()
             return EXIT_INITIALIZE_FAILED
         controller.start()
+    except PortError as failure:
+        log.error("The broker cannot start: %s", failure)
+        click.echo(f"The broker cannot start: {failure}", err=True)
+        controller.shutdown()
+        return EXIT_START_FAILED
     except Exception as failure:
         log.exception("The broker cannot start")
         click.echo(f"The broker cannot start: {failure}", err=True)
@@ -148,6 +154,11 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     click.echo(tip)
     stop.wait()
     return 0
+
+
+def _where_it_says_why() -> str:
+    files = log_setup.log_files("RocketmqBroker", "RocketmqStore")
+    return f"{' and '.join(files)} say why" if files else "what stands above says why"
 
 
 def unsafe_settings(controller: BrokerController) -> list[str]:

@@ -146,6 +146,12 @@ def setup_console_logging() -> None:
         _attach(name, handler)
 
 
+def log_files(*loggers: str) -> list[str]:
+    """The files to which loggers write at present."""
+    return [handler.baseFilename for name in loggers for handler in logging.getLogger(name).handlers
+            if isinstance(handler, OtherDaysFileHandler)]
+
+
 def _attach(name: str, handler: logging.Handler) -> None:
     logger = logging.getLogger(name)
     for old in logger.handlers[:]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
-from rmqha.remoting.common.dual_stack import listening_socket
+from rmqha.remoting.common.listening import LISTEN_PORT, listen
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.io_thread import IoThread
@@ -30,15 +30,16 @@ log = logging.getLogger("RocketmqRemoting")
 class RemotingServer(RemotingAbstract):
     """Serves requests on `config.listenPort` (0: any, see `local_listen_port`), on all IPv4 addresses.
 
-    `tls`: by default what the system properties say.
+    `tls`: by default what the system properties say. `port_use`: which of several ports it is, for errors.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer (4.9.8)
     """
 
     def __init__(self, config: ServerConfig, channel_event_listener: ChannelEventListener | None = None,
-                 tls: TlsSystemConfig | None = None) -> None:
+                 tls: TlsSystemConfig | None = None, port_use: str = LISTEN_PORT) -> None:
         super().__init__(config.serverOnewaySemaphoreValue, config.serverAsyncSemaphoreValue, channel_event_listener)
         self.config = config
+        self._port_use = port_use
         self.tls = tls or TlsSystemConfig()
         self._ssl_context: ssl.SSLContext | None = None  # replaced as a whole; read by the IO thread
         self._is_ssl_settled = False  # once load_ssl_context was called
@@ -69,7 +70,7 @@ class RemotingServer(RemotingAbstract):
         return context
 
     def start(self) -> None:
-        """Bind and serve. OSError when the port is taken, ConfigError for TLS settings that it can't serve with."""
+        """Bind and serve. PortError when it can't be bound, ConfigError for TLS settings that it can't serve with."""
         if not self._is_ssl_settled:
             self.load_ssl_context()
         listener = self._bind()
@@ -81,19 +82,9 @@ class RemotingServer(RemotingAbstract):
 
     def _bind(self) -> socket.socket:
         config = self.config
-        listener = listening_socket()
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if config.serverSocketRcvBufSize > 0:  # accepted sockets inherit it; later it would not change the window
-                log.info("server set SO_RCVBUF to %d", config.serverSocketRcvBufSize)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.serverSocketRcvBufSize)
-            listener.bind(("", config.listenPort))
-            listener.listen(config.serverSocketBacklog)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
-        return listener
+        if config.serverSocketRcvBufSize > 0:
+            log.info("server set SO_RCVBUF to %d", config.serverSocketRcvBufSize)
+        return listen(config.listenPort, self._port_use, config.serverSocketBacklog, config.serverSocketRcvBufSize)
 
     def shutdown(self) -> None:
         """Close all connections, end the threads. Idempotent."""

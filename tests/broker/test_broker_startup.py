@@ -1,5 +1,7 @@
 """mqbroker: options, messages, exit codes."""
+import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -148,3 +150,18 @@ def test_broken_table_ends_with_its_own_code(tmp_path):
     file.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort=0\n")
     ended = run_mqbroker("-c", str(file), HOME=str(tmp_path))
     assert ended.returncode == 253 and "cannot be initialized" in ended.stderr
+    assert f"{tmp_path}/logs/rocketmqlogs/broker.log and {tmp_path}/logs/rocketmqlogs/store.log say why" in ended.stderr
+
+
+@pytest.mark.parametrize(("distance", "use"), [(0, "listenPort"), (-2, "the fast port, listenPort - 2"),
+                                               (1, "the HA port, listenPort + 1")])
+def test_taken_port_ends_the_start_with_one_line_that_names_it_and_its_holder(tmp_path, distance, use):
+    port = free_broker_port()
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort={port}\nmappedFileSizeCommitLog=1048576\n"
+                    "maxHashSlotNum=1000\nmaxIndexNum=4000\n")
+    with socket.create_server(("0.0.0.0", port + distance)):
+        ended = run_mqbroker("-c", str(file), HOME=str(tmp_path))
+    assert ended.returncode == 255
+    (line,) = ended.stderr.strip().split("\n")
+    assert line.startswith(f"The broker cannot start: port {port + distance} ({use}) is in use by pid {os.getpid()} (")

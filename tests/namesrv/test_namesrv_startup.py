@@ -1,6 +1,7 @@
 """mqnamesrv as a process: options, exit codes, config files."""
 import os
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -89,3 +90,12 @@ def test_server_boots_logs_and_ends_on_sigterm(conf, tmp_path):
         assert server.process.wait(60) == 0
     finally:
         server.kill()
+
+
+def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run, conf):
+    port = free_port()
+    with socket.create_server(("0.0.0.0", port)):
+        result = run("-c", conf(f"listenPort={port}\n"))
+    assert result.returncode == 255
+    (line,) = result.stderr.strip().split("\n")
+    assert line.startswith(f"The Name Server cannot start: port {port} (listenPort) is in use by pid {os.getpid()} (")

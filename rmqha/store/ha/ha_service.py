@@ -20,7 +20,8 @@ from rmqha.common.atomics import AtomicInteger, AtomicLong
 from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
-from rmqha.remoting.common.dual_stack import listening_socket, plain_address
+from rmqha.remoting.common.dual_stack import plain_address
+from rmqha.remoting.common.listening import HA_PORT, listen
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
 from rmqha.store.config.store_path_config_helper import get_diverged_file
@@ -224,7 +225,7 @@ class HAService:
                 other.close()
 
     def start(self) -> None:
-        """Listen and start the services. OSError when the port is taken, ValueError for a bad haAllowedPeers."""
+        """Listen and start the services. PortError when that can't be, ValueError for bad haAllowedPeers."""
         self.accept_socket_service.begin_accept()
         if self.config.brokerRole is SLAVE:
             self.divergence.load()
@@ -324,17 +325,9 @@ class AcceptSocketService(ServiceThread):
         self._refused_limit = RateLimit(_ERROR_INTERVAL_MS)
 
     def begin_accept(self) -> None:
-        """Bind and listen on haListenPort of all addresses; port 0 takes a free one."""
+        """Bind and listen on haListenPort of all addresses; port 0 takes a free one. PortError when that can't be."""
         self._allowed_peers = AllowedPeers(self.ha_service.config.haAllowedPeers)
-        sock = listening_socket()
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("", self.ha_service.config.haListenPort))
-            sock.listen(_BACKLOG)
-            sock.setblocking(False)
-        except (OSError, OverflowError):
-            sock.close()
-            raise
+        sock = listen(self.ha_service.config.haListenPort, HA_PORT, _BACKLOG)
         self._server_socket, self._waker = sock, Waker()
         self.listen_port = sock.getsockname()[1]
 

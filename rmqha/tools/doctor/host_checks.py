@@ -6,6 +6,7 @@ import psutil
 
 from rmqha.common import mix_all
 from rmqha.common.util_all import get_disk_partition_space_used_percent
+from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, holders
 from rmqha.remoting.common.port_probe import why_not_listen
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
@@ -34,7 +35,7 @@ def _check_ports(loaded: LoadedConfig, running: bool, report: Report) -> None:
     if port == 0:
         report.note("ports", loaded.place("listenPort"), "listenPort=0: any free ports are taken at each start")
         return
-    for number, use in ((port, "listenPort"), (port + 1, "the HA port"), (port - 2, "the fast port, listenPort - 2")):
+    for number, use in ((port, LISTEN_PORT), (port + 1, HA_PORT), (port - 2, FAST_PORT)):
         where = loaded.place("listenPort")
         reason = why_not_listen(number)
         if reason is None:
@@ -42,19 +43,14 @@ def _check_ports(loaded: LoadedConfig, running: bool, report: Report) -> None:
         elif running and reason == "in use":
             report.good("ports", where, f"{number}, {use}, is in use, and the broker of this store runs")
         else:
-            report.error("ports", where, f"{number}, {use}: {reason}{_user_of(number)}",
+            report.error("ports", where, f"{number}, {use}: {reason}{_users_of(number)}",
                          "stop what listens there, or choose another listenPort: it, the port above and the second "
                          "below have to be free")
 
 
-def _user_of(port: int) -> str:
-    try:
-        pids = {each.pid for each in psutil.net_connections("tcp")
-                if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid}
-        names = [f"{psutil.Process(pid).name()} (pid {pid})" for pid in sorted(pids)]
-    except (psutil.Error, OSError):  # somebody else's process
-        return ""
-    return f" by {', '.join(names)}" if names else ""
+def _users_of(port: int) -> str:
+    by = holders(port)
+    return f" by {', '.join(by)}" if by else ""
 
 
 def _check_ip(loaded: LoadedConfig, key: str, report: Report) -> None:

@@ -109,7 +109,7 @@ def test_port_in_use_names_the_port(config, examine):
         taken.bind(("0.0.0.0", port + 1))
         taken.listen()
         (what,) = bad(examine("-c", config(listenPort=port)), "ports")
-    assert f"{port + 1}, the HA port: in use" in what
+    assert f"{port + 1}, the HA port, listenPort + 1: in use by pid " in what
 
 
 def test_running_broker_of_the_file_is_no_fault(tmp_path, config, examine):
