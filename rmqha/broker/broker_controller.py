@@ -10,6 +10,7 @@
 import copy
 import logging
 import threading
+from functools import partial
 
 from rmqha.acl.access_rpc_hook import AccessRPCHook
 from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
@@ -38,6 +39,7 @@ from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.record_access import RecordAccess
+from rmqha.broker.slave.master_inquiry import ask_main_port
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -200,7 +202,13 @@ class BrokerController:
             self.broker_outer_api.update_name_server_address_list(namesrv_addr)
             log.info("Set user specified name server address: %s", namesrv_addr)
 
+    @property
+    def is_outer_api_started(self) -> bool:
+        """Whether other brokers may be asked."""
+        return self._is_outer_api_started and not self._is_shutdown
+
     def _initialize_role(self) -> None:
+        self.message_store.ha_service.ha_client.ask_main_port = partial(ask_main_port, self)
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
                 and not self.message_store_config.enableAutoSwitchHA:
             return

@@ -93,6 +93,8 @@ Topic = Annotated[str, Allowed("a topic: 1 to 127 letters, digits, and any of %|
                                lambda text: check_topic(text) is None)]
 NamesrvAddresses = Annotated[str, Allowed('Name Server addresses as follows, "127.0.0.1:9876;192.168.0.1:9876"',
                                           lambda text: all(map(is_host_and_port, text.rstrip(";").split(";"))))]
+AutoSwitch = Annotated[str, Allowed("auto, true or false",
+                                    lambda text: text.strip().lower() in {"auto", "true"} | _FALSE)]
 MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text))]
 Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
                                lambda text: _HOURS.fullmatch(text) is not None)]

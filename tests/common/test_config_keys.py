@@ -101,6 +101,7 @@ def test_switches_take_what_the_original_reads_right():
     ("messageDelayLevel", ["1s", "1s 5m 2h 1d", "1s 5s "], ["", "1", "1s  5s", "1x", "s", "-1s", "1s,5s", "1.5s"]),
     ("msgTraceTopicName", ["RMQ_SYS_TRACE_TOPIC"], ["", "a b", "ü", "x" * 128]),
     ("haAllowedPeers", ["", "10.0.0.0/8, ::1", "10.0.0.1"], ["10.0.0.0/33", "host"]),
+    ("haHandshakeEnable", ["auto", "true", "false", "no", " True "], ["", "maybe", "yes"]),
     ("regionId", ["", "eu-1"], ["a\x01b", "a\x02"]),
 ])
 def test_texts_have_a_form(key, good, bad):

@@ -167,6 +167,10 @@ class BrokerOuterAPI:
         table = remoting_serializable.from_json(KVTable, response.body or b"").table or {}
         return int(table.get("commitLogMaxOffset", "not told"))
 
+    def get_broker_ha_fields(self, addr: str) -> dict[str, str]:
+        """What a broker tells of its HA port beside its replication. Raises RemotingException."""
+        return self._ask(addr, request_code.GET_BROKER_HA_STATUS).ext_fields or {}
+
     def get_all_subscription_group_config(self, addr: str) -> SubscriptionGroupWrapper:
         """The master's groups. Raises RemotingException, FastjsonError."""
         response = self._ask(addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

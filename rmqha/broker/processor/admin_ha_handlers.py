@@ -1,9 +1,11 @@
 """Admin requests about replication."""
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success
+from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.broker.slave.master_inquiry import handshake_fields
 from rmqha.common.protocol import request_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.record_times import newest_store_timestamp, store_timestamp_from
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ class AdminHaHandlers(AdminHandlers):
 
     def handlers(self) -> dict[int, Handler]:
         """Handler by request code."""
-        return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status}
+        return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status,
+                request_code.REJOIN_MASTER: self.rejoin_master}
 
     def get_broker_ha_status(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """A master's slaves, or a slave's connection to its master, as 5.1.4's haStatus asks for it.
@@ -25,7 +28,20 @@ class AdminHaHandlers(AdminHandlers):
         """
         # Differs: 4.9 does not know the request
         store = self.broker_controller.message_store
-        return success(store.ha_service.get_runtime_info(store.get_max_phy_offset()))
+        response = success(store.ha_service.get_runtime_info(store.get_max_phy_offset()))
+        for name, value in handshake_fields(self.broker_controller).items():
+            response.add_ext_field(name, value)
+        return response
+
+    def rejoin_master(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """A slave that has diverged cuts off what its master does not have, at its next handshake."""
+        store = self.broker_controller.message_store
+        if store.message_store_config.brokerRole is not SLAVE:
+            return system_error("this broker is no slave")
+        if store.ha_service.divergence.found_in_log is None:
+            return system_error("this slave's log has not diverged from its master's, as far as it knows")
+        store.ha_service.ha_client.rejoin()
+        return success()
 
 
 def replication_times(store: "DefaultMessageStore") -> dict[str, str]:

@@ -103,3 +103,6 @@ DELETE_EXPIRED_COMMITLOG = 329
 GET_BROKER_HA_STATUS = 907
 GET_BROKER_EPOCH_CACHE = 1007
 NOTIFY_BROKER_ROLE_CHANGED = 1008
+
+# rmqha's own
+REJOIN_MASTER = 90001  # a slave that has diverged is to cut off what its master does not have

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from rmqha.common.config_field import important, renamed
 from rmqha.common.config_value import (
-    Allowed, AnyInt, AnyText, ByteCount, Bytes, DelayLevels, Hours, INT_MAX, LongBytes, LongMillis,
+    Allowed, AnyInt, AnyText, AutoSwitch, ByteCount, Bytes, DelayLevels, Hours, INT_MAX, LongBytes, LongMillis,
     LongPeriod, MasterAddress, Millis, Natural, Pages, Path, Paths, Percent, Period, PlainText, Port,
     Positive, whole_number,
 )
@@ -191,8 +191,11 @@ class MessageStoreConfig:
     haAllowedPeers: PeerList | None = field(default=None, metadata={"extension": True})
     # epochs, truncation and roles that an admin command changes (AutoSwitchHAService; 5.1.4: enableControllerMode)
     enableAutoSwitchHA: bool = field(default=False, metadata={"extension": True})
-    # both sides: the slave tells who it is and its last record, the master checks that its log holds it
-    haHandshakeEnable: bool = field(default=False, metadata={"extension": True})
+    # The slave tells who it is, and compares the end of its log with the master's, before anything is sent. auto: when
+    # the master's main port says that it is ours; true: ask each master on its HA port; false: neither ask nor answer
+    haHandshakeEnable: AutoSwitch = field(default="auto", metadata={"extension": True})
+    # slave: cut off what the master does not have, and keep it in a file of `diverged` in storePathRootDir
+    haTruncateDivergedTail: bool = field(default=False, metadata={"extension": True})
     # slave: report only what is on the disk
     haSlaveAckAfterFlush: bool = field(default=False, metadata={"extension": True})
 

@@ -42,6 +42,11 @@ class Divergence:
         """The finding that counts: that of the log, which is the cause, before that of the queues; None for none."""
         return self._log or self._queues
 
+    @property
+    def found_in_log(self) -> Diverged | None:
+        """The finding of the last handshake."""
+        return self._log
+
     def load(self) -> None:
         """Remember what was found before the last start."""
         try:
@@ -76,6 +81,13 @@ class Divergence:
             log.error("this slave's queues are not its master's: %s. Stop it, build its queues again with "
                       "`rmqha store rebuild --apply --force`, or set it up anew", reason)
             self._write()
+
+    def cut_off(self, offset: int) -> None:
+        """Log and queues end at `offset` now. A record behind it did not fit because of what was cut off."""
+        self.log_fits()
+        queues = self._queues
+        if queues is not None and queues.offset >= offset:
+            self.queues_are_mended()
 
     def queues_are_mended(self) -> None:
         """All queues behind the finding were built again."""

@@ -2,7 +2,8 @@
 
     master --frames--> HAClient --append_to_commit_log--> commit log
     master <--8-byte reports, after connecting, after each read that grew the log, and each 5 s--
-    master <--handshake, before the first report, with haHandshakeEnable-->
+    master's main port <--what are you?-- HAClient
+    master <--handshake, before the first report, when it is ours, or with haHandshakeEnable=true-->
     BrokerController --update_master_address, shutdown--> wakes it
 """
 from __future__ import annotations
@@ -14,7 +15,8 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
@@ -25,6 +27,9 @@ from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.flow_monitor import FlowMonitor
+from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
+from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
+from rmqha.store.ha.log_cut import cut_off
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
@@ -45,10 +50,19 @@ _WRITE_ATTEMPTS = 3
 _ERROR_INTERVAL_MS = 60_000
 _HELLO_WAIT_MS = 2000  # for a master that knows the handshake
 _VERDICT_WAIT_MS = 20_000
-_MAX_GREETING = 64  # bytes of hello or verdict
+_MAIN_PORT_WAIT_MS = 10_000  # for an unknown master to tell what it is
+_SOON_MS = 1000  # between two attempts at that
+_MAX_GREETING = 64  # bytes of hello, answer or verdict
 _BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
 _TRANSFER = HAConnectionState.TRANSFER
 _MAX_SEARCHES = 200  # connections of one search for the first file, before it pauses
+
+
+class MasterKind(Enum):
+    """What the main port of a master tells of it."""
+
+    OURS = "it compares logs at the handshake"
+    OTHER = "it knows no such handshake, or has it turned off"
 
 
 class ReplicationError(Exception):
@@ -107,7 +121,16 @@ class HAClient(ServiceThread):
         self._search: FirstFileSearch | None = None  # for the master's first file, while this log is empty
         self._searches = 0  # connections of the search
         self._heartbeat_ns = 0  # when the search heard a heartbeat of the file that it asked for; 0: not yet
+        # Asked for what a master is, given its HA address; None: it can't be told now. Set before the start.
+        self.ask_main_port: Callable[[str], MasterKind | None] | None = None
+        self.rejoin_once = False  # set by any thread, taken back when the two logs fit
+        self.last_cut: tuple[int, int, str] | None = None  # where the log was cut off, where it had ended, the file
+        self._rejoin_asked = False  # ends a pause
+        self._retry_ms: int | None = None  # how long to wait before the next attempt; None: as ever
         self._plain_master: str | None = None  # closed when it was asked for a handshake
+        self._said_unknown: str | None = None  # a master of which it was said that nothing can be compared
+        self._ours: set[str] = set()  # HA addresses of masters that have told to be ours
+        self._waiting_for = ("", 0)  # a master whose main port did not answer, and since when (monotonic ns)
 
     @property
     def transferred_byte_in_second(self) -> int:
@@ -184,8 +207,9 @@ class HAClient(ServiceThread):
             self._close_master()
         # Differs: Java connects again at once; a master that refuses the offset would be asked without a pause,
         # now that the first report leaves at once.
+        retry_ms, self._retry_ms = self._retry_ms, None
         if not self._appended and not self._is_searching():
-            self._pause(_RETRY_MS, address)
+            self._pause(_RETRY_MS if retry_ms is None else retry_ms, address)
 
     def _is_searching(self) -> bool:
         """Whether the next connection may follow at once."""
@@ -205,8 +229,8 @@ class HAClient(ServiceThread):
 
     def _pause(self, timeout_ms: int, address: str | None) -> None:
         """Wait; a master address other than `address` or shutdown ends it."""
-        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
-        while not self.stopped and address == self.master_address:
+        deadline_ns, self._rejoin_asked = time.monotonic_ns() + timeout_ms * 1_000_000, False
+        while not self.stopped and address == self.master_address and not self._rejoin_asked:
             remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0:
                 return
@@ -261,8 +285,7 @@ class HAClient(ServiceThread):
         """Serve the connection until it ends by an exception, or by shutdown."""
         log.info("HAClient connected to the master %s", self.master_address)
         self._last_read_ns = time.monotonic_ns()
-        if self.config.haHandshakeEnable and self._plain_master != self.master_address:
-            self._handshake()
+        self._greet()
         # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
         self.current_reported_offset = self._stored_offset()
         self._report_slave_max_offset(self._first_report())
@@ -331,35 +354,149 @@ class HAClient(ServiceThread):
             self._again = self._search.nothing_came() is Found.AGAIN
             raise ReplicationError(f"looking for the master's first file, it sends nothing at {asked}")
 
-    def _handshake(self) -> None:
+    def _greet(self) -> None:
+        """Find out whether the master's log is this one, if it knows how; ReplicationError when it is not."""
+        mode = handshake_mode(self.config)
+        if mode is HandshakeMode.NEVER:
+            return
+        kind = self._ask_main_port()
+        if kind is MasterKind.OURS:
+            self._ours.add(self.master_address)
+        elif kind is MasterKind.OTHER:
+            self._ours.discard(self.master_address)
+        elif self.master_address in self._ours or mode is HandshakeMode.AUTO and self._may_wait():
+            self._retry_ms = _SOON_MS
+            raise ReplicationError(f"the main port of the master {self.master_address} does not answer: whether the "
+                                   "two logs are the same can't be found out yet")
+        if kind is MasterKind.OURS or mode is HandshakeMode.ALWAYS and self._plain_master != self.master_address:
+            self._handshake(kind is MasterKind.OURS)
+        elif kind is None and self.ask_main_port is not None and self._said_unknown != self.master_address:
+            self._said_unknown = self.master_address
+            log.warning("the main port of the master %s does not answer: it is followed as one of RocketMQ 4.9, which "
+                        "compares no logs. haHandshakeEnable=true asks on the HA port", self.master_address)
+
+    def _ask_main_port(self) -> MasterKind | None:
+        ask = self.ask_main_port
+        return ask(self.master_address) if ask is not None else None
+
+    def _may_wait(self) -> bool:
+        """Whether the main port of a master, which opens after its HA port, may answer soon, and it matters."""
+        if self.ask_main_port is None or self.default_message_store.get_max_phy_offset() == 0:
+            return False
+        now = time.monotonic_ns()
+        address, since_ns = self._waiting_for
+        if address != self.master_address:
+            self._waiting_for, since_ns = (self.master_address, now), now
+        return now - since_ns < _MAIN_PORT_WAIT_MS * 1_000_000
+
+    def _handshake(self, is_ours: bool) -> None:
         """Tell the master who this is and how its log ends; ReplicationError when the two don't fit together."""
         self.state = HAConnectionState.HANDSHAKE
-        self._socket.send(ha_handshake.ASK)
+        self._send_greeting(ha_handshake.ASK)
         try:
-            hello = self._await_greeting(ha_handshake.decode_hello, _HELLO_WAIT_MS)
+            hello = self._await_greeting(ha_handshake.decode_hello, _VERDICT_WAIT_MS if is_ours else _HELLO_WAIT_MS)
         except EOFError:
-            self._plain_master = self.master_address
-            log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); it is "
-                        "followed without", self.master_address)
+            if not is_ours:
+                self._plain_master = self.master_address
+                log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); "
+                            "it is followed without", self.master_address)
             raise ReplicationError(f"the master {self.master_address} has closed at the question for a handshake"
                                    ) from None
         if hello is None:
+            if is_ours:
+                raise ReplicationError(f"the master {self.master_address} says nothing to the question for a handshake")
             log.info("the master %s knows no handshake; it is followed without", self.master_address)
             return
+        broker = self.default_message_store.broker_config
+        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}"
+        if is_ours:
+            self._compare(identity, hello[0])
+        else:
+            self._show_tail(identity)
+
+    def _show_tail(self, identity: str) -> None:
+        """Let the master compare one checksum, and judge: a master whose main port has not told that it can do more."""
+        who = log_tail.introduction(self.default_message_store, identity)
+        self._send_greeting(ha_handshake.encode_who(who))
+        verdict, held = self._await_verdict()
+        if verdict is ha_handshake.Verdict.DIVERGED:
+            self._diverged(who.end, -1, held)
+        elif verdict is not ha_handshake.Verdict.GOOD:
+            self._not_held(who.end, held)
+        self._fits()
+
+    def _compare(self, identity: str, held: ha_handshake.Range) -> None:
+        """Ask until it is known up to where both logs are the same."""
         store = self.default_message_store
-        broker = store.broker_config
-        who = log_tail.introduction(store, f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}")
-        self._socket.send(ha_handshake.encode_who(who))
+        begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+        self._send_greeting(ha_handshake.encode_who_compares(ha_handshake.WhoCompares(identity, min(begin, end), end)))
+        try:
+            finding = compare_with_master(store, held, self._ask)
+        except ComparisonError as error:
+            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+        self._send_greeting(ha_handshake.encode_finding(finding))
+        verdict, held = self._await_verdict()
+        if verdict is ha_handshake.Verdict.DIVERGED:
+            self._diverged(end, finding.same_up_to, held)
+        elif verdict is not ha_handshake.Verdict.GOOD:
+            self._not_held(end, held)
+        self._fits()
+
+    def _ask(self, question: ha_handshake.Question) -> ha_handshake.Answer:
+        self._send_greeting(ha_handshake.encode_question(question))
+        answer = self._await_greeting(ha_handshake.decode_answer, _VERDICT_WAIT_MS)
+        if answer is None:
+            raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
+        return answer[0]
+
+    def _await_verdict(self) -> tuple[ha_handshake.Verdict, ha_handshake.Range]:
         answer = self._await_greeting(ha_handshake.decode_verdict, _VERDICT_WAIT_MS)
         if answer is None:
             raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
-        verdict, held, _used = answer
-        if verdict is not ha_handshake.Verdict.GOOD:
-            what = ("holds other bytes in front of it: this store is of another master, or went on by itself"
-                    if verdict is ha_handshake.Verdict.DIVERGED else "does not hold the slave's end")
-            raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {who.end} MASTER: "
-                                   f"{held.min_offset} to {held.max_offset}. It {what}; set the slave up anew, or "
-                                   "repair it by hand", HAConnectionState.OFFSET_REFUSED)
+        return answer[:2]
+
+    def _fits(self) -> None:
+        self.rejoin_once = False
+        self.default_message_store.ha_service.divergence.log_fits()
+
+    def _not_held(self, end: int, held: ha_handshake.Range) -> NoReturn:
+        raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {end} MASTER: "
+                               f"{held.min_offset} to {held.max_offset}. It does not hold the slave's end; set the "
+                               "slave up anew, or repair it by hand", HAConnectionState.OFFSET_REFUSED)
+
+    def _diverged(self, end: int, same_up_to: int, held: ha_handshake.Range) -> NoReturn:
+        """The slave has what the master has not: cut it off when that is wanted, else say so."""
+        if same_up_to >= 0 and (self.rejoin_once or self.config.haTruncateDivergedTail):
+            path = cut_off(self.default_message_store, same_up_to)
+            self._chain_end, self._retry_ms, self.last_cut = -1, 0, (same_up_to, end, path)
+            raise ReplicationError(f"this slave's log was cut off at {same_up_to}, up to where it is the master's; "
+                                   f"what was behind it, up to {end}, is in {path}")
+        what = (f"its log is the master's up to {same_up_to}; `rmqha ha rejoin` cuts off what is behind it, and keeps "
+                "that in a file" if same_up_to >= 0 else
+                "nothing of its end is known to be the master's: set it up anew")
+        self.default_message_store.ha_service.divergence.log_differs(
+            same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master's goes from "
+            f"{held.min_offset} to {held.max_offset}: {what}")
+        raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {end} MASTER: "
+                               f"{held.min_offset} to {held.max_offset}. It holds other bytes in front of the slave's "
+                               f"end, or none: this store is of another master, or went on by itself; {what}",
+                               HAConnectionState.DIVERGED)
+
+    def rejoin(self) -> None:
+        """Cut off what the master does not have, at the next handshake that finds anything; any thread."""
+        self.rejoin_once = True
+        self._rejoin_asked = True
+        self.wakeup()
+
+    def _send_greeting(self, data: bytes) -> None:
+        deadline_ns = time.monotonic_ns() + _VERDICT_WAIT_MS * 1_000_000
+        while data:
+            try:
+                data = data[self._socket.send(data):]
+            except BlockingIOError:
+                if time.monotonic_ns() > deadline_ns:
+                    raise ReplicationError("the master takes nothing of the handshake") from None
+                self._select(_STORE_WAIT_MS / 1000)
 
     def _await_greeting(self, decode: Callable[[bytes], T | None], timeout_ms: int) -> T | None:
         """What `decode` makes of the next bytes; None when they don't come in time. EOFError when the master closes."""

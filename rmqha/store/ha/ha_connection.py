@@ -23,6 +23,7 @@ from rmqha.store.config.broker_role import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
+from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.rate_limit import RateLimit
 
@@ -40,6 +41,7 @@ _BUSY_NS = 10_000_000
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
 _FLOW_CONTROL_LOG_MS = 60_000
+_MAX_QUESTIONS = 10_000  # of one handshake
 # A slave repeats its last report only as a heartbeat; more than this many in one housekeeping interval is a flood.
 _MAX_REPEATED_REPORTS = 1000
 
@@ -126,7 +128,7 @@ class HAConnection:
             if self._closing:
                 return
             self._closing = True
-            if self.state is not HAConnectionState.OFFSET_REFUSED:
+            if self.state not in (HAConnectionState.OFFSET_REFUSED, HAConnectionState.DIVERGED):
                 self.state = HAConnectionState.SHUTDOWN
             self.read_socket_service.make_stop()
             self.write_socket_service.make_stop()
@@ -145,12 +147,13 @@ class HAConnection:
             self.state = new
             return True
 
-    def refuse_diverged(self, who: ha_handshake.Who) -> None:
+    def refuse_diverged(self, slave_end: int, same_up_to: int = -1) -> None:
         """The slave's log is another one than this: remember it, say so, and close."""
         with self._lock:
-            self.state = HAConnectionState.OFFSET_REFUSED
-        self.ha_service.slave_refused(self, who.end, "holds other bytes in front of that offset: the slave's store is "
-                                                     "of another master, or went on by itself")
+            self.state = HAConnectionState.DIVERGED
+        known = f"; both are the same up to {same_up_to}" if same_up_to >= 0 else ""
+        self.ha_service.slave_refused(self, slave_end, "holds other bytes in front of that offset, or none: the "
+                                      f"slave's store is of another master, or went on by itself{known}", same_up_to)
         self.close()
 
     def refuse(self, slave_offset: int) -> None:
@@ -220,8 +223,12 @@ class ReadSocketService(ServiceThread):
         self.connection = connection
         self._decoder = ha_transfer.ReportDecoder()
         # what came of the handshake so far; None when there is none, or no more
-        self._greeting: bytes | None = b"" if connection.ha_service.config.haHandshakeEnable else None
+        is_asked_for = handshake_mode(connection.ha_service.config) is not HandshakeMode.NEVER
+        self._greeting: bytes | None = b"" if is_asked_for else None
         self._asked = False  # the slave has asked for the handshake
+        self._introduced: ha_handshake.WhoCompares | None = None  # by a slave that asks questions
+        self._same_up_to = -1  # end of the last blocks that were asked for, when all were the same
+        self._questions = 0
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
@@ -297,18 +304,75 @@ class ReadSocketService(ServiceThread):
             self._greeting = data
             connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
             connection.socket.send(ha_handshake.encode_hello(connection.ha_service.held_range()))
-        if not ha_handshake.MAGIC.startswith(data[:len(ha_handshake.MAGIC)]):
-            return self._end_greeting(data)  # it did not wait for the hello
-        introduction = ha_handshake.decode_who(data)
-        if introduction is None:
-            return b""
-        who, used = introduction
-        self._judge(who)
-        return self._end_greeting(data[used:])
+        while self._greeting is not None:
+            if not ha_handshake.is_greeting(data):
+                return self._end_greeting(data)  # it did not wait for the hello
+            self._greeting = data
+            said = ha_handshake.decode_from_slave(data)
+            if said is None:
+                return b""
+            what, used = said
+            self._last_report_ns = time.monotonic_ns()
+            data = data[used:]
+            if self._converse(what):
+                return self._end_greeting(data)
+            self._greeting = data
+        return data
 
     def _end_greeting(self, rest: bytes) -> bytes:
         self._greeting = None
         return rest
+
+    def _converse(self, said: ha_handshake.Who | ha_handshake.WhoCompares | ha_handshake.Question | ha_handshake.Finding
+                  ) -> bool:
+        """Answer what the slave has said; whether that was the last word. HandshakeError when it is out of turn."""
+        if isinstance(said, ha_handshake.Who) and self._introduced is None:
+            self._judge(said)
+            return True
+        if isinstance(said, ha_handshake.WhoCompares) and self._introduced is None:
+            self._introduced = said
+            self.connection.slave_identity = said.identity or self.connection.slave_identity
+            return False
+        if isinstance(said, ha_handshake.Question) and self._introduced is not None:
+            self._answer(said)
+            return False
+        if isinstance(said, ha_handshake.Finding) and self._introduced is not None:
+            self._judge_finding(self._introduced, said)
+            return True
+        raise ha_handshake.HandshakeError(f"a greeting out of turn: {type(said).__name__}")
+
+    def _answer(self, question: ha_handshake.Question) -> None:
+        """Tell which of the slave's blocks this log holds, too."""
+        self._questions += 1
+        if self._questions > _MAX_QUESTIONS:
+            raise ha_handshake.HandshakeError(f"more than {_MAX_QUESTIONS} questions")
+        store, offset, equal, not_held = self.connection.ha_service.default_message_store, question.offset, 0, False
+        for block in question.blocks:
+            crc = read_tail(store, offset, block.size)
+            if crc != block.crc:
+                not_held = crc is None
+                break
+            equal, offset = equal + 1, offset + block.size
+        self._same_up_to = offset if equal == len(question.blocks) else -1
+        self.connection.socket.send(ha_handshake.encode_answer(ha_handshake.Answer(equal, not_held)))
+
+    def _judge_finding(self, who: ha_handshake.WhoCompares, finding: ha_handshake.Finding) -> None:
+        """Take over what the slave has found; GOOD only when it was seen here, too."""
+        connection = self.connection
+        held = connection.ha_service.held_range()
+        verdict = finding.verdict
+        if verdict is ha_handshake.Verdict.GOOD and who.end:
+            if not held.min_offset <= who.end <= held.max_offset:
+                verdict = ha_handshake.Verdict.NOT_HELD
+            elif self._same_up_to != who.end and max(who.begin, held.min_offset) < who.end:
+                verdict = ha_handshake.Verdict.DIVERGED
+        log.info("slave[%s] is %s, its log ends at %d: %s, the same up to %d", connection.client_addr,
+                 connection.slave_identity, who.end, verdict.name, finding.same_up_to)
+        connection.socket.send(ha_handshake.encode_verdict(verdict, held))
+        if verdict is ha_handshake.Verdict.NOT_HELD:
+            connection.refuse(who.end)
+        elif verdict is ha_handshake.Verdict.DIVERGED:
+            connection.refuse_diverged(who.end, finding.same_up_to)
 
     def _judge(self, who: ha_handshake.Who) -> None:
         """Tell the slave whether its log is a part of this one."""
@@ -329,7 +393,7 @@ class ReadSocketService(ServiceThread):
         if verdict is ha_handshake.Verdict.NOT_HELD:
             connection.refuse(who.end)
         elif verdict is ha_handshake.Verdict.DIVERGED:
-            connection.refuse_diverged(who)
+            connection.refuse_diverged(who.end)
 
     def _accept(self, reports: tuple[int, ...]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""

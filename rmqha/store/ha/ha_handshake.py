@@ -1,16 +1,22 @@
 """The greeting of two rmqha peers before a slave's first report. Pure: no socket, no thread, no file.
 
-It is asked for by the slave (haHandshakeEnable), in a way that means nothing to a RocketMQ master:
+It is asked for by the slave when the master's main port has said that it is ours (haHandshakeEnable=auto), or always
+(true), and then in a way that means nothing to a RocketMQ master:
 
     slave                                        master
     ask: a report of -1                  -->     4.9 and 5.x take it for "no report yet", and stay silent
                                          <--     hello: a frame at offset -1
-    who: identity, end and tail of its log -->
+    who: identity, range of its log      -->
+    question: checksums of blocks        -->
+                                         <--     answer: a frame at offset -3; as many times as the slave needs
+    finding: what it makes of the answers -->
                                          <--     verdict: a frame at offset -2; the reports begin, or both close
 
-A slave that hears no hello for a while goes on with its first report, on the same connection.
+A slave that must ask unknown masters and hears no hello for a while goes on with its first report, on the same
+connection. Who of version 1, which carries the end of the slave's log and one checksum of its last bytes, has no
+questions: the verdict is the answer to it. It is for a master whose main port has not told its version.
 
-Bodies of the master's two frames (each behind the 12-byte header of a frame, its offset -1 or -2):
+Bodies of the master's frames (each behind the 12-byte header of a frame, its offset -1, -3 or -2):
 
 | hello | type | field |
 |---|---|---|
@@ -18,6 +24,11 @@ Bodies of the master's two frames (each behind the 12-byte header of a frame, it
 | 4-5 | int16 | version, 1 |
 | 6-13 | int64 | the master's min commit log offset |
 | 14-21 | int64 | its max commit log offset |
+
+| answer | type | field |
+|---|---|---|
+| 0-3 | int32 | how many blocks, from the first one on, are the same bytes in the master's log |
+| 4-5 | int16 | 1 when the master does not hold the block behind them, else 0 |
 
 | verdict | type | field |
 |---|---|---|
@@ -27,7 +38,29 @@ Bodies of the master's two frames (each behind the 12-byte header of a frame, it
 
 What the slave sends in between:
 
-| who | type | field |
+| who, version 2 | type | field |
+|---|---|---|
+| 0-3 | bytes | "RMQH": no report begins so |
+| 4-5 | int16 | version, 2 |
+| 6-13 | int64 | beginning of the slave's log |
+| 14-21 | int64 | its end |
+| 22-23 | int16 | bytes of the identity |
+| 24- | UTF-8 | the identity: whatever tells this slave from others of the same master |
+
+| question | type | field |
+|---|---|---|
+| 0-3 | bytes | "RMQC" |
+| 4-11 | int64 | commit log offset of the first block |
+| 12-15 | int32 | number of blocks; the next one begins where one ends |
+| 16- | int32, uint32 | of each block its size and CRC32 |
+
+| finding | type | field |
+|---|---|---|
+| 0-3 | bytes | "RMQF" |
+| 4-5 | int16 | see Verdict |
+| 6-13 | int64 | up to which offset both are the same; -1 for nowhere |
+
+| who, version 1 | type | field |
 |---|---|---|
 | 0-3 | bytes | "RMQH": no report begins so |
 | 4-5 | int16 | version, 1 |
@@ -45,13 +78,20 @@ from typing import NamedTuple
 from rmqha.store.ha import ha_transfer
 
 MAGIC = b"RMQH"
+QUESTION_MAGIC = b"RMQC"
+FINDING_MAGIC = b"RMQF"
 VERSION = 1
+COMPARING_VERSION = 2  # of a greeting with questions; the main port tells who knows it
 ASK = ha_transfer.encode_report(-1)
 HELLO_OFFSET = -1
 VERDICT_OFFSET = -2
+ANSWER_OFFSET = -3
 # Covers the largest record of a default configuration; one that is larger is covered by its end.
 MAX_TAIL = 4 * 1024 * 1024 + 64 * 1024
 MAX_IDENTITY = 1024
+# Of one question.
+MAX_BLOCKS = 4096
+MAX_COMPARED = 256 * 1024 * 1024
 
 _HELLO = struct.Struct(">4shqq")
 assert _HELLO.size == 22
@@ -59,6 +99,19 @@ _VERDICT = struct.Struct(">hqq")
 assert _VERDICT.size == 18
 _WHO = struct.Struct(">4shqiIh")
 assert _WHO.size == 24
+_WHO_2 = struct.Struct(">4shqqh")
+assert _WHO_2.size == 24
+_QUESTION = struct.Struct(">4sqi")
+assert _QUESTION.size == 16
+_BLOCK = struct.Struct(">iI")
+assert _BLOCK.size == 8
+_FINDING = struct.Struct(">4shq")
+assert _FINDING.size == 14
+_ANSWER = struct.Struct(">ih")
+assert _ANSWER.size == 6
+
+_WHO_2_BEGIN = MAGIC + struct.pack(">h", COMPARING_VERSION)
+_VERSION_END = len(_WHO_2_BEGIN)
 
 
 class HandshakeError(ValueError):
@@ -69,8 +122,8 @@ class Verdict(IntEnum):
     """What the master makes of the slave's log."""
 
     GOOD = 0
-    NOT_HELD = 1  # it ends where the master's log has nothing any more, or nothing yet
-    DIVERGED = 2  # its last bytes are others than the master's at the same place
+    NOT_HELD = 1  # it ends where the master's log has nothing any more; of version 1 also: nothing yet
+    DIVERGED = 2  # its last bytes are others than the master's at the same place, or the master has none there
 
 
 class Range(NamedTuple):
@@ -89,6 +142,42 @@ class Who(NamedTuple):
     tail_crc: int
 
 
+class WhoCompares(NamedTuple):
+    """A slave that asks questions, and what its log holds."""
+
+    identity: str
+    begin: int
+    end: int
+
+
+class Block(NamedTuple):
+    """Bytes of the log."""
+
+    size: int
+    crc: int
+
+
+class Question(NamedTuple):
+    """Blocks that follow one another from `offset` on."""
+
+    offset: int
+    blocks: list[Block]
+
+
+class Answer(NamedTuple):
+    """How many of the blocks asked for are the same, from the first on, and whether the one behind them is not held."""
+
+    equal: int
+    not_held: bool
+
+
+class Finding(NamedTuple):
+    """What a slave makes of its master's answers."""
+
+    verdict: Verdict
+    same_up_to: int  # commit log offset where a record begins; -1: nothing is known to be the same
+
+
 def encode_hello(held: Range) -> bytes:
     """The master's answer to ASK."""
     return ha_transfer.encode_header(HELLO_OFFSET, _HELLO.size) + _HELLO.pack(MAGIC, VERSION, *held)
@@ -103,6 +192,94 @@ def encode_who(who: Who) -> bytes:
     """The slave's introduction. The identity is cut at MAX_IDENTITY bytes."""
     identity = who.identity.encode("utf-8", "replace")[:MAX_IDENTITY]
     return _WHO.pack(MAGIC, VERSION, who.end, who.tail_size, who.tail_crc, len(identity)) + identity
+
+
+def encode_who_compares(who: WhoCompares) -> bytes:
+    """The introduction of a slave that asks questions. The identity is cut at MAX_IDENTITY bytes."""
+    identity = who.identity.encode("utf-8", "replace")[:MAX_IDENTITY]
+    return _WHO_2.pack(MAGIC, COMPARING_VERSION, who.begin, who.end, len(identity)) + identity
+
+
+def encode_question(question: Question) -> bytes:
+    """Which of these blocks does the master hold, too?"""
+    head = _QUESTION.pack(QUESTION_MAGIC, question.offset, len(question.blocks))
+    return head + b"".join(_BLOCK.pack(*block) for block in question.blocks)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The master's answer to a question."""
+    return ha_transfer.encode_header(ANSWER_OFFSET, _ANSWER.size) + _ANSWER.pack(*answer)
+
+
+def encode_finding(finding: Finding) -> bytes:
+    """The slave's last word before the verdict."""
+    return _FINDING.pack(FINDING_MAGIC, *finding)
+
+
+def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
+    """(answer, bytes used); None when there are too few bytes. HandshakeError when it is none."""
+    body = _frame_body(data, ANSWER_OFFSET, _ANSWER.size)
+    if body is None:
+        return None
+    equal, not_held = _ANSWER.unpack(body)
+    return Answer(equal, bool(not_held)), ha_transfer.HEADER.size + _ANSWER.size
+
+
+def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Question | Finding, int] | None:
+    """(what a slave says within the greeting, bytes used); None when there are too few bytes. HandshakeError: none."""
+    magic = bytes(data[:len(MAGIC)])
+    if QUESTION_MAGIC == magic:
+        return _decode_question(data)
+    if FINDING_MAGIC == magic:
+        return _decode_finding(data)
+    if len(data) >= _VERSION_END and data[:_VERSION_END] == _WHO_2_BEGIN:
+        return _decode_who_compares(data)
+    if len(data) < _VERSION_END and any(each.startswith(magic) for each in (MAGIC, QUESTION_MAGIC, FINDING_MAGIC)):
+        return None
+    return decode_who(data)
+
+
+def is_greeting(data: bytes | bytearray) -> bool:
+    """Whether these bytes may begin what a slave says within the greeting: no report does."""
+    magic = bytes(data[:len(MAGIC)])
+    return any(each.startswith(magic) for each in (MAGIC, QUESTION_MAGIC, FINDING_MAGIC))
+
+
+def _decode_who_compares(data: bytes | bytearray) -> tuple[WhoCompares, int] | None:
+    if len(data) < _WHO_2.size:
+        return None
+    _magic, _version, begin, end, length = _WHO_2.unpack_from(data)
+    if not 0 <= length <= MAX_IDENTITY or not 0 <= begin <= end:
+        raise HandshakeError(f"an impossible introduction: a log from {begin} to {end}, identity of {length} bytes")
+    if len(data) < _WHO_2.size + length:
+        return None
+    identity = bytes(data[_WHO_2.size:_WHO_2.size + length]).decode("utf-8", "replace")
+    return WhoCompares(identity, begin, end), _WHO_2.size + length
+
+
+def _decode_question(data: bytes | bytearray) -> tuple[Question, int] | None:
+    if len(data) < _QUESTION.size:
+        return None
+    _magic, offset, count = _QUESTION.unpack_from(data)
+    if offset < 0 or not 0 < count <= MAX_BLOCKS:
+        raise HandshakeError(f"an impossible question: {count} blocks at {offset}")
+    end = _QUESTION.size + count * _BLOCK.size
+    if len(data) < end:
+        return None
+    blocks = [Block(*fields) for fields in _BLOCK.iter_unpack(bytes(data[_QUESTION.size:end]))]
+    if any(block.size <= 0 for block in blocks) or sum(block.size for block in blocks) > MAX_COMPARED:
+        raise HandshakeError(f"an impossible question: blocks at {offset} without size, or too large together")
+    return Question(offset, blocks), end
+
+
+def _decode_finding(data: bytes | bytearray) -> tuple[Finding, int] | None:
+    if len(data) < _FINDING.size:
+        return None
+    _magic, code, same_up_to = _FINDING.unpack_from(data)
+    try:
+        return Finding(Verdict(code), same_up_to), _FINDING.size
+    except ValueError:
+        raise HandshakeError(f"an unknown finding: {code}") from None
 
 
 def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:

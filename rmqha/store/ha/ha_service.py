@@ -66,6 +66,7 @@ class RefusedSlave:
     master_min_offset: int
     master_max_offset: int
     refused_at_ns: int  # monotonic
+    same_up_to: int = -1  # commit log offset, of a slave that has diverged and could find out; -1: not known
 
 
 class HAService:
@@ -272,13 +273,14 @@ class HAService:
         for connection in self.connection_list:
             connection.shutdown()
 
-    def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "") -> int:
+    def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "",
+                      same_up_to: int = -1) -> int:
         """Remember and report a slave that can't be served; the nearest offset that it could be served from."""
         lowest, highest = self.held_range()
         reason = reason or ("has lost what the slave holds" if slave_offset > highest
                             else "has deleted what the slave needs")
         host = connection.client_addr.rpartition(":")[0]
-        refused = RefusedSlave(host, slave_offset, lowest, highest, time.monotonic_ns())
+        refused = RefusedSlave(host, slave_offset, lowest, highest, time.monotonic_ns(), same_up_to)
         with self._lock:
             if len(self._refused) >= _MAX_REFUSED:
                 self._refused.clear()

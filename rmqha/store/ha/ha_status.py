@@ -56,9 +56,10 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
     `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
     `haRefusedSlave_<ip>_<offset>` = the offset, the master's lowest and highest; with a handshake also the offset up to
-    which both are the same (-1: not known).
+    which both are the same, when the slave has found it.
     On a slave: haMasterAddress, haClientState, haClientLastError, and when it has diverged (haClientState is DIVERGED
     then) haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit their queue.
+    `haCutOff` = where its log was cut off to rejoin, where it had ended, the file that has what was cut off.
     """
     highest = ha_service.default_message_store.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
@@ -72,7 +73,8 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats[f"haSlaveSilenceMs_{connection.client_addr}"] = str(connection.silence_ms())
     for refused in ha_service.refused_slaves():
         stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
-            f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}")
+            f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}"
+            + (f",{refused.same_up_to}" if refused.same_up_to >= 0 else ""))
     client = ha_service.ha_client
     if client.master_address is not None:
         stats["haMasterAddress"] = client.master_address
@@ -80,6 +82,8 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats["haClientLastError"] = client.last_error
         stats["haClientAddress"] = client.local_address
         stats["haClientSilenceMs"] = str(client.silence_ms())
+    if client.last_cut is not None:
+        stats["haCutOff"] = ",".join(map(str, client.last_cut))
     diverged = ha_service.divergence.found
     if diverged is not None:
         stats["haDivergedOffset"], stats["haDivergedReason"] = str(diverged.offset), diverged.reason

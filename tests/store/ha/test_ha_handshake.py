@@ -101,7 +101,7 @@ def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
     with running(master, slave):
         follow(slave, master)
         client = slave.ha_service.ha_client
-        wait_until(lambda: client.state is HAConnectionState.OFFSET_REFUSED and client.last_error, 60_000)
+        wait_until(lambda: client.state is HAConnectionState.DIVERGED and client.last_error, 60_000)
         (refused,) = master.ha_service.refused_slaves()
         assert refused.slave_offset == 10_000
         assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. It holds other bytes", client.last_error)
@@ -131,7 +131,7 @@ def test_slave_that_was_never_asked_to_is_served_without():
 
 
 def test_master_that_refuses_the_question_is_followed_without(caplog):
-    master, slave = FakeStore(), greeting_store()
+    master, slave = FakeStore(haHandshakeEnable="false"), greeting_store()
     master.put(500)
     with running(master, slave):
         follow(slave, master)

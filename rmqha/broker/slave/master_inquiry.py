@@ -1,0 +1,69 @@
+"""What a slave asks its master's main port before it follows: whether the HA port compares logs."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.common.protocol import response_code
+from rmqha.remoting.exception import RemotingException
+from rmqha.store.ha.ha_client import MasterKind, parse_address
+from rmqha.store.ha.ha_handshake import COMPARING_VERSION
+from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+# Fields of the answer to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request, 5.x does not have the fields.
+HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
+HA_PORT_FIELD = "haListenPort"
+_HA_PORT_DISTANCE = 1  # from the main port, always
+
+
+def handshake_fields(broker_controller: BrokerController) -> dict[str, str]:
+    """What this broker tells of its HA port."""
+    speaks = handshake_mode(broker_controller.message_store_config) is not HandshakeMode.NEVER \
+        and not broker_controller.message_store_config.enableAutoSwitchHA
+    return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
+            HA_PORT_FIELD: str(broker_controller.message_store.ha_service.ha_listen_port)}
+
+
+def ask_main_port(broker_controller: BrokerController, ha_address: str) -> MasterKind | None:
+    """What the broker is whose HA port is at `ha_address`; None when it can't be told now.
+
+    It is asked at the address that the name server gives for the master, and at the one that belongs to the HA port.
+    """
+    place = parse_address(ha_address)
+    if place is None or not broker_controller.is_outer_api_started:
+        return None
+    host, ha_port = place
+    candidates = [f"[{host}]:{ha_port - _HA_PORT_DISTANCE}" if ":" in host else f"{host}:{ha_port - _HA_PORT_DISTANCE}"]
+    known = broker_controller.slave_synchronize.master_addr
+    if known is not None and known not in (*candidates, broker_controller.broker_addr):
+        candidates.append(known)
+    found = None
+    for address in candidates:
+        kind = _ask(broker_controller, address, ha_port)
+        if kind is MasterKind.OURS:
+            return kind
+        found = found or kind
+    return found
+
+
+def _ask(broker_controller: BrokerController, address: str, ha_port: int) -> MasterKind | None:
+    try:
+        fields = broker_controller.broker_outer_api.get_broker_ha_fields(address)
+    except BrokerAnswerException as error:
+        return MasterKind.OTHER if error.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED else None
+    except RemotingException as error:
+        log.info("the main port %s of the master does not tell what it is: %s", address, error)
+        return None
+    if HANDSHAKE_FIELD not in fields:
+        return MasterKind.OTHER
+    if fields.get(HA_PORT_FIELD) != str(ha_port):
+        log.warning("the broker at %s has the HA port %s, not %d", address, fields.get(HA_PORT_FIELD), ha_port)
+        return None
+    version = fields[HANDSHAKE_FIELD]
+    return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER

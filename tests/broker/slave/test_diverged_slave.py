@@ -1,0 +1,253 @@
+"""Both machines lose power: the slave has records on its disk that the master's disk lacks, and goes on beside others.
+
+The stores are images of one moment: the master's of before the records that it loses.
+"""
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.ha import ha_client, log_cut
+from rmqha.tools.ha.ha_command import ha_group
+from tests.broker.support import BrokerHarness, bodies, running_broker
+from tests.support import ports
+from tests.support.wait import wait_until
+
+TOPIC, QUEUES = "T", 3
+STORED = (response_code.SUCCESS, response_code.SLAVE_NOT_AVAILABLE, response_code.FLUSH_SLAVE_TIMEOUT)
+
+
+@pytest.fixture(autouse=True)
+def quick_waits(monkeypatch):
+    monkeypatch.setattr(ha_client, "_RETRY_MS", 100)
+
+
+class Pair:
+    """A master and a slave whose stores are in `folder`; each may be down."""
+
+    def __init__(self, folder: Path, stack: ExitStack, **keys: object) -> None:
+        self.folder, self.stack, self.keys = folder, stack, keys
+        self.ports = {name: ports.free_broker_port() for name in ("master", "slave")}
+        self.running: dict[str, ExitStack] = {}
+        self.sent = 0
+
+    def start(self, name: str, **keys: object) -> BrokerHarness:
+        is_slave, port = name == "slave", self.ports[name]
+        role = {"brokerRole": BrokerRole.SLAVE, "brokerId": 1,
+                "haMasterAddress": f"127.0.0.1:{self.ports['master'] + 1}"
+                } if is_slave else {"brokerRole": BrokerRole.SYNC_MASTER}
+        self.running[name] = self.stack.enter_context(ExitStack())
+        return self.running[name].enter_context(running_broker(
+            self.folder / name, listenPort=port, haListenPort=port + 1, flushDiskType=FlushDiskType.SYNC_FLUSH,
+            mappedFileSizeCommitLog=64 * 1024, **{**role, **self.keys, **keys}))
+
+    def lose_power(self) -> None:
+        """Both end, and their stores are what the images have."""
+        for name in ("slave", "master"):
+            self.running.pop(name).close()
+            shutil.rmtree(self.folder / name)
+            shutil.copytree(self.folder / f"{name}.image", self.folder / name)
+
+    def take_image(self, name: str) -> None:
+        shutil.copytree(self.folder / name, self.folder / f"{name}.image")
+
+    def send(self, master: BrokerHarness, count: int, size: int = 300) -> None:
+        for _ in range(count):
+            body = b"%05d|" % self.sent + b"x" * size
+            assert master.send(TOPIC, body, self.sent % QUEUES).code in STORED
+            self.sent += 1
+
+
+def wait_for_log(slave: BrokerHarness, master: BrokerHarness) -> None:
+    wait_until(lambda: slave.store.get_max_phy_offset() == master.store.get_max_phy_offset(), 60_000, "the same end")
+
+
+def read_all(broker: BrokerHarness) -> list[list[bytes]]:
+    """What consumers get, queue by queue."""
+    found = []
+    for queue_id in range(QUEUES):
+        offset, end, messages = 0, broker.next_offset(TOPIC, queue_id), []
+        while offset < end:
+            response = broker.pull(TOPIC, offset, queue_id=queue_id)
+            messages += bodies(response)
+            before, offset = offset, int(response.ext_fields["nextBeginOffset"])
+            assert offset > before, response
+        found.append(messages)
+    return found
+
+
+def synchronize(slave: BrokerHarness, master: BrokerHarness) -> None:
+    slave.controller.slave_synchronize.master_addr = master.address
+    slave.controller.slave_synchronize.sync_all()
+
+
+def told(broker: BrokerHarness) -> dict[str, str]:
+    stats: dict[str, str] = {}
+    broker.store.ha_service.build_running_stats(stats)
+    return stats
+
+
+def state(slave: BrokerHarness) -> str:
+    return told(slave).get("haClientState", "")
+
+
+@pytest.fixture
+def after_loss(tmp_path):
+    """after_loss(size of what comes new, **keys) -> pair, master, slave, end of the common log, end of the slave's."""
+    with ExitStack() as stack:
+        def make(size: int, new: int = 60, **keys: object):
+            pair = Pair(tmp_path, stack, **keys)
+            master, slave = pair.start("master"), pair.start("slave")
+            pair.send(master, 40)
+            wait_for_log(slave, master)
+            common = master.store.get_max_phy_offset()
+            pair.take_image("master")
+            pair.send(master, 20)
+            wait_for_log(slave, master)
+            end = slave.next_offset(TOPIC) and slave.store.get_max_phy_offset()
+            pair.take_image("slave")
+            pair.lose_power()
+            master = pair.start("master")
+            assert master.store.get_max_phy_offset() == common
+            pair.send(master, new, size)
+            slave = pair.start("slave")
+            assert slave.store.get_max_phy_offset() == end
+            return pair, master, slave, common, end
+
+        yield make
+
+
+@pytest.mark.parametrize("size, new", [(300, 60), (520, 60), (300, 7), (300, 0)],
+                         ids=["equal sizes, overtaken", "other sizes, overtaken", "not overtaken yet", "nothing new"])
+def test_slave_with_a_tail_that_the_master_lost_is_refused_until_it_rejoins(size, new, after_loss):
+    pair, master, slave, common, end = after_loss(size, new)
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    stats = told(slave)
+    assert stats["haDivergedOffset"] == str(common) and f"the master's up to {common}" in stats["haDivergedReason"]
+    assert slave.store.get_max_phy_offset() == end
+    refused = told(master)[f"haRefusedSlave_127.0.0.1_{end}"].split(",")
+    assert (refused[0], refused[3]) == (str(end), str(common))
+    assert master.store.ha_service.slave_count() == 0
+    # what was cut off is kept
+    tail = read_log(slave, common)
+    assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
+    wait_for_log(slave, master)
+    (kept,) = (pair.folder / "slave" / "store" / "diverged").iterdir()
+    assert kept.name.startswith(f"{common:020d}.") and kept.read_bytes() == tail
+    pair.send(master, 10, size)
+    wait_for_log(slave, master)
+    check_same(master, slave)
+
+
+def check_same(master: BrokerHarness, slave: BrokerHarness) -> None:
+    assert read_log(slave, 0) == read_log(master, 0)
+    synchronize(slave, master)
+    expected = read_all(master)
+    assert read_all(slave) == expected
+    assert sum(map(len, expected)) >= 20
+    assert state(slave) == "TRANSFER" and "haDivergedOffset" not in told(slave)
+
+
+def read_log(broker: BrokerHarness, offset: int) -> bytes:
+    data = b""
+    while (result := broker.store.get_commit_log_data(offset)) is not None:
+        with result:
+            data += bytes(result.buffer)
+            offset += result.size
+    return data
+
+
+@pytest.mark.parametrize("size", [300, 520], ids=["equal sizes", "other sizes"])
+def test_slave_may_cut_its_tail_off_by_itself(size, after_loss):
+    _pair, master, slave, _common, _end = after_loss(size, haTruncateDivergedTail=True)
+    wait_for_log(slave, master)
+    check_same(master, slave)
+
+
+def test_what_was_cut_off_stays_so_over_a_restart(after_loss):
+    pair, master, slave, _common, _end = after_loss(300, haTruncateDivergedTail=True)
+    wait_for_log(slave, master)
+    pair.running.pop("slave").close()
+    slave = pair.start("slave")
+    pair.send(master, 5)
+    wait_for_log(slave, master)
+    check_same(master, slave)
+
+
+def test_slave_that_is_a_part_of_its_master_is_compared_and_goes_on(tmp_path):
+    with ExitStack() as stack:
+        pair = Pair(tmp_path, stack)
+        master, slave = pair.start("master"), pair.start("slave")
+        pair.send(master, 10)
+        wait_for_log(slave, master)
+        pair.running.pop("slave").close()
+        pair.send(master, 10)
+        slave = pair.start("slave")
+        wait_for_log(slave, master)
+        (identity,) = master.store.ha_service.slave_acks()
+        assert identity == "DefaultCluster/broker-a/1"  # told within the handshake
+        check_same(master, slave)
+
+
+def test_status_of_a_diverged_slave_goes_over_the_wire(after_loss):
+    _pair, _master, slave, common, _end = after_loss(300)
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    body = slave.call(request_code.GET_BROKER_HA_STATUS).body
+    client = remoting_serializable.decode(HARuntimeInfo, body).haClientRuntimeInfo
+    assert (client.state, client.divergedOffset) == ("DIVERGED", common)
+
+
+def test_command_brings_a_diverged_slave_back(after_loss):
+    pair, master, slave, common, end = after_loss(300)
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    result = CliRunner().invoke(ha_group, ["rejoin", "-b", slave.address])
+    assert result.exit_code == 0, result.output
+    (kept,) = (pair.folder / "slave" / "store" / "diverged").iterdir()
+    assert result.output == (f"{slave.address}: {end - common} bytes from {common} on were cut off, and are in {kept}\n"
+                             f"{slave.address} follows 127.0.0.1:{pair.ports['master'] + 1} again\n")
+    wait_for_log(slave, master)
+    check_same(master, slave)
+    result = CliRunner().invoke(ha_group, ["rejoin", "-b", slave.address])
+    assert result.exit_code == 2 and "has not diverged" in result.output
+
+
+def test_slave_with_nothing_in_common_is_not_cut_off(tmp_path):
+    """A wrong haMasterAddress must not cost a store."""
+    with ExitStack() as stack:
+        pair = Pair(tmp_path, stack, haTruncateDivergedTail=True)
+        pair.send(pair.start("slave", brokerRole=BrokerRole.ASYNC_MASTER, brokerId=0), 30)
+        pair.running.pop("slave").close()
+        pair.send(pair.start("master"), 60)
+        slave = pair.start("slave")
+        end = slave.store.get_max_phy_offset()
+        wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+        assert "set it up anew" in told(slave)["haDivergedReason"]
+        assert slave.store.get_max_phy_offset() == end and sum(map(len, read_all(slave))) == 30
+
+
+def test_slave_whose_file_for_the_tail_can_not_be_written_keeps_its_tail(after_loss, monkeypatch):
+    _pair, _master, slave, _common, end = after_loss(300)
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    monkeypatch.setattr(log_cut.os, "fsync", lambda _fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
+    client = slave.store.ha_service.ha_client
+    wait_until(lambda: "No space left" in client.last_error, 60_000, "said why")
+    assert slave.store.get_max_phy_offset() == end and state(slave) == "DIVERGED"
+
+
+def test_only_a_slave_that_has_diverged_rejoins(tmp_path):
+    with ExitStack() as stack:
+        pair = Pair(tmp_path, stack)
+        master, slave = pair.start("master"), pair.start("slave")
+        pair.send(master, 1)
+        wait_for_log(slave, master)
+        for broker, reason in ((master, "no slave"), (slave, "has not diverged")):
+            answer = broker.call(request_code.REJOIN_MASTER)
+            assert answer.code == response_code.SYSTEM_ERROR and reason in answer.remark
