@@ -133,6 +133,7 @@ class BrokerController:
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service,
                                                    port_use=FAST_PORT)
+        self.fast_remoting_server.large_requests = self.remoting_server.large_requests
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")

@@ -31,7 +31,7 @@ class TopicConfig:
 
     def decode(self, text: str) -> bool:
         """Take over what `encode` wrote. False when there are not five parts; ValueError for a part that is wrong."""
-        parts = text.split(SEPARATOR)
+        parts = text.split(SEPARATOR, 5)
         if len(parts) != 5:
             return False
         read, write, perm = parse_int(parts[1]), parse_int(parts[2]), parse_int(parts[3])

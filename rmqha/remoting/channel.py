@@ -45,8 +45,8 @@ class Channel:
     """
 
     __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
-                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "_socket", "_io", "_lock",
-                 "_queue", "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
+                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "is_behind", "_socket",
+                 "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
 
     def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
@@ -62,6 +62,7 @@ class Channel:
         self.active_ns = 0  # monotonic time of the last progress
         self.sent_seen = 0  # _sent at the last look for idle channels
         self.reading_paused = False
+        self.is_behind = False  # frames that were read wait for the next round; meanwhile nothing more is read
         # Guarded by _lock:
         self._socket = connected
         self._io = io

@@ -73,6 +73,11 @@ class FrameDecoder:
         position += LENGTH_FIELD_SIZE
         return view[position:position + length]
 
+    def pause(self, view: memoryview, position: int) -> None:
+        """Keep what lies behind `position`, where whole frames may stand: `begin` with nothing more gives it again."""
+        self.end(view, position)
+        self._needed = 0
+
     def end(self, view: memoryview, position: int) -> None:
         """Keep what lies behind `position`, where `frame_at` has found no whole frame."""
         if position < len(view):

@@ -35,6 +35,7 @@ log = logging.getLogger("RocketmqRemoting")
 
 READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
 PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete
+TURN_NS = 10_000_000  # of one connection in a round, when what it has sent takes long to serve
 TICK_MS = 1000
 ACCEPTS_PER_ROUND = 64
 TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000  # from a connection's first byte on
@@ -221,7 +222,7 @@ class IoThread(ServiceThread):
             return
         mark = channel.low_water_mark if channel.reading_paused else channel.high_water_mark
         channel.reading_paused = channel.is_blocked and channel.pending_bytes > mark
-        events = 0 if channel.reading_paused else selectors.EVENT_READ
+        events = 0 if channel.reading_paused or channel.is_behind else selectors.EVENT_READ
         if channel.is_blocked:
             events |= selectors.EVENT_WRITE
         key = self._selector.get_key(channel)
@@ -271,12 +272,29 @@ class IoThread(ServiceThread):
         if size >= PROGRESS_SIZE:
             channel.active_ns = self.now_ns
         channel.read_bytes += size
+        self._serve_frames(channel, self._buffer[:size])
+
+    def _serve_frames(self, channel: Channel, data: memoryview) -> None:
         try:
-            self._decode(channel, self._buffer[:size])
+            self._decode(channel, data)
         except (FrameError, RemotingCommandException) as error:
             self._undecodable(channel, error)
-        if channel.is_blocked:
+        if channel.is_blocked or channel.is_behind:
             self._update_interest(channel)
+
+    def _catch_up(self, channel: Channel) -> None:
+        """The next turn of a connection whose frames took too long for one round."""
+        if channel not in self.channels:
+            return
+        channel.is_behind = False
+        try:
+            self._serve_frames(channel, memoryview(b""))
+            if not channel.is_behind:
+                self._update_interest(channel)
+        except Exception as error:
+            log.exception("serving %s failed", channel)
+            self.handler.on_exception(channel, error)
+            channel.close()
 
     def _first_read(self, channel: Channel, size: int) -> int:
         """A connection's first `size` bytes are in the buffer: how many stay when TLS is taken off. As a read."""
@@ -289,7 +307,7 @@ class IoThread(ServiceThread):
 
     def _decode(self, channel: Channel, data: memoryview) -> None:
         lane, decoder = self.express_lane, channel.decoder
-        view, position = decoder.begin(data), 0
+        view, position, turn_ends_ns = decoder.begin(data), 0, 0
         while position < len(view):
             if lane is not None:
                 served = lane.serve(channel, view, position)
@@ -302,6 +320,15 @@ class IoThread(ServiceThread):
             channel.active_ns = self.now_ns
             self.handler.on_command(channel, RemotingCommand.decode(frame))
             if not channel.is_active:
+                return
+            if turn_ends_ns == 0:
+                turn_ends_ns = time.monotonic_ns() + TURN_NS
+            elif position < len(view) and time.monotonic_ns() > turn_ends_ns:
+                # Differs: Netty serves all that was read; its pools, not this thread, do the work
+                decoder.pause(view, position)
+                channel.is_behind = True
+                self._tasks.append(functools.partial(self._catch_up, channel))
+                self.wakeup()
                 return
         decoder.end(view, position)
 

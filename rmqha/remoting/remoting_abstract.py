@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqha.common.completable import Completable
+from rmqha.common.protocol.body_limits import BodyLimit
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.channel import Channel
@@ -23,6 +24,8 @@ from rmqha.remoting.exception import (
     RemotingCommandException, RemotingException, RemotingSendRequestException, RemotingTimeoutException,
     RemotingTooMuchRequestException, RequestDeniedException)
 from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.large_requests import (
+    ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy)
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.remoting_sys_response_code import (
     REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR)
@@ -65,7 +68,8 @@ class RemotingAbstract:
         self.channel_event_listener = channel_event_listener
         self.event_executor = EventExecutor(channel_event_listener)
         self.callback_executor: NamedThreadPool | None = None  # None: callbacks run where the response is read
-        self._overload_logged_ns = 0  # IO thread
+        self.large_requests: LargeRequests | None = None  # None: all are served as small ones
+        self._overload_logged_ns = 0  # any thread; two lines at a time do no harm
 
     def register_rpc_hook(self, rpc_hook: RPCHook | None) -> None:
         """Call the hook around each request from now on."""
@@ -107,10 +111,53 @@ class RemotingAbstract:
             return
         if rejected:
             self._refuse(channel, command, SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while")
+        elif ((command.header_length > LARGE_HEADER or command.body is not None and len(command.body) > LARGE_BODY)
+                and self.large_requests is not None):
+            self._process_large(channel, command, pair, self.large_requests)
         elif executor is None:
             self._serve(channel, command, processor)
         else:
             self._submit(channel, command, processor, executor)
+
+    def _process_large(self, channel: Channel, command: RemotingCommand, pair: ProcessorPair,
+                       large: LargeRequests) -> None:
+        """Have what takes long to decode served off this thread, and refuse a body beyond the limit of its code."""
+        processor, executor = pair
+        body = command.body if command.body is not None else b""
+        limit = large.limits.get(command.code) if len(body) > LARGE_BODY else None
+        alone = limit is not None and len(body) > ALONE
+        if limit is not None and self._is_refused(channel, command, limit.bytes_excess(command.code, body)):
+            return
+        if not alone and executor is not None:
+            if limit is None or not self._is_refused(channel, command, limit.elements_excess(command.code, body)):
+                self._submit(channel, command, processor, executor)
+        elif limit is None and not has_large_header(command):
+            self._serve(channel, command, processor)
+        else:
+            no_room = large.take(channel, command, functools.partial(self._serve_large, channel, command, processor,
+                                                                     limit))
+            if no_room is not None:
+                self._is_refused(channel, command, too_busy(command, no_room), SYSTEM_BUSY)
+
+    def _serve_large(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
+                     limit: BodyLimit | None) -> None:
+        """It is this request's turn: count, then hooks and processor."""
+        if limit is None or not self._is_refused(channel, command, limit.elements_excess(command.code, command.body)):
+            self._serve(channel, command, processor)
+
+    def _is_refused(self, channel: Channel, command: RemotingCommand, reason: str | None,
+                    code: int = SYSTEM_ERROR) -> bool:
+        """Answer with the reason, if there is one."""
+        if reason is not None:
+            self._log_overload("%s, %s", parse_channel_remote_addr(channel), reason)
+            self._refuse(channel, command, code, reason)
+        return reason is not None
+
+    def _log_overload(self, text: str, *arguments: object) -> None:
+        now = time.monotonic_ns()
+        if now - self._overload_logged_ns > OVERLOAD_LOG_INTERVAL_NS:
+            self._overload_logged_ns = now
+            log.warning(text, *arguments)
 
     def _submit(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
                 executor: NamedThreadPool) -> None:
@@ -118,11 +165,9 @@ class RemotingAbstract:
         try:
             executor.submit(RequestTask(run, channel, command))
         except RejectedExecutionError:
-            now = time.monotonic_ns()
-            if now - self._overload_logged_ns > OVERLOAD_LOG_INTERVAL_NS:
-                self._overload_logged_ns = now
-                log.warning("%s, too many requests and system thread pool busy, RejectedExecutionException %s request "
-                            "code: %d", parse_channel_remote_addr(channel), executor.name_prefix, command.code)
+            self._log_overload("%s, too many requests and system thread pool busy, RejectedExecutionException %s "
+                               "request code: %d", parse_channel_remote_addr(channel), executor.name_prefix,
+                               command.code)
             self._refuse(channel, command, SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 
     def _serve(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor) -> None:

@@ -6,6 +6,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
+from rmqha.common.protocol.body_limits import BODY_LIMITS
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
@@ -13,6 +14,7 @@ from rmqha.remoting.common.listening import LISTEN_PORT, listen
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.large_requests import LargeRequests
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
 from rmqha.remoting.request_processor import RequestProcessor
@@ -47,6 +49,7 @@ class RemotingServer(RemotingAbstract):
         self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
                                                 config.serverCallbackExecutorThreads or 4)
         self.callback_executor = self._public_executor
+        self.large_requests = LargeRequests(BODY_LIMITS)  # before the start, servers of one process may share theirs
         # Differs: one IO thread; serverSelectorThreads, useEpollNativeSelector and
         # serverPooledByteBufAllocatorEnable are not read.
         self.io = IoThread("NettyServerNIOSelector_1_1", self, config.serverChannelMaxIdleTimeSeconds)
@@ -90,6 +93,7 @@ class RemotingServer(RemotingAbstract):
         """Close all connections, end the threads. Idempotent."""
         self.io.shutdown()
         self.event_executor.shutdown()
+        self.large_requests.shutdown()
         self._public_executor.shutdown()
 
     def register_processor(self, request_code: int, processor: RequestProcessor,

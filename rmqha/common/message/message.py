@@ -10,7 +10,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}\Z").match
 def parse_int(text: str) -> int:
     """Java's Integer.parseInt for ASCII digits. ValueError for anything else, and beyond 32 bits."""
     if _INTEGER(text) is None or not -0x8000_0000 <= (value := int(text)) <= 0x7FFF_FFFF:
-        raise ValueError(f'For input string: "{text}"')
+        raise ValueError(f'For input string: "{text:.100}"')
     return value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all, util_all
+from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
 from rmqha.common.help import faq_url
 from rmqha.common.java_compat import string_of
@@ -249,7 +250,10 @@ class DefaultRequestProcessor:
             return _failure(response_code.SYSTEM_ERROR, "string2Properties error")
         if not self.config_black_list.isdisjoint(properties):
             return _failure(response_code.NO_PERMISSION, "Can not update config in black list.")
-        self._namesrv_controller.configuration.update(properties)
+        try:
+            self._namesrv_controller.configuration.update(properties)
+        except ConfigError as failure:
+            return _failure(response_code.SYSTEM_ERROR, str(failure))
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:

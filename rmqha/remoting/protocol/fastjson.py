@@ -10,11 +10,10 @@ import re
 from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
 from rmqha.remoting.protocol.fastjson_writer import dumps
 
-__all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "count_elements", "dumps", "loads"]
+__all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "dumps", "loads"]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
-_STRUCTURE = (b"{", b"[", b",", b":", b"\\")
 _FREE_COPIES = 1024  # values that references may copy, however short the text is
 _CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
 
@@ -42,14 +41,6 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
         return _References(value, text).resolve(value) if '"$ref"' in text else value
     except RecursionError:
         raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
-
-
-def count_elements(data: bytes | bytearray) -> int:
-    """The brackets, commas, colons and backslashes of a JSON text, those in its strings included.
-
-    It is what reading the text costs, found without reading it.
-    """
-    return sum(map(data.count, _STRUCTURE))
 
 
 def _parse(text: str) -> object:

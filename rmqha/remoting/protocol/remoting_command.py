@@ -37,9 +37,12 @@ Buffer = bytes | bytearray | memoryview
 SERIALIZE_TYPE_ENV = "ROCKETMQ_SERIALIZE_TYPE"
 RPC_TYPE_RESPONSE = 1 << 0
 RPC_ONEWAY = 1 << 1
-# Differs: 4.9 takes headers of up to 16 MiB; parsing one would hold the reading thread for seconds.
+# Differs: 4.9 takes headers of up to 16 MiB with any number of fields, and with objects for values; parsing such a one
+# would hold the reading thread for seconds.
 MAX_HEADER_LENGTH = 1 << 20
-MAX_DIALECT_LENGTH = 1 << 16  # a longer header must be standard JSON
+MAX_DIALECT_LENGTH = 1 << 14  # a longer header must be standard JSON, and its fields texts
+MAX_HEADER_ELEMENTS = 1 << 16  # of a header longer than this
+_JSON_MARKS = b"{[,:\\"
 
 _FRAME_START = struct.Struct(">ii")
 _MARK = struct.Struct(">I")
@@ -77,7 +80,7 @@ class RemotingCommand:
     """
 
     __slots__ = ("code", "language", "version", "opaque", "flag", "remark", "ext_fields", "custom_header", "body",
-                 "serialize_type", "file_region", "release_region")
+                 "serialize_type", "file_region", "release_region", "header_length")
 
     def __init__(self, code: int = 0, flag: int = 0, remark: str | None = None, opaque: int = 0,
                  custom_header: CommandCustomHeader | None = None) -> None:
@@ -93,6 +96,7 @@ class RemotingCommand:
         self.serialize_type = SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
         self.file_region: Sequence[Buffer] | None = None  # sent instead of `body`, without a copy
         self.release_region: Callable[[], None] | None = None
+        self.header_length = 0  # bytes that its header had when it came in
 
     @staticmethod
     def create_request_command(code: int, custom_header: CommandCustomHeader | None = None) -> "RemotingCommand":
@@ -129,6 +133,7 @@ class RemotingCommand:
             command = _decode_rocketmq(bytes(frame[4:end]))
         else:
             raise RemotingCommandException(f"decode error, unknown serialize type: {kind}")
+        command.header_length = end - 4
         if end < length:
             command.body = bytes(frame[end:])
         return command
@@ -246,6 +251,8 @@ def _utf8(text: str) -> bytes:
 
 def _decode_json(header: Buffer) -> RemotingCommand:
     try:
+        if len(header) > MAX_HEADER_ELEMENTS:
+            _check_elements(bytes(header))
         fields = _loads_header(header)
         if type(fields) is not dict:
             raise RemotingCommandException("decode error, header is no JSON object")
@@ -256,8 +263,8 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         command.opaque = _int_field(get("opaque"))
         command.version = _int_field(get("version"))
         remark = get("remark")
-        command.remark = remark if remark is None or type(remark) is str else fastjson.dumps(remark)
-        command.ext_fields = _ext_fields(get("extFields"))
+        command.remark = remark if remark is None or type(remark) is str else _text(remark, len(header))
+        command.ext_fields = _ext_fields(get("extFields"), len(header))
         language = get("language", "JAVA")
         if isinstance(language, (str, NoneType)) or isinstance(language, int) and language in _LANGUAGES:
             command.language = _LANGUAGES.get(language)
@@ -310,13 +317,27 @@ def _int_field(value: object) -> int:
     raise FastjsonError("parseInt error, out of range")
 
 
-def _ext_fields(value: object) -> dict[str, str] | None:
+def _check_elements(header: bytes) -> None:
+    elements = len(header) - len(header.translate(None, _JSON_MARKS))
+    if elements > MAX_HEADER_ELEMENTS:
+        raise RemotingCommandException(f"decode error, header with {elements} elements")
+
+
+def _text(value: object, header_length: int) -> str:
+    """The text of what is none, as fastjson makes it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (dict, list)) and header_length > MAX_DIALECT_LENGTH:
+        raise FastjsonError(f"syntax error, expect a text, actual {type(value).__name__}")
+    return fastjson.dumps(value)
+
+
+def _ext_fields(value: object, header_length: int) -> dict[str, str] | None:
     """Texts by name. Other scalars become their text, null is left out."""
     if type(value) is dict:
         for item in value.values():
             if type(item) is not str:
-                return {name: item if isinstance(item, str) else fastjson.dumps(item) for name, item in value.items()
-                        if item is not None}
+                return {name: _text(item, header_length) for name, item in value.items() if item is not None}
         return value
     if value is None:
         return None

@@ -18,6 +18,7 @@ HEADER_FIXED = struct.Struct(">HbHiii")
 assert HEADER_FIXED.size == 17
 LENGTH = struct.Struct(">i")
 MAX_KEY_LENGTH = 0x7FFF
+MAX_EXT_FIELDS = 8192  # of a header that is read
 
 Fixed = tuple[int, int, int, int, int]
 
@@ -77,7 +78,9 @@ def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict"
     """
     result = {}
     try:
-        while position < end:
+        for _ in range(MAX_EXT_FIELDS + 1):
+            if position >= end:
+                return result
             key = position + 2
             key_end = key + (data[position] << 8 | data[position + 1])
             value = key_end + 4
@@ -93,7 +96,7 @@ def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict"
         raise RemotingCommandException(f"string length exceed limit:{end}") from None
     except UnicodeDecodeError:
         return {**result, **map_deserialize(data, position, end, "replace")}
-    return result
+    raise RemotingCommandException(f"more than {MAX_EXT_FIELDS} extFields")
 
 
 def _utf8(text: str) -> bytes:

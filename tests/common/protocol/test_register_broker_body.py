@@ -73,6 +73,26 @@ def test_inflated_registrations_are_refused(monkeypatch):
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(100_000)))
 
 
+def test_bodies_that_inflate_more_than_lists_of_topics_do_are_refused():
+    with pytest.raises(RegisterBrokerBodyError, match="the body of 10.. bytes inflates to 3..... bytes and more"):
+        RegisterBrokerBody.decode_compressed(zlib.compress(bytes(1 << 20)))
+    for count in (1, 100, 50_000):
+        sent = RegisterBrokerBody()
+        names = [f"namespace-of-a-department%topic-{index}" for index in range(count)]
+        sent.topicConfigSerializeWrapper.topicConfigTable = {name: TopicConfig(name) for name in names}
+        read = RegisterBrokerBody.decode_compressed(sent.encode_compressed())
+        assert list(read.topicConfigSerializeWrapper.topicConfigTable) == names
+
+
+def test_too_many_topics_and_too_much_json_are_refused(monkeypatch):
+    with pytest.raises(RegisterBrokerBodyError, match="10001 elements of JSON, the limit is 10000"):
+        RegisterBrokerBody.decode_compressed(body(filters=b"[" * 10_001))
+    monkeypatch.setattr(register_broker_body, "MAX_TOPICS", 2)
+    assert RegisterBrokerBody.decode_compressed(body(topics=(b"T 1 2 6 SINGLE_TAG",) * 2))
+    with pytest.raises(RegisterBrokerBodyError, match="3 topics, the limit is 2"):
+        RegisterBrokerBody.decode_compressed(body(topics=(b"T 1 2 6 SINGLE_TAG",) * 3))
+
+
 @given(st.binary(max_size=80))
 def test_any_inflated_bytes_are_a_registration_or_an_error(data):
     try:

@@ -8,6 +8,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
 from rmqha.common.mq_version import Version, get_version_desc
 from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body_limits import BODY_LIMITS
 from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
 from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
 from rmqha.common.protocol.body.reset_offset_body_for_c import ResetOffsetBodyForC
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rmqha.broker.client.client_channel_info import ClientChannelInfo
     from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
     from rmqha.remoting.channel import Channel
+
+_STATUS_LIMIT = BODY_LIMITS[request_code.LOCK_BATCH_MQ]  # queues, too
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -165,6 +168,11 @@ class Broker2Client:
             response = self._broker_controller.remoting_server.invoke_sync(channel, request, 5000)
             if response.code != response_code.SUCCESS or not response.body:
                 return None
+            # Differs: a consumer's answer has a limit, as a request's body has
+            too_much = (_STATUS_LIMIT.bytes_excess(request.code, response.body)
+                        or _STATUS_LIMIT.elements_excess(request.code, response.body))
+            if too_much:
+                raise FastjsonError(too_much)
             body = remoting_serializable.from_json(GetConsumerStatusBody, response.body)
         except (RemotingException, FastjsonError) as failure:
             log.error("[get-consumer-status] get consumer status exception. topic=%s, group=%s, error=%s", topic,

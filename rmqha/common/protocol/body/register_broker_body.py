@@ -19,8 +19,13 @@ from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfi
 from rmqha.common.topic_config import TopicConfig
 
 BEST_COMPRESSION = 9
-# Differs: Java inflates whatever comes; a body that inflates beyond this is refused, and so are lengths beyond its end.
-MAX_INFLATED_SIZE = 128 * 1024 * 1024
+# Differs: Java inflates whatever comes; a body that inflates beyond this is refused, and so are lengths beyond its end,
+# and more topics, or filter servers, than these.
+MAX_INFLATED_SIZE = 32 * 1024 * 1024
+FREE_INFLATED_SIZE = 256 * 1024  # however short the body is
+MAX_RATIO = 64  # inflated bytes for one; lists of topics have 10 to 20
+MAX_TOPICS = 200_000
+MAX_JSON_MARKS = 10_000  # in the data version, and in the list of filter servers
 
 _LENGTH = struct.Struct(">i")
 
@@ -55,7 +60,10 @@ class RegisterBrokerBody:
         body = RegisterBrokerBody()
         wrapper = body.topicConfigSerializeWrapper
         wrapper.dataVersion = _data_version(reader.json())
-        for _ in range(reader.count()):
+        topics = reader.count()
+        if topics > MAX_TOPICS:
+            raise RegisterBrokerBodyError(f"{topics} topics, the limit is {MAX_TOPICS}")
+        for _ in range(topics):
             topic = _topic(reader.text())
             wrapper.topicConfigTable[topic.topicName] = topic
         filter_servers = reader.json()
@@ -71,13 +79,14 @@ def _block(text: str) -> bytes:
 
 
 def _inflate(data: bytes | memoryview) -> bytes:
+    limit = min(MAX_INFLATED_SIZE, FREE_INFLATED_SIZE + MAX_RATIO * len(data))
     stream = zlib.decompressobj()
     try:
-        plain = stream.decompress(data, MAX_INFLATED_SIZE)
+        plain = stream.decompress(data, limit)
     except zlib.error as error:
         raise RegisterBrokerBodyError(f"no zlib stream: {error}") from error
-    if len(plain) >= MAX_INFLATED_SIZE:
-        raise RegisterBrokerBodyError(f"the body inflates to {MAX_INFLATED_SIZE} bytes and more")
+    if len(plain) >= limit:
+        raise RegisterBrokerBodyError(f"the body of {len(data)} bytes inflates to {limit} bytes and more")
     return plain
 
 
@@ -95,9 +104,9 @@ def _topic(text: str) -> TopicConfig:
     try:
         decoded = topic.decode(text)
     except ValueError as error:
-        raise RegisterBrokerBodyError(f"topic {text!r}: {error}") from error
+        raise RegisterBrokerBodyError(f"topic {text!r:.100}: {error}") from error
     if not decoded:
-        raise RegisterBrokerBodyError(f"topic {text!r} has not five parts")
+        raise RegisterBrokerBodyError(f"topic {text!r:.100} has not five parts")
     return topic
 
 
@@ -127,7 +136,11 @@ class _Reader:
 
     def json(self) -> Any:
         """A block of JSON."""
+        text = self.text()
+        marks = sum(map(text.count, "{[,:\\"))
+        if marks > MAX_JSON_MARKS:
+            raise RegisterBrokerBodyError(f"{marks} elements of JSON, the limit is {MAX_JSON_MARKS}")
         try:
-            return json.loads(self.text())
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RegisterBrokerBodyError(f"no JSON: {error}") from error

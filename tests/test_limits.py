@@ -1,0 +1,62 @@
+"""docs/limits.md says what the code does: `python -m tests.test_limits` writes its tables."""
+import sys
+
+from rmqha.common.protocol.body import register_broker_body
+from rmqha.common.protocol.body_limits import BODY_LIMITS, JSON_MARKS, code_name
+from rmqha.remoting import large_requests
+from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
+from rmqha.remoting.protocol import remoting_command, rocketmq_serializable
+from tests.support.sources import ROOT
+
+PAGE = ROOT / "docs" / "limits.md"
+BEGIN, END = "<!-- made by python -m tests.test_limits -->\n", "<!-- end -->\n"
+
+
+def size(number: int) -> str:
+    """Bytes as people say them."""
+    for unit, shift in (("MiB", 20), ("KiB", 10)):
+        if number >= 1 << shift and number % (1 << shift) == 0:
+            return f"{number >> shift} {unit}"
+    return f"{number:,}"
+
+
+def tables() -> str:
+    """Both tables."""
+    lines = ["| request | bytes of the body | elements | counted are |", "|---|---|---|---|"]
+    for code, limit in BODY_LIMITS.items():
+        marks = "`{ [ , : \\`" if limit.marks == JSON_MARKS else "ends of lines and `\\`"
+        lines.append(f"| {code_name(code)} | {size(limit.max_bytes)} | {limit.max_elements:,} | {marks} |")
+    lines += ["", "| what | limit | beyond it |", "|---|---|---|"]
+    closed = "the connection is closed, with one line in the log"
+    lines += [f"| {what} | {limit} | {answer} |" for what, limit, answer in (
+        ("a frame", size(FRAME_MAX_LENGTH), closed),
+        ("a header", size(remoting_command.MAX_HEADER_LENGTH), closed),
+        ("elements in a JSON header", f"{remoting_command.MAX_HEADER_ELEMENTS:,}", closed),
+        ("fields in a ROCKETMQ header", f"{rocketmq_serializable.MAX_EXT_FIELDS:,}", closed),
+        ("a header in fastjson's dialect, or with objects or lists as fields",
+         size(remoting_command.MAX_DIALECT_LENGTH), closed),
+        ("a compressed registration, inflated", size(register_broker_body.MAX_INFLATED_SIZE)
+         + f", and {register_broker_body.MAX_RATIO} times its length beside "
+         + size(register_broker_body.FREE_INFLATED_SIZE), "SYSTEM_ERROR"),
+        ("topics in a compressed registration", f"{register_broker_body.MAX_TOPICS:,}", "SYSTEM_ERROR"),
+        ("large requests of one connection that wait", f"{large_requests.MAX_WAITING_OF_ONE}, and "
+         + size(large_requests.MAX_WAITING_BYTES_OF_ONE), "SYSTEM_BUSY"),
+        ("large requests of all connections that wait", size(large_requests.MAX_WAITING_BYTES), "SYSTEM_BUSY"),
+    )]
+    return "\n".join(lines) + "\n"
+
+
+def rewritten() -> str:
+    """The page with the tables as they are now."""
+    text = PAGE.read_text("utf-8")
+    before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:before] + tables() + text[after:]
+
+
+def test_page_of_limits_is_true():
+    assert PAGE.read_text("utf-8") == rewritten(), "python -m tests.test_limits"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(), "utf-8")
+    sys.exit()
