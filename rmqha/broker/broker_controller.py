@@ -10,6 +10,7 @@
 import copy
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from rmqha.acl.access_rpc_hook import AccessRPCHook
@@ -60,6 +61,7 @@ from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.certificate_watch import CertificateWatch
@@ -143,6 +145,10 @@ class BrokerController:
         self._is_outer_api_started = False  # written by start()
         self._shutdown_lock = threading.Lock()
         self._is_shutdown = False  # guarded by _shutdown_lock
+        self.failure: str | None = None  # why it can't go on; written by the service that has given up
+        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        for server in (self.remoting_server, self.fast_remoting_server):
+            server.io.on_failed = self._service_failed
 
     def _make_executors(self) -> None:
         config = self.broker_config
@@ -176,6 +182,7 @@ class BrokerController:
                                                                                        self.consumer_filter_manager))
         if not self.message_store.load():
             return False
+        self.message_store.ha_service.accept_socket_service.on_failed = self._service_failed
         self.register_processor()
         self._initialize_name_servers()
         self._initialize_role()
@@ -335,6 +342,13 @@ class BrokerController:
         self.heartbeat_executor.shutdown()
         self.query_message_executor.shutdown()
 
+    def _service_failed(self, service: ServiceThread) -> None:
+        """A port is closed for good, and a broker without it would only look like one."""
+        self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
+        log.critical("The broker can't go on: %s", self.failure)
+        if self.on_failed is not None:
+            self.on_failed()
+
     def _unregister_broker_all(self) -> None:
         config = self.broker_config
         self.broker_outer_api.unregister_broker_all(config.brokerClusterName, self.broker_addr, config.brokerName,
@@ -424,8 +438,10 @@ class BrokerController:
         """Each round plans the next one: rounds of an older generation end by themselves."""
         def sync() -> None:
             if generation == self._slave_sync_generation:
-                self.slave_synchronize.sync_all()
-                self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
+                try:
+                    self.slave_synchronize.sync_all()
+                finally:
+                    self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
 
         self._scheduler.schedule(sync, delay_ms)
 

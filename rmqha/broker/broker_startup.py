@@ -46,7 +46,8 @@ BadKey = Callable[[str, str], NoReturn]
 def main(argv: list[str] | None = None) -> int:
     """Run a broker until SIGTERM or SIGINT; returns the exit code.
 
-    2: a config that it cannot start with, 253: tables or store can't be loaded, 255: it cannot start.
+    2: a config that it cannot start with, 70: a port's thread has given up, 253: tables or store can't be loaded,
+    255: it cannot start.
 
     Java: org.apache.rocketmq.broker.BrokerStartup (4.9.8)
     """
@@ -126,6 +127,7 @@ def print_config_items(configs: tuple[object, ...], only_important: bool) -> Non
 
 def run(controller: BrokerController, stop: StopSignal) -> int:
     """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
+    controller.on_failed = stop.set
     try:
         if not controller.initialize():
             click.echo(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
@@ -153,6 +155,10 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     log.info(tip)
     click.echo(tip)
     stop.wait()
+    if controller.failure is not None:
+        click.echo(f"The broker can't go on, and ends: {controller.failure}", err=True)
+        shutdown(controller)
+        return server_util.EXIT_SERVICE_FAILED
     return 0
 
 

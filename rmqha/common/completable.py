@@ -53,8 +53,8 @@ class Completable(Generic[T]):
         for callback in callbacks or ():
             try:
                 callback(value)
-            except Exception:
-                self._log_failed(callback)
+            except BaseException as error:  # the others' callbacks, and the completing thread, have no part in it
+                self._log_failed(callback, error)
         return True
 
     def then(self, callback: Callable[[T], object]) -> None:
@@ -67,18 +67,18 @@ class Completable(Generic[T]):
                 return
         try:
             callback(self._value)  # type: ignore[arg-type]
-        except Exception:
-            self._log_failed(callback)
+        except BaseException as error:
+            self._log_failed(callback, error)
 
-    def then_apply(self, fn: Callable[[T], U], on_error: Callable[[Exception], U]) -> "Completable[U]":
+    def then_apply(self, fn: Callable[[T], U], on_error: Callable[[BaseException], U]) -> "Completable[U]":
         """A Completable of `fn(value)`, or of `on_error(exception)` when `fn` raises: it never stays open."""
         result: Completable[U] = Completable()
 
         def apply(value: T) -> None:
             try:
                 outcome = fn(value)
-            except Exception as error:
-                log.exception("%s failed", getattr(fn, "__qualname__", fn))
+            except BaseException as error:
+                log.error("%s failed", getattr(fn, "__qualname__", fn), exc_info=error)
                 outcome = on_error(error)
             result.complete(outcome)
 
@@ -106,5 +106,7 @@ class Completable(Generic[T]):
     all_of2 = combine
 
     @staticmethod
-    def _log_failed(callback: Callable[[T], object]) -> None:
-        log.exception("callback %s failed", getattr(callback, "__qualname__", callback))
+    def _log_failed(callback: Callable[[T], object], error: BaseException) -> None:
+        log.error("callback %s failed", getattr(callback, "__qualname__", callback), exc_info=error)
+        if isinstance(error, KeyboardInterrupt):  # somebody at the keyboard, on the main thread
+            raise error

@@ -46,7 +46,8 @@ class FileWatchService(ServiceThread):
                 try:
                     self._look(path)
                 except Exception as error:
-                    log.warning("%s service has exception: %s: %s", self.get_service_name(), path, error)
+                    log.warning("%s service has exception: %s: %s", self.get_service_name(), path, error,
+                                exc_info=not isinstance(error, OSError))
         log.info("%s service end", self.get_service_name())
 
     def _look(self, path: str) -> None:

@@ -51,8 +51,9 @@ class ScheduledService(ServiceThread):
             _due, _order, period_ns, task = item
             try:
                 task()
-            except Exception:
-                log.exception("%s: scheduled task %s failed", self._name, getattr(task, "__qualname__", task))
+            except BaseException as error:  # SystemExit, too: it would take the task, or this thread, away
+                log.error("%s: scheduled task %s failed", self._name, getattr(task, "__qualname__", task),
+                          exc_info=error)
             if period_ns:
                 self._push(time.monotonic_ns() + period_ns, period_ns, task)
 

@@ -10,6 +10,7 @@ from rmqha.common.config_file import ConfigError
 
 EXIT_USAGE = 1
 EXIT_BAD_CONFIG = 2
+EXIT_SERVICE_FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 
 class _Parser(argparse.ArgumentParser):

@@ -31,7 +31,7 @@ class NamedThreadPool:
         self._not_empty = threading.Condition()  # announces: a task waits, or stopped
 
     def submit(self, fn: Callable[..., object], *args: object) -> None:
-        """Queue `fn(*args)`; RejectedExecutionError when the queue is full or the pool is shut down."""
+        """Queue `fn(*args)`; RejectedExecutionError: the queue is full, the pool shut down, no thread to be had."""
         with self._not_empty:
             if self._stopped or len(self._tasks) >= self.queue_capacity:
                 raise RejectedExecutionError(self.name_prefix)
@@ -39,10 +39,21 @@ class NamedThreadPool:
             if self._idle:
                 self._not_empty.notify()
             elif len(self._threads) < self.max_workers:
-                name = f"{self.name_prefix}{len(self._threads) + 1}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._add_thread()
+
+    def _add_thread(self) -> None:
+        """One more worker. Under _not_empty, with the newest task at the queue's end."""
+        name = f"{self.name_prefix}{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more threads: those that are there do it, if there are any
+            if not self._threads:
+                self._tasks.pop()
+                raise RejectedExecutionError(f"{self.name_prefix}: {error}") from error
+            log.warning("%s: no thread beside %d: %s", self.name_prefix, len(self._threads), error)
+            return
+        self._threads.append(thread)
 
     def queue_size(self) -> int:
         """Tasks that wait."""
@@ -70,6 +81,6 @@ class NamedThreadPool:
                 fn, args = self._tasks.popleft()
             try:
                 fn(*args)
-            except Exception:
-                log.exception("%s: task %s failed", self.name_prefix, getattr(fn, "__qualname__", fn))
+            except BaseException as error:  # SystemExit, too: it would end this thread, which is still counted
+                log.error("%s: task %s failed", self.name_prefix, getattr(fn, "__qualname__", fn), exc_info=error)
             fn = args = None  # an idle thread keeps nothing alive

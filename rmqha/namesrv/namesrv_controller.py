@@ -5,10 +5,12 @@
     NSScheduledThread1      every 10 s: silent brokers; every 10 min: the KV config to the log
 """
 import logging
+from collections.abc import Callable
 
 from rmqha.common.configuration import Configuration
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
 from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRequestProcessor
@@ -50,6 +52,16 @@ class NamesrvController:
                                                   _QUEUE_CAPACITY)
         self._scheduled_service = ScheduledService("NSScheduledThread1")
         self._processor: DefaultRequestProcessor | None = None
+        self.failure: str | None = None  # why it can't go on; written by the service that has given up
+        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        self.remoting_server.io.on_failed = self._service_failed
+
+    def _service_failed(self, service: ServiceThread) -> None:
+        """The port is closed for good."""
+        self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
+        log.critical("The Name Server can't go on: %s", self.failure)
+        if self.on_failed is not None:
+            self.on_failed()
 
     def initialize(self) -> bool:
         """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""

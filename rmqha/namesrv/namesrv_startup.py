@@ -22,7 +22,9 @@ DEFAULT_LISTEN_PORT = 9876
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a name server until SIGTERM or SIGINT; returns the exit code (2: a config that it cannot start with).
+    """Run a name server until SIGTERM or SIGINT; returns the exit code.
+
+    2: a config that it cannot start with, 70: its port's thread has given up.
 
     Java: org.apache.rocketmq.namesrv.NamesrvStartup (4.9.8)
     """
@@ -34,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         controller = create_namesrv_controller(command_line)
         if controller is None:
             return 0
+        controller.on_failed = stop.set
         start(controller)
     except ConfigError as failure:
         click.echo(str(failure), err=True)
@@ -43,8 +46,10 @@ def main(argv: list[str] | None = None) -> int:
         click.echo(f"The Name Server cannot start: {failure}", err=True)
         return -1
     stop.wait()
+    if controller.failure is not None:
+        click.echo(f"The Name Server can't go on, and ends: {controller.failure}", err=True)
     shutdown(controller)
-    return 0
+    return server_util.EXIT_SERVICE_FAILED if controller.failure is not None else 0
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:

@@ -239,6 +239,9 @@ class Channel:
             except OSError as error:
                 log.info("write to %s failed: %s", self, error)
                 return True
+            except Exception:  # what of the buffers is out is not known: nothing may follow it
+                log.exception("write to %s failed", self)
+                return True
             self._sent += sent
             while sent:
                 first = queue[0]

@@ -38,8 +38,11 @@ PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame
 TURN_NS = 10_000_000  # of one connection in a round, when what it has sent takes long to serve
 TICK_MS = 1000
 ACCEPTS_PER_ROUND = 64
+MAX_FAILURES = 10  # of the selector in a row, in about 5 s
 TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000  # from a connection's first byte on
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# accept() with these: the connection is gone, and another one may wait behind it
+_GONE_ALREADY = (errno.ECONNABORTED, errno.EINTR, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT,
+                 errno.EHOSTDOWN, errno.ENONET, errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH)
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -64,7 +67,7 @@ class ChannelHandler(Protocol):
     def on_idle(self, channel: Channel) -> None:
         """Nothing moved for too long; it is being closed."""
 
-    def on_exception(self, channel: Channel, error: Exception) -> None:
+    def on_exception(self, channel: Channel, error: BaseException) -> None:
         """Reading or serving failed; it is being closed."""
 
     def on_tick(self) -> None:
@@ -74,8 +77,12 @@ class ChannelHandler(Protocol):
 class IoThread(ServiceThread):
     """Selects, reads, decodes, hands to its ChannelHandler, and writes what is queued at the end of each round.
 
+    However it ends, its listener and its channels are closed then; `on_failed` is told when nobody had asked it to.
+
     Java: io.netty.channel.nio.NioEventLoop
     """
+
+    max_failures = MAX_FAILURES
 
     def __init__(self, name: str, handler: ChannelHandler, max_idle_seconds: int) -> None:
         super().__init__()
@@ -109,7 +116,11 @@ class IoThread(ServiceThread):
             if self._listener is not None:
                 self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
             self._waker.wakeup()  # tasks may wait already
-            super().start()
+            try:
+                super().start()
+            except RuntimeError:  # no more threads: what nobody serves must not look as if somebody did
+                self._close_all()
+                raise
 
     def shutdown(self, interrupt: bool = False) -> None:
         """Stop, close everything, join. Idempotent."""
@@ -156,33 +167,54 @@ class IoThread(ServiceThread):
         """Select and serve until stopped; then close everything."""
         log.info("%s service started", self.get_service_name())
         self._ident = threading.get_ident()
-        next_tick, writes = 0, write_round()
         try:
-            while not self.stopped:
-                events = self._selector.select(self.tick_ms / 1000)
-                self.now_ns = time.monotonic_ns()
-                writes.single = len(events) == 1
-                with writes:
-                    for key, mask in events:
-                        try:
-                            key.data(mask)
-                        except Exception:
-                            log.exception("%s: handling an event failed", self.name)
-                    if self._tasks:
-                        self._run_tasks()
-                if self.now_ns >= next_tick:
-                    next_tick = self.now_ns + self.tick_ms * 1_000_000
-                    self._tick()
+            self.keep_going(self._serve_until_stopped)
         finally:
             self._close_all()
             log.info("%s service end", self.get_service_name())
+
+    def _serve_until_stopped(self) -> None:
+        next_tick, writes, failed_rounds = 0, write_round(), 0
+        while not self.stopped:
+            events = self._selector.select(self.tick_ms / 1000)
+            self.now_ns = time.monotonic_ns()
+            writes.single = len(events) == 1
+            failed = False
+            with writes:
+                for key, mask in events:
+                    try:
+                        key.data(mask)
+                    except BaseException as error:
+                        failed = True
+                        self._event_failed(key, error)
+                if self._tasks:
+                    self._run_tasks()
+            if self.now_ns >= next_tick:
+                next_tick = self.now_ns + self.tick_ms * 1_000_000
+                self._tick()
+            failed_rounds = failed_rounds + 1 if failed else 0
+            if failed:
+                self._pause_after(failed_rounds)
+
+    def _event_failed(self, key: selectors.SelectorKey, error: BaseException) -> None:
+        """The selector would name it again at once: a channel goes for good."""
+        log.error("%s: handling an event failed", self.name, exc_info=error)
+        if isinstance(key.fileobj, Channel):
+            self._close_for_good(key.fileobj)
+
+    def _close_for_good(self, channel: Channel) -> None:
+        for act in (channel.flush, channel.close, functools.partial(self._remove, channel), channel.release_socket):
+            try:
+                act()
+            except BaseException as error:
+                log.error("%s: closing %s failed", self.name, channel, exc_info=error)
 
     def _run_tasks(self) -> None:
         for _ in range(len(self._tasks)):
             try:
                 self._tasks.popleft()()
-            except Exception:
-                log.exception("%s: a task failed", self.name)
+            except BaseException as error:
+                log.error("%s: a task failed", self.name, exc_info=error)
 
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_ROUND):
@@ -191,18 +223,21 @@ class IoThread(ServiceThread):
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
-                    log.error("accept failed: %s; not accepting for %d ms", error, self.tick_ms)
-                    self._selector.unregister(self._listener)
-                    self._accepting = False
-                    return
-                log.warning("accept failed: %s", error)
-                continue
+                if error.errno in _GONE_ALREADY:
+                    log.warning("accept failed: %s", error)
+                    continue
+                log.error("accept failed: %s; not accepting for %d ms", error, self.tick_ms)
+                self._selector.unregister(self._listener)
+                self._accepting = False
+                return
             connected.setblocking(False)
             try:
                 self.handler.on_accept(connected, plain_address(address))
             except OSError as error:  # gone already
                 log.info("connection from %s failed: %s", address, error)
+                connected.close()
+            except BaseException:
+                log.exception("connection from %s failed", address)
                 connected.close()
 
     def _add(self, channel: Channel) -> None:
@@ -213,7 +248,12 @@ class IoThread(ServiceThread):
             return
         channel.active_ns = self.now_ns
         self.channels.add(channel)
-        self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._serve, channel))
+        try:
+            self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._serve, channel))
+        except (OSError, ValueError) as error:  # the system watches no more descriptors
+            log.error("can't serve %s: %s", channel, error)
+            self._close_for_good(channel)
+            return
         if channel.is_blocked:
             self._update_interest(channel)
 
@@ -232,9 +272,11 @@ class IoThread(ServiceThread):
     def _remove(self, channel: Channel) -> None:
         if channel in self.channels:
             self.channels.discard(channel)
-            self._selector.unregister(channel)
-            channel.release_socket()
-            self.handler.on_closed(channel)
+            try:
+                self._selector.unregister(channel)
+            finally:
+                channel.release_socket()
+                self.handler.on_closed(channel)
 
     def _serve(self, channel: Channel, events: int) -> None:
         if channel not in self.channels:  # closed earlier in this round
@@ -247,10 +289,12 @@ class IoThread(ServiceThread):
                     return
             if events & _READ:
                 self._read(channel)
-        except Exception as error:
-            log.exception("serving %s failed", channel)
-            self.handler.on_exception(channel, error)
-            channel.close()
+        except BaseException as error:
+            log.error("serving %s failed", channel, exc_info=error)
+            try:
+                self.handler.on_exception(channel, error)
+            finally:
+                channel.close()
 
     def _read(self, channel: Channel) -> None:
         try:
@@ -339,18 +383,16 @@ class IoThread(ServiceThread):
         channel.close()
 
     def _tick(self) -> None:
+        for look in (self._accept_again, self._check_handshakes, self._check_all_idle, self.handler.on_tick):
+            try:
+                look()
+            except BaseException as error:
+                log.error("%s: the tick failed", self.name, exc_info=error)
+
+    def _accept_again(self) -> None:
         if not self._accepting and self._listener is not None:
-            self._accepting = True
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        if self._handshakes:
-            self._check_handshakes()
-        if self.max_idle_ns:
-            for channel in list(self.channels):
-                self._check_idle(channel)
-        try:
-            self.handler.on_tick()
-        except Exception:
-            log.exception("%s: the tick failed", self.name)
+            self._accepting = True
 
     def _check_handshakes(self) -> None:
         for channel, deadline in list(self._handshakes.items()):
@@ -360,6 +402,11 @@ class IoThread(ServiceThread):
                 log.warning("TLS handshake timed out, %s", parse_channel_remote_addr(channel))
                 self.handler.on_exception(channel, TimeoutError("TLS handshake"))
                 channel.close()
+
+    def _check_all_idle(self) -> None:
+        if self.max_idle_ns:
+            for channel in list(self.channels):
+                self._check_idle(channel)
 
     def _check_idle(self, channel: Channel) -> None:
         if channel.bytes_sent != channel.sent_seen:
@@ -373,8 +420,7 @@ class IoThread(ServiceThread):
         if self._listener is not None:
             self._listener.close()
         for channel in list(self.channels):
-            channel.flush()
-            channel.close()
+            self._close_for_good(channel)
         with self._posting:
             self._ended = True
         while self._tasks:

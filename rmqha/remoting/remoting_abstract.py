@@ -176,7 +176,7 @@ class RemotingAbstract:
             if self.rpc_hooks:
                 self.do_before_rpc_hooks(parse_channel_remote_addr(channel), command)
             answer = processor.process_request(channel, command)
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: the peer waits for an answer, and others for this thread
             self._process_failed(channel, command, error)
             return
         if isinstance(answer, Completable):
@@ -184,7 +184,7 @@ class RemotingAbstract:
         else:
             self._respond(channel, command, answer)
 
-    def _process_failed(self, channel: Channel, command: RemotingCommand, error: Exception) -> None:
+    def _process_failed(self, channel: Channel, command: RemotingCommand, error: BaseException) -> None:
         if isinstance(error, (RemotingCommandException, RequestDeniedException)):  # the peer's fault: no stack of ours
             log.error("process request exception, %s: %s", parse_channel_remote_addr(channel), error)
         else:
@@ -261,8 +261,8 @@ class RemotingAbstract:
     def _call_back(future: ResponseFuture) -> None:
         try:
             future.execute_invoke_callback()
-        except Exception:
-            log.warning("executeInvokeCallback Exception", exc_info=True)
+        except BaseException as error:
+            log.warning("executeInvokeCallback Exception", exc_info=error)
         finally:
             future.release()
 
@@ -387,7 +387,7 @@ class RemotingAbstract:
         """The channel is idle; it is being closed."""
         self.event_executor.put_event("IDLE", channel)
 
-    def on_exception(self, channel: Channel, error: Exception) -> None:
+    def on_exception(self, channel: Channel, error: BaseException) -> None:
         """The channel failed; it is being closed."""
         self.event_executor.put_event("EXCEPTION", channel)
 
@@ -445,5 +445,5 @@ class EventExecutor(ServiceThread):
             kind, channel = self._events.popleft()
             try:
                 getattr(self.listener, f"on_channel_{kind.lower()}")(parse_channel_remote_addr(channel), channel)
-            except Exception:
-                log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
+            except BaseException as error:
+                log.warning("%s service has exception. ", self.get_service_name(), exc_info=error)

@@ -1,7 +1,10 @@
 """Writing all answers of one round with one system call per connection."""
+import logging
 import threading
 from types import TracebackType
 from typing import Protocol
+
+log = logging.getLogger("RocketmqRemoting")
 
 
 class _ThisThread(threading.local):
@@ -45,10 +48,23 @@ class write_round:  # noqa: N801 - used like a function
             for channel, is_last in channels.items():
                 if is_last:
                     last.append(channel)
-                else:
+                    continue
+                try:
                     channel.flush()
+                except BaseException as failure:
+                    _failed(channel, failure)
             for one in last:
-                one.flush()
+                try:
+                    one.flush()
+                except BaseException as failure:
+                    _failed(one, failure)
+
+
+def _failed(one: Flushable, failure: BaseException) -> None:
+    """One that fails keeps nothing from the others, nor from the thread whose round it is."""
+    log.error("flushing %s at the end of a round failed", one, exc_info=failure)
+    if isinstance(failure, KeyboardInterrupt):  # somebody at the keyboard, on the main thread
+        raise failure
 
 
 def flush_at_end_of_round(channel: Flushable, last: bool = False) -> bool:

@@ -38,7 +38,7 @@ class AllocateRequest:
         self.file_size = file_size
         self.done = threading.Event()
         self.mapped_file: MappedFile | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class AllocateMappedFileService(ServiceThread):
@@ -108,6 +108,7 @@ class AllocateMappedFileService(ServiceThread):
             self._request_table.clear()
             self._request_queue.clear()
         for request in requests:
+            request.done.set()  # whoever waits gets none
             if request.mapped_file is not None:
                 log.info("delete pre allocated maped file, %s", request.mapped_file.file_name)
                 request.mapped_file.destroy(1000)
@@ -138,8 +139,8 @@ class AllocateMappedFileService(ServiceThread):
                 mapped_file.warm_mapped_file(config.flushDiskType is FlushDiskType.SYNC_FLUSH,
                                              config.flushLeastPagesWhenWarmMapedFile)
             request.mapped_file = mapped_file
-        except (OSError, ValueError) as error:
-            log.exception("%s service has exception. ", self.get_service_name())
+        except BaseException as error:
+            log.warning("%s service has exception. ", self.get_service_name(), exc_info=error)
             request.error = error
             if mapped_file is not None:
                 mapped_file.shutdown(0)  # the next try maps it again

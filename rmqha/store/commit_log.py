@@ -134,6 +134,8 @@ class CommitLog:
         self.commit_log_service.shutdown()
         self.flush_commit_log_service.shutdown()
         self.flush_disk_watcher.shutdown(True)
+        if self.flush_commit_log_service.failure or self.commit_log_service.failure:
+            self.default_message_store.running_flags.make_flush_error()  # the next start has to look at the log
 
     def flush(self) -> int:
         """Flush now; the flushed offset. OSError when the disk says no."""
@@ -326,6 +328,7 @@ class CommitLog:
         """Under the put lock: append to the last file or the next one."""
         files = self.mapped_file_queue.mapped_files
         mapped_file = files[-1] if files else None
+        next_offset, position = self.topic_queue_table.get(context.topic_queue_table_key), -1
         try:
             for _ in range(2):
                 if mapped_file is None or mapped_file.is_full:
@@ -333,12 +336,14 @@ class CommitLog:
                 if mapped_file is None:
                     log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
                     return PutMessageStatus.CREATE_MAPEDFILE_FAILED, None
+                position = mapped_file.wrote_position
                 result = mapped_file.append_message(msg, self.append_message_callback, context)
                 status = result.status
                 if status is AppendMessageStatus.PUT_OK:
                     return _PUT_OK_STATUS, result
                 if status is not AppendMessageStatus.END_OF_FILE:
                     break
+                position = -1
                 self._file_is_full(mapped_file)
         except OSError as error:
             return self._append_failed(error), None
@@ -346,6 +351,9 @@ class CommitLog:
             # Differs: the original writes numbers that do not fit their field cut off.
             log.warning("message of topic %s can't be stored: %s", msg.topic, error)
             return PutMessageStatus.MESSAGE_ILLEGAL, None
+        except Exception:
+            log.exception("append of a message of topic %s to the commit log failed", msg.topic)
+            return self._append_broke_off(mapped_file, position, context, next_offset), None
         if status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return PutMessageStatus.MESSAGE_ILLEGAL, result
         return PutMessageStatus.UNKNOWN_ERROR, result
@@ -361,6 +369,20 @@ class CommitLog:
             return PutMessageStatus.UNKNOWN_ERROR
         self.make_disk_full()
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+    def _append_broke_off(self, mapped_file: MappedFile | None, position: int, context: PutMessageContext,
+                          next_offset: int | None) -> PutMessageStatus:
+        """An append that began at `position` has failed for no known reason: log and tables must fit together."""
+        key, table = context.topic_queue_table_key, self.topic_queue_table
+        is_counted = table.get(key) != next_offset
+        if position >= 0 and (mapped_file.wrote_position != position or is_counted and context.multi_dispatch):
+            log.error("What the commit log has taken is not known. The store takes no more messages.")
+            self.default_message_store.running_flags.make_flush_error()
+        elif next_offset is None:
+            table.pop(key, None)
+        else:
+            table[key] = next_offset
+        return PutMessageStatus.UNKNOWN_ERROR
 
     def make_disk_full(self) -> None:
         """A write found no room: refuse puts until the disk check finds some."""

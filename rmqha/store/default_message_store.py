@@ -7,6 +7,7 @@
 """
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -20,7 +21,6 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_stacks import thread_stacks
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -42,6 +42,7 @@ from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.log_followers import LogFollowers
+from rmqha.store.long_lock import dump_long_lock
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -174,12 +175,16 @@ class DefaultMessageStore:
         self.reput_message_service.start()
         self._catch_up()
         self.recover_topic_queue_table()
-        self.ha_service.start()
-        self.handle_schedule_message_service(self.message_store_config.brokerRole)
-        self.flush_consume_queue_service.start()
-        self.commit_log.start()
-        self.store_stats_service.start()
-        self._add_schedule_task()
+        try:
+            self.ha_service.start()
+            self.handle_schedule_message_service(self.message_store_config.brokerRole)
+            self.flush_consume_queue_service.start()
+            self.commit_log.start()
+            self.store_stats_service.start()
+            self._add_schedule_task()
+        except BaseException:
+            self._stop_services()  # those that have started would go on without their store, ports open
+            raise
         self.is_shutdown = False
 
     def _lower_checkpoint(self, offset: int) -> None:
@@ -222,17 +227,7 @@ class DefaultMessageStore:
         self._stopping.set()
         if not self.is_shutdown:
             self.is_shutdown = True
-            self._scheduled_service.shutdown()
-            self._disk_check_service.shutdown()
-            with self.commit_log.put_message_lock:
-                log.info("the last put is over")
-            self.schedule_message_service.shutdown()
-            self.ha_service.shutdown()
-            self.store_stats_service.shutdown()
-            self.commit_log.shutdown()
-            self.reput_message_service.shutdown()
-            self.index_service.shutdown()
-            self.flush_consume_queue_service.shutdown()
+            self._stop_services()
             self.allocate_mapped_file_service.shutdown()
             self.store_checkpoint.shutdown()
             # Differs: a slave that has part of a record has shut down well: the master sends the record again.
@@ -247,6 +242,20 @@ class DefaultMessageStore:
         self._unmap()
         self.transient_store_pool.destroy()
         self._store_lock.release()
+
+    def _stop_services(self) -> None:
+        """With puts refused already."""
+        self._scheduled_service.shutdown()
+        self._disk_check_service.shutdown()
+        with self.commit_log.put_message_lock:
+            log.info("the last put is over")
+        self.schedule_message_service.shutdown()
+        self.ha_service.shutdown()
+        self.store_stats_service.shutdown()
+        self.commit_log.shutdown()
+        self.reput_message_service.shutdown()
+        self.index_service.shutdown()
+        self.flush_consume_queue_service.shutdown()
 
     def _unmap(self) -> None:
         """Differs: the original leaves its maps to the end of the process; here several stores live in one."""
@@ -749,7 +758,7 @@ class DefaultMessageStore:
         config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate
         schedule(self._clean_files_periodically, _CLEAN_INITIAL_MS, config.cleanResourceInterval)
         schedule(self._check_self, _CHECK_SELF_INITIAL_MS, _CHECK_SELF_MS)
-        schedule(self._dump_long_lock, 1000, 1000)
+        schedule(functools.partial(dump_long_lock, self.commit_log), 1000, 1000)
         self._disk_check_service.schedule_at_fixed_rate(
             self.clean_commit_log_service.is_space_full, _DISK_CHECK_INITIAL_MS, _DISK_CHECK_MS)
 
@@ -761,12 +770,3 @@ class DefaultMessageStore:
         self.commit_log.check_self()
         for queue in self.all_consume_queues():
             queue.check_self()
-
-    def _dump_long_lock(self) -> None:
-        if not self.message_store_config.debugLockEnable:
-            return
-        begin, held = self.commit_log.begin_time_in_lock, self.commit_log.lock_time_mills()
-        if begin and 1000 < held < _ENDLESS_BUSY_MS:
-            folder = os.path.join(os.path.expanduser("~"), "debug", "lock")
-            os.makedirs(folder, exist_ok=True)
-            mix_all.string2file_not_safe(thread_stacks(), os.path.join(folder, f"stack-{begin}-{held}"))

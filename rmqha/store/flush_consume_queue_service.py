@@ -72,6 +72,11 @@ class FlushConsumeQueueService(ServiceThread):
         self._try_flush(RETRY_TIMES_OVER)
         log.info("%s service end", self.get_service_name())
 
+    def shutdown(self, interrupt: bool = False) -> None:
+        super().shutdown(interrupt)
+        if self.failure is not None:  # the next start has to look at the queues
+            self.default_message_store.running_flags.make_flush_error()
+
     def _try_flush(self, retry_times: int) -> None:
         flags = self.default_message_store.running_flags
         if flags.is_flush_error:

@@ -65,8 +65,9 @@ class FlushCommitLogService(ServiceThread):
         dispatched = checkpoint.dispatched_timestamp
         try:
             done = queue.flush(flush_least_pages)
-        except OSError:
-            log.exception("Error occurred when force data to disk. The store takes no more messages.")
+        except BaseException as error:  # whatever it was: what is on the disk is not known any more
+            log.error("%s service has exception. Error occurred when force data to disk. The store takes no more "
+                      "messages.", self.get_service_name(), exc_info=error)
             store.running_flags.make_flush_error()
             return True
         # a slave appends bytes and learns store times only by dispatching
@@ -113,9 +114,10 @@ class CommitRealTimeService(FlushCommitLogService):
         try:
             if self.commit_log.mapped_file_queue.commit(commit_least_pages):
                 return False
-        except OSError as error:
-            log.exception("Error occurred when commit data to FileChannel.")
-            if is_no_space(error):
+        except Exception as error:
+            log.exception("%s service has exception. Error occurred when commit data to FileChannel.",
+                          self.get_service_name())
+            if isinstance(error, OSError) and is_no_space(error):
                 self.commit_log.make_disk_full()
             elif not store.running_flags.is_flush_error:
                 store.running_flags.make_flush_error()
@@ -190,17 +192,25 @@ class GroupCommitService(FlushCommitLogService):
         if not requests:
             # puts that do not wait still want to be flushed
             return self.flush(0)
-        queue = self.commit_log.mapped_file_queue
         with write_round():
-            for request in requests:
-                # the message may lie in the next file: at most two flushes
-                for _ in range(2):
-                    if queue.flushed_where >= request.next_offset:
-                        break
-                    self.flush(0)
-                flush_ok = queue.flushed_where >= request.next_offset
-                request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            try:
+                for request in requests:
+                    self._complete(request)
+            except BaseException:
+                for request in requests:  # no effect on those that are done
+                    request.wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+                raise
         return False
+
+    def _complete(self, request: GroupCommitRequest) -> None:
+        queue = self.commit_log.mapped_file_queue
+        # the message may lie in the next file: at most two flushes
+        for _ in range(2):
+            if queue.flushed_where >= request.next_offset:
+                break
+            self.flush(0)
+        flush_ok = queue.flushed_where >= request.next_offset
+        request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())

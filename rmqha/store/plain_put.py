@@ -109,7 +109,12 @@ class PlainPut:
             sends, total, table, mapped_file.file_from_offset + position, now, store_host)
         mapped_file.append_bytes(data)
         mapped_file.store_timestamp = now
-        table.update(next_offsets)
+        try:
+            table.update(next_offsets)
+        except BaseException:
+            log.error("The commit log has messages that their queues don't count. The store takes no more messages.")
+            self._store.running_flags.make_flush_error()
+            raise
         return queue_offsets, physical_offsets, data, totals
 
     def _tell(self, sends: list[PlainSend], offset: int, data: bytes) -> None:

@@ -131,8 +131,10 @@ class ReputMessageService(ServiceThread):
         busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
         if busy and not self._urgent and not self.stopped and not self._pause.is_set():
             self._gathering = True
-            self.wait_for_running(gather_ms)
-            self._gathering = False
+            try:
+                self.wait_for_running(gather_ms)
+            finally:
+                self._gathering = False
         self._urgent = False
 
     def run_between_records(self, action: Callable[[], object]) -> None:

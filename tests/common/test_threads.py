@@ -77,16 +77,121 @@ def test_thread_carries_the_service_name():
     assert seen == ["ReputMessageService"]
 
 
-def test_exception_in_run_is_logged(caplog):
-    class Broken(ServiceThread):
-        def run(self) -> None:
-            raise ValueError("torn frame")
+class Failing(ServiceThread):
+    """Raises the errors that it is given, one a round, and then works."""
 
-    service = Broken()
+    def __init__(self, *errors: BaseException) -> None:
+        super().__init__()
+        self.errors = list(errors)
+        self.rounds = self.failed = 0
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.rounds += 1
+            if self.errors:
+                self.failed += 1
+                raise self.errors.pop(0)
+            self.wait_for_running(1)
+
+
+def test_exception_in_run_is_logged_and_the_service_goes_on(caplog):
+    service = Failing(ValueError("torn frame"), SystemExit(3), MemoryError(), GeneratorExit())
+    service.start()
+    wait_until(lambda: service.rounds > 10)
+    assert service.is_alive() and service.failure is None and service.failed == 4
+    service.shutdown()
+    assert not service.is_alive()
+    assert caplog.text.count("Failing service has exception. ") == 3 and "torn frame" in caplog.text  # 1st, 2nd, 4th
+
+
+def test_service_that_fails_again_and_again_pauses(caplog):
+    class AlwaysFails(ServiceThread):
+        rounds = 0
+
+        def run(self) -> None:
+            self.rounds += 1
+            raise OSError("disk")
+
+    service = AlwaysFails()
+    service.start()
+    wait_until(lambda: service.rounds >= 4)
+    service.shutdown()
+    assert service.rounds < 100
+    assert not service.is_alive() and isinstance(service.failure, OSError)  # three tries to end well
+    assert "AlwaysFails service can't end in good order: OSError('disk')" in caplog.text
+
+
+def test_service_gives_up_after_its_limit_and_says_so(caplog):
+    class Limited(Failing):
+        max_failures = 3
+
+    told = []
+    service = Limited(*[OSError("selector")] * 10)
+    service.on_failed = told.append
     service.start()
     wait_until(lambda: not service.is_alive())
+    assert told == [service] and service.failed == 3
+    assert "Limited service gives up: it has failed 3 times in a row, OSError('selector')" in caplog.text
+    service.errors.clear()
     service.shutdown()
-    assert "Broken service ended by an exception" in caplog.text
+    service.start()
+    wait_until(lambda: service.rounds > 10)
+    service.shutdown()
+    assert service.failure is None
+
+
+def test_failed_end_is_tried_again():
+    ends = []
+
+    class EndsBadlyOnce(ServiceThread):
+        def run(self) -> None:
+            while not self.stopped:
+                self.wait_for_running(1000)
+            ends.append(self)
+            if len(ends) == 1:
+                raise OSError("flush")
+
+    service = EndsBadlyOnce()
+    service.start()
+    service.shutdown()
+    assert len(ends) == 2 and service.failure is None
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), MemoryError()])
+def test_task_that_wants_the_thread_to_end_does_not_get_it(error):
+    scheduler, pool, seen = ScheduledService("tasks"), NamedThreadPool("pool_", 1), []
+
+    def task() -> None:
+        seen.append(threading.current_thread())
+        raise error
+
+    scheduler.schedule_at_fixed_rate(task, 0, 1)
+    wait_until(lambda: len(seen) >= 3)
+    scheduler.shutdown()
+    assert len(set(seen)) == 1
+    for _ in range(3):
+        pool.submit(task)
+    done = threading.Event()
+    pool.submit(done.set)
+    assert done.wait(20) and len(set(seen)) == 2
+    pool.shutdown()
+
+
+def test_pool_that_gets_no_thread_rejects(monkeypatch):
+    pool = NamedThreadPool("pool_", 2)
+
+    def no_thread(_thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(RejectedExecutionError, match="can't start new thread"):
+        pool.submit(print)
+    monkeypatch.undo()
+    assert pool.queue_size() == 0
+    done = threading.Event()
+    pool.submit(done.set)
+    assert done.wait(20)
+    pool.shutdown()
 
 
 def test_failing_scheduled_task_stays_scheduled():

@@ -261,11 +261,45 @@ def test_exception_in_the_lock_leaves_it_usable(store, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(store.commit_log.append_message_callback, "do_append", fail)
-    with pytest.raises(ZeroDivisionError):
-        store.put_message(message())
+    assert store.put_message(message()).put_message_status is PutMessageStatus.UNKNOWN_ERROR
     monkeypatch.undo()
     assert store.commit_log.begin_time_in_lock == 0
     put(store, message())
+
+
+def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store, monkeypatch):
+    put(store, message())
+    callback = store.commit_log.append_message_callback
+    real = callback.do_append
+
+    def fail_at_the_end(*args):
+        real(*args)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(callback, "do_append", fail_at_the_end)
+    for queue_id in (0, 1):
+        assert store.put_message(message(queue_id=queue_id)).put_message_status is PutMessageStatus.UNKNOWN_ERROR
+    monkeypatch.undo()
+    results = put(store, message(body=b"second"), message(queue_id=1, body=b"first"))
+    assert [result.logics_offset for result in results] == [1, 0]
+    wait_dispatched(store)
+    assert bodies(store)[1] == b"second" and bodies(store, "T", 1) == [b"first"]
+
+
+def test_append_that_breaks_off_behind_the_write_stops_the_store(store, monkeypatch):
+    put(store, message())
+    last = store.commit_log.mapped_file_queue.mapped_files[-1]
+    real = type(last).append_message
+
+    def fail_at_the_end(*args):
+        real(*args)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(last), "append_message", fail_at_the_end)
+    assert store.put_message(message()).put_message_status is PutMessageStatus.UNKNOWN_ERROR
+    monkeypatch.undo()
+    assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert not store.running_flags.is_writeable
 
 
 def test_full_disk_refuses_puts_until_there_is_room(store, monkeypatch):

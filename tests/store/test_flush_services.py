@@ -276,3 +276,44 @@ def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
         beside.join(60)
         assert flushed == [False] and disk.calls == 1
         disk.error = None  # the checkpoint's own page at the end
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), MemoryError(), SystemExit("planted")])
+def test_flush_that_fails_for_no_known_reason_acknowledges_nothing(tmp_path, disk, error):
+    with open_store(tmp_path, **SYNC) as store:
+        put(store, message())
+        disk.error = error
+        result = store.put_message(message())
+        assert result.put_message_status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        disk.error = None
+        assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert store.commit_log.flush_commit_log_service.is_alive()
+    assert not store.shut_down_normal
+
+
+def test_group_commit_that_fails_completes_what_waited_for_it(tmp_path, monkeypatch):
+    with open_store(tmp_path, **SYNC) as store:
+        service = store.commit_log.flush_commit_log_service
+        real = service._complete
+
+        def fail_once(request):
+            monkeypatch.setattr(service, "_complete", real)
+            raise RuntimeError("planted")
+
+        monkeypatch.setattr(service, "_complete", fail_once)
+        assert store.put_message(message()).put_message_status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        put(store, message())
+
+
+@pytest.mark.parametrize("name", ["flush_commit_log_service", "flush_consume_queue_service"])
+def test_store_whose_flushing_ends_badly_keeps_its_abort_file(tmp_path, monkeypatch, name):
+    with open_store(tmp_path, **SYNC) as store:
+        service = getattr(store, name, None) or getattr(store.commit_log, name)
+
+        def broken(*_args):
+            raise RuntimeError("planted")
+
+        put(store, message())
+        monkeypatch.setattr(service, "_swap_requests" if name == "flush_commit_log_service" else "do_flush", broken)
+    assert service.failure is not None and not store.shut_down_normal
+    assert (tmp_path / "abort").exists()

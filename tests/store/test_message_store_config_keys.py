@@ -19,6 +19,7 @@ from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.long_lock import dump_long_lock
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.schedule import schedule_message_service
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
@@ -448,11 +449,11 @@ def test_stacks_are_written_when_the_lock_is_held(tmp_path, monkeypatch, enabled
     with open_store(tmp_path / "store", debugLockEnable=enabled) as store:
         store.commit_log.begin_time_in_lock = current_time_millis() - 2000
         try:
-            store._dump_long_lock()
+            dump_long_lock(store.commit_log)
         finally:
             store.commit_log.begin_time_in_lock = 0
     files = list((tmp_path / "debug" / "lock").glob("stack-*")) if enabled else []
-    assert bool(files) is enabled and all("_dump_long_lock" in file.read_text("utf-8") for file in files)
+    assert bool(files) is enabled and all("dump_long_lock" in file.read_text("utf-8") for file in files)
     assert (tmp_path / "debug").exists() is enabled
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.client.access_channel import AccessChannel
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import MQClientException
 from rmqha.client.producer.send_callback import SendCallback
 from rmqha.client.producer.send_result import SendResult
 from rmqha.client.trace import trace_constants
@@ -134,7 +134,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
         segment = self._segments.setdefault(topic, TraceDataSegment(topic))
         try:
             segment.add(encoder_from_context_bean(context))
-        except Exception:  # a hook of the user appended half an event
+        except BaseException:  # a hook of the user appended half an event
             log.exception("trace not encoded: %s", context)
             self._arrived(1)
         if segment.size >= SEND_AT_SIZE:
@@ -167,7 +167,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
 
         try:
             self.trace_producer.send_async(message, SendCallback(on_success, on_exception), SEND_TIMEOUT_MS)
-        except (MQClientException, MQBrokerException, RemotingException) as error:
+        except Exception as error:
             on_exception(error)
 
     def _arrived(self, count: int) -> None:

@@ -120,11 +120,8 @@ class GroupTransferService(ServiceThread):
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         while not self.stopped:
-            try:
-                self._do_wait_transfer()
-                self.wait_for_running(self._interval_ms())
-            except Exception:
-                log.warning("%s service has exception. ", self.get_service_name(), exc_info=True)
+            self._do_wait_transfer()
+            self.wait_for_running(self._interval_ms())
         log.info("%s service end", self.get_service_name())
 
     def shutdown(self, interrupt: bool = False) -> None:

@@ -174,17 +174,20 @@ class HAClient(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        self._selector, waker, self.state = QuickEpollSelector(), self._waker, HAConnectionState.READY
-        self._selector.register(waker, selectors.EVENT_READ)
+        waker, self.state = self._waker, HAConnectionState.READY
         try:
-            while not self.stopped:
-                self._follow_once()
+            self.keep_going(self._follow_until_stopped)
         finally:
-            self._selector.close()
             self._waker = None
             waker.close()
             self.state = HAConnectionState.SHUTDOWN
         log.info("%s service end", self.get_service_name())
+
+    def _follow_until_stopped(self) -> None:
+        with QuickEpollSelector() as self._selector:
+            self._selector.register(self._waker, selectors.EVENT_READ)
+            while not self.stopped:
+                self._follow_once()
 
     def _follow_once(self) -> None:
         """One connection from its beginning to its end, or one wait for a master."""

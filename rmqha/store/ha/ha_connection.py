@@ -136,8 +136,10 @@ class HAConnection:
                 self._wake_services()
             else:
                 self.socket.close()
-        self.ha_service.remove_connection(self)
-        self.ha_service.wait_notify_object.wakeup_all()
+        try:
+            self.ha_service.remove_connection(self)
+        finally:
+            self.ha_service.wait_notify_object.wakeup_all()
 
     def change_state(self, old: HAConnectionState, new: HAConnectionState) -> bool:
         """From `old` to `new`; False when the state is another one or the connection is closing."""
@@ -186,12 +188,14 @@ class HAConnection:
 
     def service_ended(self, service: ServiceThread) -> None:
         """Called by each service as its last act."""
-        self.close()
-        with self._lock:
-            self._threads -= 1
-            if self._threads == 0:
-                self.socket.close()
-        log.info("%s service end", service.get_service_name())
+        try:
+            self.close()
+        finally:
+            with self._lock:
+                self._threads -= 1
+                if self._threads == 0:
+                    self.socket.close()
+            log.info("%s service end", service.get_service_name())
 
     def _start_service(self, service: ServiceThread) -> None:
         with self._lock:
@@ -216,6 +220,8 @@ class ReadSocketService(ServiceThread):
 
     Java: org.apache.rocketmq.store.ha.HAConnection$ReadSocketService (4.9.8)
     """
+
+    goes_on = False  # an exception ends the connection; the slave comes again
 
     def __init__(self, connection: HAConnection) -> None:
         super().__init__()
@@ -478,6 +484,7 @@ class WriteSocketService(ServiceThread):
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
 
+    goes_on = False  # an exception ends the connection; the slave comes again
     max_body_size = ha_transfer.MAX_BODY_SIZE  # bytes of the log that a slave's buffer can hold in one frame
 
     def __init__(self, connection: HAConnection) -> None:

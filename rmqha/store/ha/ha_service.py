@@ -55,6 +55,7 @@ _FORGET_REFUSED_MS = 60_000
 _MAX_REFUSED = 100
 # accept() with these: the connection is gone already, or this process can't take one now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket is none any more
 
 
 @dataclass(slots=True, frozen=True)
@@ -232,10 +233,14 @@ class HAService:
             self.divergence.load()
         with self._lock:
             self._stopped = False
-        self.group_transfer_service.start()
-        self.accept_socket_service.start()
-        self.ha_connection_state_notification_service.start()
-        self.ha_client.start()
+        try:
+            self.group_transfer_service.start()
+            self.accept_socket_service.start()
+            self.ha_connection_state_notification_service.start()
+            self.ha_client.start()
+        except RuntimeError:  # no more threads
+            self.shutdown()
+            raise
 
     def shutdown(self) -> None:
         """Stop following, listening and serving. Idempotent."""
@@ -311,11 +316,15 @@ class HAService:
 class AcceptSocketService(ServiceThread):
     """Listens to slaves and makes a HAConnection of each.
 
+    However its thread ends, the port is closed then; `on_failed` is told when nobody had asked it to.
+
     Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
     housekeeping ends the old one; but it counts once.
 
     Java: org.apache.rocketmq.store.ha.HAService$AcceptSocketService (4.9.8)
     """
+
+    max_failures = 10  # in a row, in about 5 s
 
     def __init__(self, ha_service: HAService) -> None:
         super().__init__()
@@ -335,20 +344,23 @@ class AcceptSocketService(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        server_socket, waker = self._server_socket, self._waker
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(server_socket, selectors.EVENT_READ)
-                selector.register(waker, selectors.EVENT_READ)
-                while not self.stopped:
-                    selector.select(_SELECT_MS / 1000)
-                    waker.drain()
-                    if not self._accept_all(server_socket):
-                        self.wait_for_running(_ACCEPT_PAUSE_MS)
+            self.keep_going(self._accept_until_stopped)
         finally:
-            server_socket.close()
-            waker.close()
+            self._server_socket.close()
+            self._waker.close()
         log.info("%s service end", self.get_service_name())
+
+    def _accept_until_stopped(self) -> None:
+        server_socket, waker = self._server_socket, self._waker
+        with selectors.DefaultSelector() as selector:
+            selector.register(server_socket, selectors.EVENT_READ)
+            selector.register(waker, selectors.EVENT_READ)
+            while not self.stopped:
+                selector.select(_SELECT_MS / 1000)
+                waker.drain()
+                if not self._accept_all(server_socket):
+                    self.wait_for_running(_ACCEPT_PAUSE_MS)
 
     def wakeup(self) -> None:
         super().wakeup()
@@ -369,11 +381,13 @@ class AcceptSocketService(ServiceThread):
             except BlockingIOError:
                 return True
             except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    log.info("a connection was gone before it was accepted: %s", error)
-                    continue
-                log.error("%s service has exception. %s", self.get_service_name(), error)
-                return False
+                if error.errno in _NO_ROOM:
+                    log.error("%s service has exception. %s", self.get_service_name(), error)
+                    return False
+                if error.errno in _BROKEN:
+                    raise
+                log.info("a connection was gone before it was accepted: %s", error)
+                continue
             host, port = plain_address(address)
             client_addr = f"{host}:{port}"
             if not self._allowed_peers.allows(host):
@@ -388,12 +402,16 @@ class AcceptSocketService(ServiceThread):
     def _serve(self, sock: socket.socket, client_addr: str) -> None:
         try:
             connection = self.ha_service.create_connection(sock, client_addr)
-        except OSError:
+        except Exception:
             log.exception("new HAConnection exception")
             sock.close()
             return
-        # Differs: Java starts it first and registers it then; one that ends in between stays registered for ever
-        if self.ha_service.add_connection(connection):
-            connection.start()
-        else:
+        try:
+            # Differs: Java starts it first and registers it then; one that ends in between stays registered for ever
+            if self.ha_service.add_connection(connection):
+                connection.start()
+            else:
+                connection.close()
+        except Exception:
+            log.exception("%s service has exception. ", self.get_service_name())
             connection.close()

@@ -261,12 +261,13 @@ class DeliverDelayedMessageTimerTask:
         """Look once; on the timer thread."""
         if not self.service.is_started:
             return
+        delay_ms = DELAY_FOR_A_PERIOD_MS
         try:
             delay_ms = self._execute_on_timeup()
         except Exception:
             log.exception("ScheduleMessageService, executeOnTimeup exception")
-            delay_ms = DELAY_FOR_A_PERIOD_MS
-        self.timer.schedule(self.run, delay_ms)
+        finally:
+            self.timer.schedule(self.run, delay_ms)
 
     def _execute_on_timeup(self) -> int:
         """Deliver what is due; after how many ms to look again."""
@@ -393,8 +394,9 @@ class HandlePutResultTask:
             self.handle()
         except Exception:
             log.exception("HandlePutResultTask exception. level=%s", self.delay_level)
-        if self.service.is_started:
-            self.timer.schedule(self.run, DELAY_FOR_A_SLEEP_MS)
+        finally:
+            if self.service.is_started:
+                self.timer.schedule(self.run, DELAY_FOR_A_SLEEP_MS)
 
     def handle(self) -> None:
         """Go through the results until one is to come.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqClient")
 
 IDLE_WAIT_MS = 5_000
+AFTER_EXCEPTION_MS = 3_000
 
 
 class PullMessageService(ServiceThread):
@@ -69,5 +70,7 @@ class PullMessageService(ServiceThread):
             return
         try:
             pull_message(pull_request)
-        except Exception:
-            log.exception("Pull Message Service Run Method exception")
+        except BaseException as error:
+            # Differs: the queue is pulled again; in the original it rests until rebalance misses it, 2 minutes later
+            log.error("Pull Message Service Run Method exception", exc_info=error)
+            self.execute_pull_request_later(pull_request, AFTER_EXCEPTION_MS)

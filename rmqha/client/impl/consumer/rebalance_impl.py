@@ -137,6 +137,8 @@ class RebalanceImpl:
                 except (MQClientException, MQBrokerException, RemotingException) as error:
                     if not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
                         log.warning("rebalanceByTopic Exception: %s", error)
+                except Exception:  # the other topics have no part in it
+                    log.exception("rebalanceByTopic Exception, %s", topic)
             self._truncate_message_queue_not_my_topic()
 
     def _rebalance_by_topic(self, topic: str) -> None:
@@ -222,7 +224,7 @@ class RebalanceImpl:
         self.remove_dirty_offset(queue)
         try:
             next_offset = self.compute_pull_from_where_with_exception(queue)
-        except MQClientException as error:
+        except (MQClientException, MQBrokerException, RemotingException) as error:
             log.info("doRebalance, %s, compute offset failed, %s: %s", self.consumer_group, queue, error)
             return None
         if next_offset < 0:

@@ -162,6 +162,8 @@ class MQClientInstance:
                 self.update_topic_route_info_from_name_server(topic)
             except RemotingException as error:  # logged where it was raised; the next topic may fare better
                 log.debug("route of %s not updated: %s", topic, error)
+            except Exception:
+                log.exception("route of %s not updated", topic)
 
     def clean_offline_broker(self) -> None:
         """Forget the addresses that no route names any more."""
@@ -286,6 +288,9 @@ class MQClientInstance:
         except (RemotingException, MQBrokerException) as error:
             log.info("send heart beat to broker[%s %s %s] failed: %s", broker_name, broker_id, addr, error)
             return
+        except Exception:  # the other brokers are told all the same
+            log.exception("send heart beat to broker[%s %s %s] failed", broker_name, broker_id, addr)
+            return
         self.broker_version_table.setdefault(broker_name, {})[addr] = version
         if self._heartbeat_times % 20 == 1:
             log.info("send heart beat to broker[%s %s %s] success", broker_name, broker_id, addr)
@@ -308,8 +313,11 @@ class MQClientInstance:
 
     def persist_all_consumer_offset(self) -> None:
         """Tell the brokers how far the groups have come."""
-        for consumer in list(self.consumer_table.values()):
-            consumer.persist_consumer_offset()
+        for group, consumer in list(self.consumer_table.items()):
+            try:
+                consumer.persist_consumer_offset()
+            except Exception:
+                log.exception("persistConsumerOffset exception, %s", group)
 
     # ---- registrations
 
@@ -380,8 +388,8 @@ class MQClientInstance:
         for consumer in list(self.consumer_table.values()):
             try:
                 consumer.do_rebalance()
-            except Exception:
-                log.exception("doRebalance exception")
+            except BaseException as error:  # a strategy or a listener is the user's code
+                log.error("doRebalance exception", exc_info=error)
 
     def select_producer(self, group: str) -> "MQProducerInner | None":
         """The producer of a group."""
