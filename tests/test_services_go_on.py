@@ -448,11 +448,16 @@ def _auto_switch_write(folder) -> Iterator[Plan]:
 # ---- broker
 
 
-def _hold_plan(folder, **keys) -> Iterator[Plan]:
-    with running_broker(folder, **keys) as broker:
+class _Active:
+    is_active = True
+
+
+@plan_of("PullRequestHoldService")
+def _pull_request_hold(folder) -> Iterator[Plan]:
+    with running_broker(folder) as broker:
         service, scans = broker.controller.pull_request_hold_service, []
         request = SimpleNamespace(pull_from_this_offset=0, is_expired=lambda _now: scans.append(1),
-                                  client_channel=SimpleNamespace(is_active=True))
+                                  client_channel=_Active())
 
         def work() -> None:
             service.suspend_pull_request("T", 0, request)
@@ -461,16 +466,6 @@ def _hold_plan(folder, **keys) -> Iterator[Plan]:
 
         yield Plan(service, (service, "check_hold_request"), work, service.wakeup)
         service.pull_request_table.clear()
-
-
-@plan_of("PullRequestHoldService")
-def _pull_request_hold(folder) -> Iterator[Plan]:
-    yield from _hold_plan(folder)
-
-
-@plan_of("LmqPullRequestHoldService")
-def _lmq_pull_request_hold(folder) -> Iterator[Plan]:
-    yield from _hold_plan(folder, enableLmq=True, enableMultiDispatch=True)
 
 
 @plan_of("TransactionalMessageCheckService")
