@@ -146,7 +146,7 @@ class BrokerController:
         self._shutdown_lock = threading.Lock()
         self._is_shutdown = False  # guarded by _shutdown_lock
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
-        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        self.on_failed: Callable[[], None] | None = None  # told of it
         for server in (self.remoting_server, self.fast_remoting_server):
             server.io.on_failed = self._service_failed
 

@@ -127,7 +127,6 @@ def print_config_items(configs: tuple[object, ...], only_important: bool) -> Non
 
 def run(controller: BrokerController, stop: StopSignal) -> int:
     """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
-    controller.on_failed = stop.set
     try:
         if not controller.initialize():
             click.echo(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
@@ -154,7 +153,9 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
         click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
-    stop.wait()
+    controller.on_failed = stop.set
+    if controller.failure is None:
+        stop.wait()
     if controller.failure is not None:
         click.echo(f"The broker can't go on, and ends: {controller.failure}", err=True)
         shutdown(controller)

@@ -291,8 +291,9 @@ class CommitLog:
             if ack_nums is None:
                 return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
-            # the role has changed since the message was checked
-            if self.config.brokerRole is SLAVE or store.ha_service.term != term:
+            # The role has changed since the message was checked, or nobody flushes and dispatches any more.
+            # Differs: the original takes what was checked before its shutdown and comes behind its last flush
+            if self.config.brokerRole is SLAVE or store.ha_service.term != term or store.is_shutdown:
                 return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if store.deleted_topics.names and store.deleted_topics.refuses(msg):
                 return _completed(PutMessageStatus.TOPIC_NOT_EXIST)
@@ -490,6 +491,8 @@ class CommitLog:
             mapped_file = last = files[-1] if files else None
             end = (start_offset - start_offset % self.mapped_file_size if last is None
                    else last.file_from_offset + last.wrote_position)
+            if self.default_message_store.is_shutdown:
+                return False
             if start_offset != end:
                 log.error("appendData at %s, but the log ends at %s", start_offset, end)
                 return False

@@ -35,6 +35,12 @@ class FlushDiskWatcher(ServiceThread):
         while not self.stopped:
             self.wait_for_running(self._complete_overdue())
 
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop; what is still open is given up."""
+        super().shutdown(interrupt)
+        while self._commit_requests:
+            self._commit_requests.popleft().wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
     def _complete_overdue(self) -> float:
         """Complete what is due; milliseconds until there is something to look at."""
         requests = self._commit_requests

@@ -169,12 +169,33 @@ class GroupCommitService(FlushCommitLogService):
         self._lock = threading.Lock()
         self._requests_write: list[GroupCommitRequest] = []  # guarded by _lock
         self._requests_read: list[GroupCommitRequest] = []  # the service's own
+        self._closed = False  # guarded by _lock: it has ended, and nobody flushes
+
+    def start(self) -> None:
+        with self._lock:
+            self._closed = False
+        super().start()
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Let `request` be completed by the next flush that covers it."""
+        """Let `request` be completed by the next flush that covers it; at once when the service has ended."""
         with self._lock:
-            self._requests_write.append(request)
-        self.wakeup()
+            if not self._closed:
+                self._requests_write.append(request)
+            closed = self._closed
+        if closed:
+            self._complete_as_it_is(request)
+        else:
+            self.wakeup()
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Stop; what still waits, or comes later, is told what the last flush has brought to the disk."""
+        super().shutdown(interrupt)
+        # Differs: the original leaves them unanswered
+        with self._lock:
+            self._closed = True
+            rest, self._requests_write = self._requests_write, []
+        for request in rest:
+            self._complete_as_it_is(request)
 
     def on_data_appended(self) -> None:
         self.wakeup()
@@ -209,7 +230,10 @@ class GroupCommitService(FlushCommitLogService):
             if queue.flushed_where >= request.next_offset:
                 break
             self.flush(0)
-        flush_ok = queue.flushed_where >= request.next_offset
+        self._complete_as_it_is(request)
+
+    def _complete_as_it_is(self, request: GroupCommitRequest) -> None:
+        flush_ok = self.commit_log.mapped_file_queue.flushed_where >= request.next_offset
         request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
     def run(self) -> None:

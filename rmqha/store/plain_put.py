@@ -60,7 +60,7 @@ class PlainPut:
                 return None
         begin = time_ns() // 1_000_000
         with commit_log.put_message_lock:
-            if self._config.brokerRole is SLAVE or ha_service.term != term:
+            if self._config.brokerRole is SLAVE or ha_service.term != term or store.is_shutdown:
                 return None
             if store.deleted_topics.names and store.deleted_topics.refuses_any(sends):
                 return None
