@@ -22,8 +22,9 @@ from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Span, Stop
 from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.deleted_topics_file import read_deleted_topics
 from rmqha.store.config.message_store_config import MessageStoreConfig
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT, first_unit_at
 from rmqha.store.index.index_layout import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, file_size
 
 DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
@@ -62,12 +63,14 @@ class Shape:
 
 
 class RangeTask(NamedTuple):
-    """One range to scan; `number` is its place among the ranges."""
+    """One range to scan; `number` is its place among the ranges, `marks` tell which records have no units: deleted
+    topic -> offset below which its are dead."""
 
     number: int
     span: ByteRange
     out: str
     shape: Shape
+    marks: dict[str, int]
 
 
 class RangeBuilt(NamedTuple):
@@ -118,7 +121,11 @@ def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Pro
     result = Rebuilt(root, out)
     log = logs[0]
     result.endOffset = log_end(log)
-    built = _scan_all(spark, log, result, RangeTask(0, None, work, shape), range_bytes, come_to)
+    try:
+        marks = read_deleted_topics(root)
+    except ValueError as error:
+        raise PipelineError(str(error)) from None
+    built = _scan_all(spark, log, result, RangeTask(0, None, work, shape, marks), range_bytes, come_to)
     _fill_fronts(built, work, shape, result)
     result.indexFiles = _build_index(spark, built, work, shape, come_to)
     for folder in (queue_folder, index_folder):
@@ -159,10 +166,12 @@ def build_range(task: RangeTask) -> RangeBuilt:
             records += span.count
             for run in span.runs:
                 name = span.topics[run.topic].name
-                runs.append((name, run.queue_id, run.queue_offset, run.count))
                 first = run.first_unit * CQ_STORE_UNIT_SIZE
-                writer.write(name, run.queue_id, run.queue_offset,
-                             span.units[first:first + run.count * CQ_STORE_UNIT_SIZE])
+                units = span.units[first:first + run.count * CQ_STORE_UNIT_SIZE]
+                dead = first_unit_at(units, run.count, task.marks.get(name, 0))
+                if dead < run.count:
+                    runs.append((name, run.queue_id, run.queue_offset + dead, run.count - dead))
+                    writer.write(name, run.queue_id, run.queue_offset + dead, units[dead * CQ_STORE_UNIT_SIZE:])
             key_file.write(span.keys)
             keys += len(span.keys) // KEY.size
     writer.close()

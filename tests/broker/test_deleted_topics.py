@@ -12,7 +12,11 @@ from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRe
 from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.common.topic_config import TopicConfig
+from rmqha.store.config.broker_role import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
+from tests.store.support import bodies, message, open_store, put
+from tests.store.test_deleted_topics import Slave
 from tests.support.topic_load import TopicLoad
 from tests.support.wait import wait_until
 
@@ -208,6 +212,21 @@ def test_cleaning_unused_topics_spares_one_that_is_made_meanwhile(broker, monkey
     monkeypatch.setattr(broker.store.queue_removal, "unused_topics", made_meanwhile)
     assert broker.call(request_code.CLEAN_UNUSED_TOPIC).code == response_code.SUCCESS
     assert broker.next_offset("Known") == 1 and "Unknown" not in broker.store.consume_queue_table
+
+
+def test_slave_that_cleans_unused_topics_asks_its_master_first(tmp_path, monkeypatch):
+    with open_store(tmp_path / "master", mappedFileSizeCommitLog=1 << 20) as master, \
+            running_broker(tmp_path / "slave", brokerRole=BrokerRole.SLAVE, brokerId=1) as broker:
+        slave = Slave(broker.store, master)
+        put(master, message("Gone"), message("New"))
+        slave.follow()
+        assert broker.call(request_code.CLEAN_UNUSED_TOPIC).code != response_code.SUCCESS  # there is no master
+        assert {"Gone", "New"} <= set(broker.store.consume_queue_table)
+        table = broker.controller.topic_config_manager.topic_config_table
+        monkeypatch.setattr(broker.controller.slave_synchronize, "take_topics",
+                            lambda: table.update(New=TopicConfig("New", 1, 1)))
+        assert broker.call(request_code.CLEAN_UNUSED_TOPIC).code == response_code.SUCCESS
+        assert "Gone" not in broker.store.consume_queue_table and bodies(broker.store, "New")
 
 
 def test_slaves_are_told_of_deleted_topics_and_4_9_of_nothing_new(broker):

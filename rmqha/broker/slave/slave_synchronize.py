@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +41,7 @@ class SlaveSynchronize:
         self.master_addr: str | None = None  # ip:port of the master's remoting server; None: nothing to do
         # Whether a consumer offset that is lower at the master replaces the slave's.
         self.take_lower_offsets = False
+        self._topics_lock = threading.Lock()
         self._last_delay_offset = ""  # what came last
         # Tables that wait for the log: where it has to end for each, and the table; of `_waiting_of` only.
         self._delay_offsets: list[tuple[int, str]] = []
@@ -51,6 +53,12 @@ class SlaveSynchronize:
         self._sync("SyncConsumerOffset", self._sync_consumer_offset)
         self._sync("SyncDelayOffset", self._sync_delay_offset)
         self._sync("SyncSubscriptionGroup", self._sync_subscription_group_config)
+
+    def take_topics(self) -> None:
+        """Copy the master's topics now. RemotingException: it does not answer, or is not known."""
+        if self.master_addr is None:
+            raise RemotingException("no master is known")
+        self._sync_topic_config(self.master_addr)
 
     def _sync(self, name: str, copy: Callable[[str], None]) -> None:
         master_addr = self.master_addr
@@ -64,6 +72,10 @@ class SlaveSynchronize:
             log.exception("%s Exception, %s", name, master_addr)
 
     def _sync_topic_config(self, master_addr: str) -> None:
+        with self._topics_lock:  # no older table over a newer one
+            self._take_topics_of(master_addr)
+
+    def _take_topics_of(self, master_addr: str) -> None:
         wrapper = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr)
         manager = self.broker_controller.topic_config_manager
         if self._replace(manager, manager.topic_config_table, wrapper, wrapper.topicConfigTable, _check_topic):

@@ -10,8 +10,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rmqha.store.config.broker_role import BrokerRole
+
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
+    from rmqha.common.topic_config import TopicConfig
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -41,14 +44,29 @@ class TopicDeletion:
             self._forget(topic)
 
     def delete_unused(self) -> None:
-        """Delete the queues of all topics that are not in the table."""
+        """Delete the queues of all topics that are not in the table. A slave asks its master for the table first.
+
+        RemotingException: the master does not answer, and nothing is done.
+        """
         controller = self._controller
         table = controller.topic_config_manager.topic_config_table
+        if controller.message_store_config.brokerRole is BrokerRole.SLAVE:
+            self._delete_unused_of_slave(table)
+            return
         for topic in controller.message_store.queue_removal.unused_topics(list(table)):
             with controller.topic_config_manager.unless_known(topic) as is_unknown:
                 if is_unknown:
                     controller.message_store.delete_topic(topic)
                     self._forget(topic)
+
+    def _delete_unused_of_slave(self, table: Mapping[str, TopicConfig]) -> None:
+        """What the master made before this moment is in its table, or is deleted."""
+        # Differs: the original goes by the table of up to 10 s ago, and forgets what came for newer topics
+        store = self._controller.message_store
+        came_to = store.reput_message_service.reput_from_offset
+        unused = store.queue_removal.unused_topics(())
+        self._controller.slave_synchronize.take_topics()
+        self.take_over({topic: came_to for topic in unused if topic not in table})
 
     def take_over(self, marks: Mapping[str, int]) -> None:
         """A slave: the marks of the master's deletions."""

@@ -1,12 +1,11 @@
 """Read-only access to a whole store: its state, its log, its queues, its index."""
-import json
 import os
 import struct
 from typing import NamedTuple
 
-from rmqha.common.mix_all import file2string
 from rmqha.common.segment_files import Segment, is_segment_name, read_at
 from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.deleted_topics_file import read_deleted_topics
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader, Shape, list_index
@@ -87,13 +86,11 @@ class StoreReader:
         return paths.get_store_checkpoint(self.root)
 
     def deleted_topics(self) -> dict[str, int]:
-        """Deleted topics, and the commit log offsets below which their records are dead; none in a store of 4.9."""
-        path = paths.get_deleted_topics_path(self.root)
+        """See read_deleted_topics; StoreToolError."""
         try:
-            marks = json.loads(file2string(path) or "{}").get("deletedTopics") or {}
-            return {str(topic): int(offset) for topic, offset in marks.items()}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise StoreToolError(f"{path} can't be read: {error}") from None
+            return read_deleted_topics(self.root)
+        except ValueError as error:
+            raise StoreToolError(str(error)) from None
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint; None when it is missing or too short."""
