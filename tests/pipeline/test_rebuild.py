@@ -48,6 +48,20 @@ def test_ranges_that_begin_within_records_give_the_same_files(spark, store, tmp_
     assert files(tmp_path / "out" / "index") == files(store / "index")
 
 
+def test_messages_of_deleted_topics_get_no_units(spark, tmp_path):
+    with support.open_store(tmp_path / "store") as running:
+        for count in (60, 20):
+            support.put(running, *[support.message(queue_id=number % 2) for number in range(count)])
+            support.put(running, support.message("O"))
+            if count == 60:
+                running.delete_topic("T")
+        support.wait_dispatched(running)
+    root = tmp_path / "store"
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root), compare=False)
+    assert (result.records, result.units, result.problems) == (82, 22, [])
+    assert support.tree(tmp_path / "out" / "consumequeue") == support.tree(root / "consumequeue")
+
+
 def test_what_differs_in_the_store_is_named(spark, store, tmp_path):
     import shutil
     root = tmp_path / "copy"
