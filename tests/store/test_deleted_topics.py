@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.common import mix_all
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.ha.autoswitch.log_truncation import truncate_dirty_files
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.store.support import batch, bodies, crash, message, new_store, open_store, put, wait_dispatched
 
@@ -138,6 +139,9 @@ def test_mark_behind_the_place_at_which_the_log_is_cut_off_kills_nothing_that_co
         end = store.get_max_phy_offset()
         put_numbered(store, "old", 10)
         store.delete_topic("T")
+        middle = next(store.commit_log.walk_records(end, store.get_max_phy_offset())).msg_size + end
+        truncate_dirty_files(store, middle)
+        assert marks_in(tmp_path) == {"T": middle}
         assert store.reset_write_offset(end)
         assert marks_in(tmp_path) == {"T": end}
 
