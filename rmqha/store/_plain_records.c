@@ -48,6 +48,10 @@ static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_
     int64_t offset = known ? PyLong_AsLongLong(known) : 0;
     if (PyErr_Occurred())
         return -1;
+    if (offset < 0 || offset == INT64_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a queue offset that can't be");
+        return -1;
+    }
     PyObject *next = PyLong_FromLongLong(offset + 1);
     int failed = !next || PyDict_SetItem(next_offsets, key, next) < 0;
     Py_XDECREF(next);
@@ -156,6 +160,10 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "no total of an int32, or a store host that has not 8 bytes");
         return NULL;
     }
+    if (offset < 0 || offset > INT64_MAX - total) {
+        PyErr_SetString(PyExc_ValueError, "a commit log offset that can't be");
+        return NULL;
+    }
     PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     PyObject *queue_offsets = PyList_New(0), *physical_offsets = PyList_New(0), *next_offsets = PyDict_New();
     PyObject *totals = PyDict_New(), *result = NULL;
@@ -171,11 +179,8 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
             goto end;
         }
         int64_t queue_offset = take_queue_offset(PyTuple_GET_ITEM(send, QUEUE_KEY), table, next_offsets);
-        if (queue_offset < 0) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_ValueError, "a queue offset below 0");
+        if (queue_offset < 0)
             goto end;
-        }
         int64_t size = put_record(out + used, total - used, send, queue_offset, offset + used, now, store_host);
         if (size < 0 || append_number(queue_offsets, queue_offset) < 0
             || append_number(physical_offsets, offset + used) < 0

@@ -10,6 +10,8 @@ from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, MESSAGE_MAGI
 
 VERSION = 2
 
+_MAX_LONG = 2**63 - 1
+
 _pack_head = HEADS[0].pack
 
 Totals = dict[str, tuple[int, int]]
@@ -46,8 +48,11 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
                       store_host: bytes) -> Records:
     """The records of `sends`, `total` bytes that begin at commit log `offset`, stored at `now` (ms) by `store_host`.
 
-    `table`: each queue's next offset before them; 0 for those it does not have. ValueError when `total` is wrong.
+    `table`: each queue's next offset before them; 0 for those it does not have. ValueError when `total` is wrong, or an
+    offset can't be.
     """
+    if not 0 <= offset <= _MAX_LONG - total:
+        raise ValueError("a commit log offset that can't be")
     next_offsets: dict[str, int] = {}
     totals: Totals = {}
     parts: list[Buffer] = []
@@ -56,6 +61,10 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
         queue_offset = next_offsets.get(key)
         if queue_offset is None:
             queue_offset = table.get(key, 0)
+        if not 0 <= queue_offset < _MAX_LONG:
+            raise ValueError("a queue offset that can't be")
+        if size != HEAD_LENGTH + len(body) + len(tail):
+            raise ValueError(f"a record of {HEAD_LENGTH + len(body) + len(tail)} bytes, told as {size}")
         parts += (_pack_head(size, MESSAGE_MAGIC_CODE, crc, queue_id, flag, queue_offset, offset, sys_flag, born,
                              born_host, now, store_host, reconsumed, 0, len(body)), body, tail)
         next_offsets[key] = queue_offset + 1

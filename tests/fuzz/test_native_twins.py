@@ -1,0 +1,44 @@
+"""The compiled functions beside their twins, some thousand inputs each.
+
+`python -m tests.fuzz.native_sanitizers` gives them any number, and looks for accesses outside of their buffers.
+"""
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+from rmqha.broker.processor.plain_send_answer import json_in_python
+from rmqha.broker.processor.plain_sends import sends_in_python
+from rmqha.store.bulk import bulk_plain
+from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
+
+INPUTS = 2_000
+
+
+@pytest.mark.parametrize("source", TARGETS)
+def test_compiled_functions_say_what_their_twins_say(source):
+    module, make = TARGETS[source]
+    compiled = pytest.importorskip(module, reason="no C compiler was there at the install")
+    outcomes = feed(make(compiled), INPUTS, 50)
+    same = {what: times for what, times in outcomes.items() if what.endswith(": same")}
+    assert same and min(same.values()) > INPUTS // 4, outcomes
+
+
+def test_inputs_of_one_seed_are_the_same():
+    one, two = Inputs(7), Inputs(7)
+    assert [one.changed(b"some bytes", 0.9) for _ in range(99)] == [two.changed(b"some bytes", 0.9) for _ in range(99)]
+
+
+def test_difference_from_the_twin_is_found():
+    def off_by_one(*arguments):
+        count, *rest = bulk_plain.walk(*arguments)
+        return (count + (count > 2), *rest)
+
+    with pytest.raises(Difference, match="input [0-9]+ of seed 1: walk"):
+        feed(BulkTarget(SimpleNamespace(walk=off_by_one, scan=bulk_plain.scan, put_keys=bulk_plain.put_keys)), 500, 1)
+
+    def without_limit(data, position, cluster, host, routes, _max_body, most, send):
+        return sends_in_python(data, position, cluster, host, routes, 1 << 30, most, send)
+
+    with pytest.raises(Difference, match="read_plain_sends"):
+        feed(SendsTarget(SimpleNamespace(read_plain_sends=without_limit, json_answers=json_in_python)), 500, 1)
