@@ -68,7 +68,24 @@ accounts:
   defaultTopicPerm: PUB
 - accessKey: bobsKey
   secretKey: notBobsSecret
+- accessKey: workPubKey
+  secretKey: workPubSecret
+  topicPerms:
+  - WorkTopic=PUB
+  - AskTopic=PUB
+- accessKey: workSubKey
+  secretKey: workSubSecret
+  topicPerms:
+  - WorkTopic=SUB
+  - AskTopic=SUB
+  - InteropCluster_REPLY_TOPIC=PUB
+  groupPerms:
+  - workGroup=SUB
+  - orderGroup=SUB
+  - liteGroup=SUB
+  - askGroup=SUB
 """
+WORK_TOPICS = ("WorkTopic", "AskTopic")
 TOPICS = ("PubTopic", "SubTopic", "BothTopic", "DeniedTopic", "FreeTopic")
 GROUPS = ("aliceGroup", "pubGroup", "freeGroup")
 ADMIN = ("adminKey", "adminSecret")
@@ -105,7 +122,7 @@ def brokers(module_nodes, tmp_path_factory):
     started = {kind: start(kind, tmp_path_factory.mktemp(kind), module_nodes) for kind in KINDS}
     for broker in started.values():
         with SignedClient(broker.address, ADMIN) as client:
-            for topic in TOPICS:
+            for topic in (*TOPICS, *WORK_TOPICS):
                 client.create_topic(topic, 1)
             for group in GROUPS:
                 assert client.request(200, json.dumps({"groupName": group}).encode()).code == 0
@@ -219,6 +236,18 @@ def test_javas_clients_sign_for_either_broker(brokers, java_driver, kind):
     consumed = java_driver.submit("aclConsume", namesrv=broker.namesrv, topic="BothTopic", group="aliceGroup",
                                   deadlineMs=60_000, **alice).result()
     assert consumed["came"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_javas_clients_work_with_the_least_permissions(brokers, java_driver, kind):
+    """Transactions, batches, retries, locks, offsets, replies: by who may PUB, and by who may SUB, and nothing else."""
+    done = java_driver.submit(
+        "aclWork", namesrv=brokers[kind].namesrv, deadlineMs=60_000,
+        producer={"accessKey": "workPubKey", "secretKey": "workPubSecret"},
+        consumer={"accessKey": "workSubKey", "secretKey": "workSubSecret"}).result(230)
+    everything = ["again", "batch 1", "batch 2", "committed"]
+    assert (done["pushed"], done["again"]) == (everything[1:], ["again"])
+    assert done["orderly"] == done["lite"] == everything and done["reply"] == "the answer"
 
 
 def bodies_by_key(admin):

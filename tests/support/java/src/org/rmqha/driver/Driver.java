@@ -98,6 +98,8 @@ public final class Driver {
                 return Acl.send(command);
             case "aclConsume":
                 return Acl.consume(command);
+            case "aclWork":
+                return AclWork.run(command);
             case "aclAddresses":
                 return Acl.addresses(command);
             case "aclYaml":
