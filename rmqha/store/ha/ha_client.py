@@ -22,6 +22,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.common.dual_stack import plain_address
+from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
@@ -150,6 +151,11 @@ class HAClient(ServiceThread):
     def silence_ms(self) -> int:
         """For how long the master has said nothing on the present connection; -1 while there is none."""
         return (time.monotonic_ns() - self._last_read_ns) // 1_000_000 if self.local_address else -1
+
+    def retransmits(self) -> int:
+        """How often in a row the same bytes were sent to the master without an answer of its kernel."""
+        sock = self._socket
+        return 0 if sock is None else retransmits(sock)
 
     def update_master_address(self, new_addr: str | None) -> None:
         """Follow `new_addr` ("host:port") from the next connect on; one that can't be parsed is refused in the log."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol.body.ha_runtime_info import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 
@@ -54,6 +55,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
 
     `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
     `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
+    `haSlaveRetransmits_<ip:port>`, `haClientRetransmits`: how often in a row the kernel has sent the same bytes to it.
     `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
     `haRefusedSlave_<ip>_<offset>` = the offset, the master's lowest and highest; with a handshake also the offset up to
     which both are the same, when the slave has found it.
@@ -71,6 +73,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
             f"{connection.state.value},{acked},{highest - max(0, acked)},{connection.behind_ms()},"
             f"{connection.transferred_byte_in_second},{connection.slave_identity}")
         stats[f"haSlaveSilenceMs_{connection.client_addr}"] = str(connection.silence_ms())
+        stats[f"haSlaveRetransmits_{connection.client_addr}"] = str(retransmits(connection.socket))
     for refused in ha_service.refused_slaves():
         stats[f"haRefusedSlave_{refused.host}_{refused.slave_offset}"] = (
             f"{refused.slave_offset},{refused.master_min_offset},{refused.master_max_offset}"
@@ -82,6 +85,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats["haClientLastError"] = client.last_error
         stats["haClientAddress"] = client.local_address
         stats["haClientSilenceMs"] = str(client.silence_ms())
+        stats["haClientRetransmits"] = str(client.retransmits())
     if client.last_cut is not None:
         stats["haCutOff"] = ",".join(map(str, client.last_cut))
     diverged = ha_service.divergence.found

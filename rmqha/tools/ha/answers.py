@@ -68,7 +68,8 @@ class Told:
 
     def check_numbers(self) -> None:
         """ReplicationToolError when one that all are judged by is none."""
-        for key in ("commitLogMaxOffset", "commitLogMinOffset", *(key for key in self.table if "SilenceMs" in key)):
+        told = [key for key in self.table if "SilenceMs" in key or "Retransmits" in key]
+        for key in ("commitLogMaxOffset", "commitLogMinOffset", *told):
             self.number(key)
         for key in ("brokerId", "haSlaveFallbehindMax", "haSendHeartbeatInterval", "totalReplicas", "inSyncReplicas",
                     "mappedFileSizeCommitLog"):

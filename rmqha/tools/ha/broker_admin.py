@@ -25,7 +25,6 @@ from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 DEFAULT_TIMEOUT_MS = 3000

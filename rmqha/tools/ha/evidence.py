@@ -16,6 +16,7 @@ from rmqha.tools.store.output import size_text
 
 _HEARTBEAT_MS = 5000
 _SILENCE_MARGIN_MS = 1000
+_LOST_IN_A_ROW = 4  # within 3 s
 _SERVING = ("TRANSFER", "SUSPEND")
 _ENDED = ("OFFSET_REFUSED", "APPEND_FAILED", "DIVERGED", "SHUTDOWN")  # states of a slave that needs a hand
 _PROBE = "--probe sends one message and looks for it"
@@ -203,6 +204,12 @@ def _judge_silence(case: Case, view: SlaveView) -> bool:
         view.judge(Status.CRITICAL, "SILENT", f"its master has had no report of it for {reported / 1000:.1f} s: the "
                    "link passes one direction only, or the slave's replication stands still")
         return True
+    for whose, times in (("its master's", case.connection.retransmits if case.connection else 0),
+                         ("its own", case.told.number("haClientRetransmits"))):
+        if times >= _LOST_IN_A_ROW:
+            view.judge(Status.CRITICAL, "SILENT", f"{whose} bytes were sent {times} times again without an answer: the "
+                       "link passes one direction only, or none")
+            return True
     return False
 
 

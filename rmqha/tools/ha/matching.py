@@ -11,7 +11,8 @@ from rmqha.common.protocol.body.ha_runtime_info import HAConnectionRuntimeInfo
 from rmqha.tools.ha.answers import Look, Told
 from rmqha.tools.ha.broker_admin import Broker
 
-_SLAVE, _REPORTED, _LAG_MS = "haSlave_", "haSlaveSilenceMs_", "haSlaveLagMs_"
+_SLAVE, _REPORTED, _RETRANSMITS, _LAG_MS = (
+    "haSlave_", "haSlaveSilenceMs_", "haSlaveRetransmits_", "haSlaveLagMs_")
 _CONNECTED = "CONNECTED"  # 5.1.4 does not tell more
 
 
@@ -23,6 +24,7 @@ class Connection:
     state: str
     identity: str  # "" when the slave has not said who it is
     silence_ms: int | None
+    retransmits: int  # in a row, of the same bytes to the slave
     lag_ms: int | None
 
     @property
@@ -61,7 +63,7 @@ def _connection(info: HAConnectionRuntimeInfo, master: Told) -> Connection:
     told = table.get(_SLAVE + address, _CONNECTED).split(",")
     identity = told[-1] if len(told) > 5 and told[-1] != address.rpartition(":")[0] else ""
     silence, lag = (master.number(key + address) if key + address in table else None for key in (_REPORTED, _LAG_MS))
-    return Connection(info, told[0], identity, silence, lag)
+    return Connection(info, told[0], identity, silence, master.number(_RETRANSMITS + address), lag)
 
 
 def match(looks: Sequence[Look], master: Broker, slaves: Sequence[Broker]) -> Matches:

@@ -32,7 +32,7 @@ NAME, CLUSTER = "broker-a", "InteropCluster"
 _STORED = (0, 10, 11, 12)  # SUCCESS, and not yet on a disk or a slave
 _CODES = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
 _JUDGED = ("replication", "roles", "offsets", "ports", "nameserver", "config")  # not this host's disk and clock
-_SETTLE_MS = 40_000
+_SETTLE_MS = 30_000
 
 
 @dataclass(frozen=True)
