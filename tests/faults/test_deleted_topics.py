@@ -9,4 +9,4 @@ def test_topic_made_again_has_all_that_it_acknowledged_on_master_and_slave(tmp_p
     with DeletedTopics(tmp_path, seed=5) as life:
         for number in range(1, 4):
             life.run(deep=number == 3)
-    assert life.checked >= 3 * 200 and set(life.faults) > {"nothing"}
+    assert life.checked >= 3 * 200 and life.faults.keys() - {"nothing"}
