@@ -3,6 +3,7 @@
     NettyServerNIOSelector (one per port)  read, decode, serve inline, write
     SendMessageThread_, PullMessageThread_, HeartbeatThread_   the requests of those kinds that may block
     QueryMessageThread_, AdminBrokerThread_                    all requests of those kinds
+    ClientManageThread_                    locks of queues, and offsets by time, which consumers ask for
     BrokerControllerScheduledThread1       registration, saving, slave synchronisation, marks
     TransactionalMessageCheckService       half messages that nobody ended (masters)
     ClientHousekeepingScheduledThread1, BrokerStatsThread1, PullRequestHoldService, brokerOutApi_thread_, the store's
@@ -30,7 +31,9 @@ from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldSe
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
+from rmqha.broker.processor import admin_turns
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
+from rmqha.broker.processor.admin_turns import AdminTurns
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
@@ -86,6 +89,7 @@ _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _DAY_MS = 24 * 60 * _MINUTE_MS
 _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
+_ADMIN_QUEUE_CAPACITY = 10_000  # Differs: the original's queue of admin requests has no end
 _MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 
 
@@ -137,6 +141,7 @@ class BrokerController:
                                                    port_use=FAST_PORT)
         self.fast_remoting_server.large_requests = self.remoting_server.large_requests
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
+        self.admin_turns = AdminTurns()
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
         self._register_lock = threading.RLock()  # one registration at a time
@@ -158,7 +163,12 @@ class BrokerController:
             "PullMessageThread_", config.pullMessageThreadPoolNums, config.pullThreadPoolQueueCapacity)
         self.query_message_executor = NamedThreadPool(
             "QueryMessageThread_", config.queryMessageThreadPoolNums, config.queryThreadPoolQueueCapacity)
-        self.admin_broker_executor = NamedThreadPool("AdminBrokerThread_", config.adminBrokerThreadPoolNums)
+        self.admin_broker_executor = NamedThreadPool("AdminBrokerThread_", config.adminBrokerThreadPoolNums,
+                                                     _ADMIN_QUEUE_CAPACITY)
+        # Differs: four threads at most: what they do takes the interpreter, and more of them would only share it
+        self.client_manage_executor = NamedThreadPool(
+            "ClientManageThread_", min(config.clientManageThreadPoolNums, 4),
+            config.clientManagerThreadPoolQueueCapacity)
         self.heartbeat_executor = NamedThreadPool(
             "HeartbeatThread_", config.heartbeatThreadPoolNums, config.heartbeatThreadPoolQueueCapacity)
 
@@ -269,6 +279,10 @@ class BrokerController:
             server.register_processor(request_code.END_TRANSACTION, end_transaction)
             for code in (request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2):
                 server.register_processor(code, reply)
+            for code in admin_turns.AT_ONCE:
+                server.register_processor(code, admin)
+            for code in admin_turns.OF_CONSUMERS:
+                server.register_processor(code, admin, self.client_manage_executor)
             server.register_default_processor(admin, self.admin_broker_executor)
 
     def protect_broker(self) -> None:
@@ -335,6 +349,7 @@ class BrokerController:
         self.send_message_executor.shutdown()
         self.pull_message_executor.shutdown()
         self.admin_broker_executor.shutdown()
+        self.client_manage_executor.shutdown()
         self.broker_outer_api.shutdown()
         if self.message_store is not None:  # the table was loaded: an empty one would replace the file's
             self.consumer_offset_manager.persist()

@@ -23,6 +23,7 @@ class AdminBrokerProcessor:
     """
 
     def __init__(self, broker_controller: "BrokerController") -> None:
+        self._turns = broker_controller.admin_turns
         self._handlers = {
             **AdminTopicHandlers(broker_controller).handlers(),
             **AdminGroupHandlers(broker_controller).handlers(),
@@ -39,7 +40,7 @@ class AdminBrokerProcessor:
         if handler is None:
             return RemotingCommand.create_response_command(response_code.REQUEST_CODE_NOT_SUPPORTED,
                                                            f" request type {request.code} not supported")
-        return handler(channel, request)
+        return self._turns.run(request.code, lambda: handler(channel, request))
 
     def reject_request(self) -> bool:
         """Never."""

@@ -37,8 +37,9 @@ class QueryMessageProcessor:
         max_num = header.maxNum
         if (request.ext_fields or {}).get(mix_all.UNIQUE_MSG_QUERY_FLAG) == "true":
             max_num = self.broker_controller.message_store_config.defaultQueryMaxNum
-        result = self.broker_controller.message_store.query_message(
-            string_of(header.topic), string_of(header.key), max_num, header.beginTimestamp, header.endTimestamp)
+        with self.broker_controller.admin_turns.computing:
+            result = self.broker_controller.message_store.query_message(
+                string_of(header.topic), string_of(header.key), max_num, header.beginTimestamp, header.endTimestamp)
         self.broker_controller.record_access.keep_topic(channel, request, result, string_of(header.topic))
         response = RemotingCommand.create_response_command(
             response_code.SUCCESS, None,

@@ -5,14 +5,20 @@ from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError
+from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.body.kv_table import KVTable
 from rmqha.namesrv.kvconfig.kv_config_serialize_wrapper import KVConfigSerializeWrapper
+from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 
 if TYPE_CHECKING:
     from rmqha.namesrv.namesrv_controller import NamesrvController
 
 log = logging.getLogger("RocketmqNamesrv")
+
+
+MAX_CHARACTERS = 8 << 20  # of all namespaces, keys and values
+_ENTRY_OVERHEAD = 64  # characters that an entry counts for besides
 
 
 class KVConfigManager:
@@ -26,6 +32,7 @@ class KVConfigManager:
         self._lock = threading.Lock()
         self._persist_lock = threading.Lock()  # one writer of the file; taken before _lock
         self._config_table: dict[str, dict[str, str]] = {}  # guarded by _lock
+        self._size = 0  # of the table, in characters; guarded by _lock
 
     def load(self) -> None:
         """Read the file, or its backup when it is missing or malformed. Raises ConfigError when there is something
@@ -51,11 +58,20 @@ class KVConfigManager:
         wrapper = remoting_serializable.from_json(KVConfigSerializeWrapper, content)
         with self._lock:
             self._config_table.update(wrapper.configTable or {})
+            self._size = sum(_size(namespace, "") + sum(_size(key, value) for key, value in kv_table.items())
+                             for namespace, kv_table in self._config_table.items())
 
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Set a value and save."""
+        """Set a value and save. RemotingCommandException when the table is full."""
         with self._lock:
             kv_table = self._config_table.get(namespace)
+            old = (kv_table or {}).get(key)
+            size = (self._size + _size(key, value) + (0 if kv_table is not None else _size(namespace, ""))
+                    - (_size(key, old) if old is not None else 0))
+            # Differs: the table has 8 million characters at most; the original takes any number
+            if size > max(MAX_CHARACTERS, self._size):
+                raise RemotingCommandException(f"the KV config has {MAX_CHARACTERS} characters already")
+            self._size = size
             if kv_table is None:
                 kv_table = self._config_table[namespace] = {}
                 log.info("putKVConfig create new Namespace %s", namespace)
@@ -76,12 +92,19 @@ class KVConfigManager:
                 log.exception("persist kvconfig Exception, %s", path)
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Remove a value, if there is one, and save."""
+        """Remove a value, and save; nothing when there is none."""
         with self._lock:
-            kv_table = self._config_table.get(namespace)
-            if kv_table is not None:
-                value = kv_table.pop(key, None)
-                log.info("deleteKVConfig delete a config item, Namespace: %s Key: %s Value: %s", namespace, key, value)
+            kv_table = self._config_table.get(namespace, {})
+            if key not in kv_table:
+                return
+            value = kv_table.pop(key)
+            self._size -= _size(key, value)
+            # Differs: a namespace goes with its last key, but for that of the ordered topics, whose emptiness brokers
+            # are told; the original keeps all names, and writes the file even when nothing was deleted
+            if not kv_table and namespace != NAMESPACE_ORDER_TOPIC_CONFIG:
+                del self._config_table[namespace]
+                self._size -= _size(namespace, "")
+        log.info("deleteKVConfig delete a config item, Namespace: %s Key: %s Value: %s", namespace, key, value)
         self.persist()
 
     def get_kv_list_by_namespace(self, namespace: str) -> bytes | None:
@@ -105,3 +128,7 @@ class KVConfigManager:
         log.info("configTable SIZE: %d", size)
         for namespace, key, value in items:
             log.info("configTable NS: %s Key: %s Value: %s", namespace, key, value)
+
+
+def _size(key: str, value: str) -> int:
+    return len(key) + len(value) + _ENTRY_OVERHEAD

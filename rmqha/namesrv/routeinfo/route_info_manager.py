@@ -26,7 +26,8 @@ from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
-from rmqha.remoting.exception import RemotingCommandException
+from rmqha.namesrv.routeinfo.registration_limits import (
+    MAX_BROKERS, MAX_FILTER_SERVERS, RegistrationError, RegistrationLimits, check_names)
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqNamesrv")
 
 BROKER_CHANNEL_EXPIRED_TIME = 1000 * 60 * 2
-
-
-class RegistrationError(RemotingCommandException):
-    """A registration that makes no sense; the tables are as they were."""
 
 
 @dataclass
@@ -90,6 +87,7 @@ class RouteInfoManager:
         self._broker_live_table: dict[str, BrokerLiveInfo] = {}  # broker address -> life
         self._filter_server_table: dict[str, list[str]] = {}  # broker address -> filter servers
         self._departed = DepartedBrokers(clock)
+        self._limits = RegistrationLimits()
 
     def get_all_cluster_info(self) -> ClusterInfo:
         """A copy of clusters and brokers."""
@@ -115,7 +113,8 @@ class RouteInfoManager:
         """Forget the topic: on all brokers, or on those of one cluster."""
         with self._lock:
             if not cluster_name:
-                self._topic_queue_table.pop(topic, None)
+                for broker_name in self._topic_queue_table.pop(topic, {}):
+                    self._limits.topic_removed(broker_name, topic)
                 return
             queue_data_map = self._topic_queue_table.get(topic)
             if queue_data_map is None:
@@ -123,6 +122,7 @@ class RouteInfoManager:
             for broker_name in self._cluster_addr_table.get(cluster_name, ()):
                 removed = queue_data_map.pop(broker_name, None)
                 if removed is not None:
+                    self._limits.topic_removed(broker_name, topic)
                     log.info("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
             if not queue_data_map:
                 log.info("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
@@ -141,6 +141,7 @@ class RouteInfoManager:
         """
         _check(registration)
         with self._lock:
+            self._check_room(registration)
             register_first = self._put_broker_addr(registration)
             wrapper, addr = registration.topic_config_wrapper, registration.broker_addr
             if registration.broker_id == MASTER_ID:
@@ -159,6 +160,16 @@ class RouteInfoManager:
             elif registration.filter_server_list is not None:
                 self._filter_server_table.pop(addr, None)
             return self._master_of(registration)
+
+    def _check_room(self, registration: BrokerRegistration) -> None:
+        name, addr = registration.broker_name, registration.broker_addr
+        for table, key in ((self._broker_addr_table, name), (self._broker_live_table, addr)):
+            if key not in table and len(table) >= MAX_BROKERS:
+                raise RegistrationError(f"{MAX_BROKERS} brokers are registered")
+        if registration.broker_id == MASTER_ID:
+            self._limits.check_topics(name, registration.topic_config_wrapper.topicConfigTable or {})
+        self._limits.take_place(registration.channel,
+                                (registration.cluster_name, name, registration.broker_id, addr))
 
     def _put_broker_addr(self, registration: BrokerRegistration) -> bool:
         """Enter the address under name and id; True when that id of that name is new."""
@@ -212,6 +223,7 @@ class RouteInfoManager:
                                writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
                                topicSysFlag=topic_config.topicSysFlag)
         topic = topic_config.topicName
+        self._limits.topic_added(broker_name, topic)
         queue_data_map = self._topic_queue_table.get(topic)
         if queue_data_map is None:
             self._topic_queue_table[topic] = {broker_name: queue_data}
@@ -242,9 +254,14 @@ class RouteInfoManager:
         """A broker leaves. With the last address of its name go its topics."""
         with self._lock:
             self._departed.forget(cluster_name, broker_name, broker_id)
-            found = self._broker_live_table.pop(broker_addr, None) is not None
+            # Differs: an address that is registered under another name or id stays until it is silent; in the original
+            # it is no longer looked at, and stands there for ever
+            info = self._broker_live_table.get(broker_addr)
+            found = info is not None and info.place[1:] == (broker_name, broker_id)
+            if found:
+                del self._broker_live_table[broker_addr]
+                self._filter_server_table.pop(broker_addr, None)
             log.info("unregisterBroker, remove from brokerLiveTable %s, %s", "OK" if found else "Failed", broker_addr)
-            self._filter_server_table.pop(broker_addr, None)
             broker_data = self._broker_addr_table.get(broker_name)
             if broker_data is None:
                 return
@@ -258,7 +275,7 @@ class RouteInfoManager:
                 return
             del self._broker_addr_table[broker_name]
             log.info("unregisterBroker, remove name from brokerAddrTable OK, %s", broker_name)
-            self._remove_from_cluster(broker_name, [cluster_name], "because it unregistered")
+            self._remove_from_cluster(broker_name, list(self._cluster_addr_table), "because it unregistered")
             self._remove_topic_by_broker_name(broker_name, "because it unregistered")
 
     def _remove_from_cluster(self, broker_name: str, clusters: Iterable[str], why: str) -> None:
@@ -272,14 +289,13 @@ class RouteInfoManager:
                 del self._cluster_addr_table[cluster_name]
                 log.info("remove the clusterName[%s] from clusterAddrTable, %s and no broker in this cluster",
                          cluster_name, why)
-            return
 
     def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
-        for topic in list(self._topic_queue_table):
+        for topic in self._limits.topics_of(broker_name):
             queue_data_map = self._topic_queue_table[topic]
             old = queue_data_map.pop(broker_name, None)
-            if old is not None:
-                log.info("remove topic[%s %s], from topicQueueTable, %s", topic, old, why)
+            self._limits.topic_removed(broker_name, topic)
+            log.info("remove topic[%s %s], from topicQueueTable, %s", topic, old, why)
             if not queue_data_map:
                 del self._topic_queue_table[topic]
                 log.info("remove topic[%s] all queue, from topicQueueTable, %s", topic, why)
@@ -315,6 +331,7 @@ class RouteInfoManager:
     def on_channel_destroy(self, remote_addr: str, channel: "Channel | None") -> None:
         """Take off what registered through `channel`, else the broker with the address `remote_addr`."""
         with self._lock:
+            self._limits.channel_gone(channel)
             addrs = [addr for addr, info in self._broker_live_table.items()
                      if channel is not None and info.channel is channel]
             for addr in addrs:
@@ -400,6 +417,10 @@ def _check(registration: BrokerRegistration) -> None:
     for name in ("cluster_name", "broker_addr", "broker_name"):
         if not getattr(registration, name):
             raise RegistrationError(f"{name} of a broker registration is empty")
+    check_names(registration.cluster_name, registration.broker_addr, registration.broker_name,
+                registration.ha_server_addr, *(registration.filter_server_list or ()))
+    if len(registration.filter_server_list or ()) > MAX_FILTER_SERVERS:
+        raise RegistrationError(f"{registration.broker_name} has more than {MAX_FILTER_SERVERS} filter servers")
     if registration.broker_id < 0:
         raise RegistrationError(f"brokerId {registration.broker_id} of {registration.broker_name} is negative")
     wrapper = registration.topic_config_wrapper

@@ -14,6 +14,8 @@ from rmqha.store.mapped_file import MappedFile
 log = logging.getLogger("RocketmqStore")
 
 _pack_entry, _pack_slot, _unpack_slot = ENTRY.pack, SLOT.pack_into, SLOT.unpack_from
+_WALK_NS = 2_000_000_000  # in the entries of one file
+_LOOK_AT_CLOCK = 1024  # entries between two looks at the clock
 _ALLOCATION_UNIT = 1024 * 1024  # bytes of entries reserved on disk at a time
 
 
@@ -227,9 +229,12 @@ class IndexFile:
             key_hash = index_key_hash_method(key)
             if len(phy_offsets) >= max_num:
                 return
+            walked, end_ns = 0, time.monotonic_ns() + _WALK_NS
             for entry_hash, phy_offset, seconds, _number in walk_chain(
                     self._buffer, self.hash_slot_num, header.index_count, key_hash % self.hash_slot_num):
-                if seconds < 0:
+                walked += 1
+                # Differs: a chain of millions of entries (a key that all messages have) is left after two seconds
+                if seconds < 0 or walked % _LOOK_AT_CLOCK == 0 and time.monotonic_ns() > end_ns:
                     break
                 store_time = header.begin_timestamp + seconds * 1000
                 if entry_hash == key_hash and begin <= store_time <= end:

@@ -1,5 +1,6 @@
 """The broker speaks to its clients."""
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _STATUS_LIMIT = BODY_LIMITS[request_code.LOCK_BATCH_MQ]  # queues, too
 
 log = logging.getLogger("RocketmqBroker")
+
+ALL_ANSWERS_S = 10.0
 
 _V3_0_7_SNAPSHOT = int(Version["V3_0_7_SNAPSHOT"])
 
@@ -96,7 +99,7 @@ class Broker2Client:
         return self._push_offsets(topic, group, timestamp, offset_table, info, is_c)
 
     def get_consume_status(self, topic: str, group: str, origin_client_id: str | None) -> RemotingCommand:
-        """The group's offsets as its consumers (or one of them) see them. Waits up to 5 s for each."""
+        """The group's offsets as its consumers (or one of them) see them. Waits 5 s for each, 10 s for all of them."""
         info = self._broker_controller.consumer_manager.get_consumer_group_info(group)
         # Differs: a group that is not known gets the remark of one without consumers; the original ends in a
         # NullPointerException, the same code
@@ -104,6 +107,7 @@ class Broker2Client:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         status_table: dict[str, dict[MessageQueue, int]] = {}
+        deadline = time.monotonic() + ALL_ANSWERS_S
         for channel, client in list(info.channel_info_table.items()):
             if client.version < _V3_0_7_SNAPSHOT:
                 log.warning("[get-consumer-status] the client does not support this feature. channel=%s, version=%s",
@@ -111,7 +115,13 @@ class Broker2Client:
                 return _too_old(client)
             if not util_all.is_blank(origin_client_id) and origin_client_id != client.client_id:
                 continue
-            table = self._ask_status(topic, group, channel, client)
+            # Differs: those who have not been asked within 10 s are left out; the original waits 5 s for each of any
+            # number of consumers
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                log.warning("[get-consumer-status] no time is left for %s of group %s", client, group)
+                break
+            table = self._ask_status(topic, group, channel, client, min(5000.0, left_s * 1000))
             if table is not None:
                 status_table[client.client_id] = table
         response = RemotingCommand.create_response_command(response_code.SUCCESS)
@@ -142,14 +152,14 @@ class Broker2Client:
                       info: "ConsumerGroupInfo", is_c: bool) -> RemotingCommand:
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp)
         body = ResetOffsetBody(offsetTable=offset_table)
-        wanted: object = _for_c(offset_table) if is_c else body
+        wanted = remoting_serializable.encode(_for_c(offset_table) if is_c else body)
         for channel, client in list(info.channel_info_table.items()):
             if client.version < _V3_0_7_SNAPSHOT:
                 log.warning("[reset-offset] the client does not support this feature. channel=%s, version=%s",
                             channel, get_version_desc(client.version))
                 return _too_old(client)
             request = RemotingCommand.create_request_command(request_code.RESET_CONSUMER_CLIENT_OFFSET, header)
-            request.body = remoting_serializable.encode(wanted)
+            request.body = wanted
             try:
                 self._broker_controller.remoting_server.invoke_oneway(channel, request, 5000)
                 log.info("[reset-offset] reset offset success. topic=%s, group=%s, clientId=%s", topic, group,
@@ -161,11 +171,11 @@ class Broker2Client:
         return response
 
     def _ask_status(self, topic: str, group: str, channel: "Channel",
-                    client: "ClientChannelInfo") -> dict[MessageQueue, int] | None:
+                    client: "ClientChannelInfo", timeout_ms: float) -> dict[MessageQueue, int] | None:
         request = RemotingCommand.create_request_command(request_code.GET_CONSUMER_STATUS_FROM_CLIENT,
                                                          GetConsumerStatusRequestHeader(topic=topic, group=group))
         try:
-            response = self._broker_controller.remoting_server.invoke_sync(channel, request, 5000)
+            response = self._broker_controller.remoting_server.invoke_sync(channel, request, timeout_ms)
             if response.code != response_code.SUCCESS or not response.body:
                 return None
             # Differs: a consumer's answer has a limit, as a request's body has

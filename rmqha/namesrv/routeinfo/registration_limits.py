@@ -1,0 +1,81 @@
+"""How much the route table takes: of a name, of one registration, of one connection, of all."""
+from typing import TYPE_CHECKING
+
+from rmqha.remoting.exception import RemotingCommandException
+
+if TYPE_CHECKING:
+    from rmqha.common.topic_config import TopicConfig
+    from rmqha.remoting.channel import Channel
+
+MAX_NAME_LENGTH = 255  # of brokers, clusters, topics and addresses
+MAX_BROKERS = 10_000  # addresses, and names
+MAX_PLACES_OF_CHANNEL = 1000  # names, ids and clusters that one connection registers under; a broker has one
+MAX_TOPICS_OF_BROKER = 100_000
+MAX_QUEUE_DATAS = 2_000_000  # topics of all brokers
+MAX_FILTER_SERVERS = 100
+
+
+class RegistrationError(RemotingCommandException):
+    """A registration that makes no sense, or is too much; the tables are as they were."""
+
+
+class RegistrationLimits:
+    """Counts what was taken. Guarded by its owner's lock."""
+
+    # Differs: the original takes any number of brokers, clusters and topics of any length from whoever comes
+    def __init__(self) -> None:
+        self._places: "dict[int, tuple[Channel, set[tuple[str, str, int, str]]]]" = {}  # by id of the channel
+        self._topics: dict[str, set[str]] = {}  # by broker name
+        self._count = 0  # of the topics of all brokers
+
+    def take_place(self, channel: "Channel | None", place: tuple[str, str, int, str]) -> None:
+        """One registration under (cluster, name, id, address). RegistrationError when its connection has too many."""
+        if channel is None:
+            return
+        _channel, places = self._places.setdefault(id(channel), (channel, set()))
+        if place not in places and len(places) >= MAX_PLACES_OF_CHANNEL:
+            raise RegistrationError(f"one connection registers {MAX_PLACES_OF_CHANNEL} brokers")
+        places.add(place)
+
+    def channel_gone(self, channel: "Channel | None") -> None:
+        """The connection is over."""
+        self._places.pop(id(channel), None)
+
+    def check_topics(self, broker_name: str, table: "dict[str, TopicConfig]") -> None:
+        """RegistrationError when these topics of a broker are too many, or have names that are too long."""
+        known = self._topics.get(broker_name, set())
+        names = {config.topicName for config in table.values()}
+        longest = max(map(len, names), default=0)
+        if longest > MAX_NAME_LENGTH:
+            raise RegistrationError(f"a topic of {broker_name} has a name of {longest} characters")
+        new = len(names - known)
+        if new and (len(known) + new > MAX_TOPICS_OF_BROKER or self._count + new > MAX_QUEUE_DATAS):
+            raise RegistrationError(f"{broker_name} has {len(known) + new} topics, all brokers have "
+                                    f"{self._count + new}: that is too many")
+
+    def topic_added(self, broker_name: str, topic: str) -> None:
+        """A broker has a topic."""
+        topics = self._topics.setdefault(broker_name, set())
+        if topic not in topics:
+            topics.add(topic)
+            self._count += 1
+
+    def topic_removed(self, broker_name: str, topic: str) -> None:
+        """A broker's topic is deleted."""
+        topics = self._topics.get(broker_name, set())
+        if topic in topics:
+            topics.discard(topic)
+            self._count -= 1
+            if not topics:
+                del self._topics[broker_name]
+
+    def topics_of(self, broker_name: str) -> list[str]:
+        """The topics of a broker."""
+        return list(self._topics.get(broker_name, ()))
+
+
+def check_names(*names: str | None) -> None:
+    """RegistrationError when one is too long."""
+    for name in names:
+        if name is not None and len(name) > MAX_NAME_LENGTH:
+            raise RegistrationError(f"{name[:40]}... has {len(name)} characters, {MAX_NAME_LENGTH} are allowed")
