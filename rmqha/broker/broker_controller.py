@@ -43,7 +43,7 @@ from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.record_access import RecordAccess
-from rmqha.broker.slave.master_inquiry import ask_main_port
+from rmqha.broker.slave.master_inquiry import ask_main_port, ask_record
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
 from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -226,7 +226,8 @@ class BrokerController:
         return self._is_outer_api_started and not self._is_shutdown
 
     def _initialize_role(self) -> None:
-        self.message_store.ha_service.ha_client.ask_main_port = partial(ask_main_port, self)
+        client = self.message_store.ha_service.ha_client
+        client.ask_main_port, client.ask_record = partial(ask_main_port, self), partial(ask_record, self)
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
                 and not self.message_store_config.enableAutoSwitchHA:
             return

@@ -2,6 +2,9 @@
 import shutil
 import time
 
+from click.testing import CliRunner
+
+from rmqha.tools.ha.rejoin import rejoin_command
 from tests.faults import images, verdict
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
@@ -19,7 +22,7 @@ class Power(Fault):
 
     SYNC_FLUSH promises that the master's disk has what is acknowledged; the slave acknowledges what it has in memory.
     A master that comes back may have lost bytes that nobody was told to be safe, and that the slave holds: then the
-    slave has to be refused, and is set up anew, as an operator would.
+    slave has to be refused, and rejoins or is set up anew, as an operator would.
     """
 
     name = "power"
@@ -68,17 +71,20 @@ class Power(Fault):
         anew = ""
         if pair.master in victims:
             verdict.check_acknowledged(pair.master, acknowledged, " after the loss of power")
-            anew = self._set_slave_up_anew_if_ahead(pair.master, pair.slave)
+            anew = self._bring_slave_back_if_ahead(pair.master, pair.slave)
         names = " and ".join(victim.base_name for victim in victims)
         return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
 
-    def _set_slave_up_anew_if_ahead(self, master: Broker, slave: Broker) -> str:
+    def _bring_slave_back_if_ahead(self, master: Broker, slave: Broker) -> str:
         ends = master.log_end(), slave.log_end()
         torn = master.kind != "rmqha" and self._keeps_torn_record(ends[0])
         if ends[1] <= ends[0] and not torn:
             return ""
-        if self.trusting:
+        if self.kinds == ("rmqha", "rmqha"):
             self._outgrow(master, slave, ends[1])
+            if self.rng.random() < 0.7:
+                self._rejoin(slave)
+                return f", slave {ends[1] - ends[0]} bytes ahead has rejoined"
         slave.kill()
         self.pair.commits.set_up_anew(slave)
         for child in slave.store.iterdir():
@@ -112,6 +118,19 @@ class Power(Fault):
         if slave.log_end() != end_of_slave:
             raise Violation(f"B: a slave whose log had diverged was served from {end_of_slave} to {slave.log_end()}")
         self.notes["diverged slaves refused"] += 1
+
+    def _rejoin(self, slave: Broker) -> None:
+        """One command; settling finds out whether the slave's log and queues are the master's then."""
+        def rejoined() -> bool:
+            result = CliRunner().invoke(rejoin_command, ["-b", slave.address])
+            told.append(result.output)
+            return result.exit_code == 0
+        told: list[str] = []
+        try:
+            wait_until(rejoined, BOOT_MS, "the slave has rejoined")
+        except AssertionError as failure:
+            raise Violation(f"the slave that diverged does not come back: {told[-1]}") from failure
+        self.notes["diverged slaves that rejoined"] += 1
 
     def end(self) -> None:
         super().end()

@@ -20,6 +20,7 @@ from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfi
 from rmqha.common.protocol.header.namesrv.registration_headers import (
     QueryDataVersionRequestHeader, QueryDataVersionResponseHeader, RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader, UnRegisterBrokerRequestHeader)
+from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
@@ -163,13 +164,26 @@ class BrokerOuterAPI:
 
     def get_commit_log_max_offset(self, addr: str) -> int:
         """Where a broker's log ends. Raises RemotingException, FastjsonError, ValueError when it does not tell."""
+        return self._runtime_number(addr, "commitLogMaxOffset")
+
+    def get_commit_log_min_offset(self, addr: str) -> int:
+        """Where a broker's log begins; raises as `get_commit_log_max_offset` does."""
+        return self._runtime_number(addr, "commitLogMinOffset")
+
+    def _runtime_number(self, addr: str, key: str) -> int:
         response = self._ask(addr, request_code.GET_BROKER_RUNTIME_INFO)
         table = remoting_serializable.from_json(KVTable, response.body or b"").table or {}
-        return int(table.get("commitLogMaxOffset", "not told"))
+        return int(table.get(key, "not told"))
 
     def get_broker_ha_fields(self, addr: str) -> dict[str, str]:
         """What a broker tells of its HA port beside its replication. Raises RemotingException."""
         return self._ask(addr, request_code.GET_BROKER_HA_STATUS).ext_fields or {}
+
+    def view_record(self, addr: str, offset: int) -> bytes:
+        """The bytes of a broker's record at a commit log offset. Raises RemotingException."""
+        header = ViewMessageRequestHeader(offset=offset)
+        request = RemotingCommand.create_request_command(request_code.VIEW_MESSAGE_BY_ID, header)
+        return bytes(self._invoke(addr, request).body or b"")
 
     def get_all_subscription_group_config(self, addr: str) -> SubscriptionGroupWrapper:
         """The master's groups. Raises RemotingException, FastjsonError."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
 from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.store.ha.ha_client import MasterKind, parse_address
 from rmqha.store.ha.ha_handshake import COMPARING_VERSION
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
@@ -39,7 +40,7 @@ def ask_main_port(broker_controller: BrokerController, ha_address: str) -> Maste
     if place is None or not broker_controller.is_outer_api_started:
         return None
     host, ha_port = place
-    candidates = [f"[{host}]:{ha_port - _HA_PORT_DISTANCE}" if ":" in host else f"{host}:{ha_port - _HA_PORT_DISTANCE}"]
+    candidates = [_main_address(host, ha_port)]
     known = broker_controller.slave_synchronize.master_addr
     if known is not None and known not in (*candidates, broker_controller.broker_addr):
         candidates.append(known)
@@ -67,3 +68,28 @@ def _ask(broker_controller: BrokerController, address: str, ha_port: int) -> Mas
         return None
     version = fields[HANDSHAKE_FIELD]
     return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER
+
+
+def ask_record(broker_controller: BrokerController, ha_address: str, offset: int) -> bytes | None:
+    """The record at `offset` of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
+
+    b"" when it has none there, and has not deleted it; None when it can't be told.
+    """
+    place = parse_address(ha_address)
+    if place is None or not broker_controller.is_outer_api_started:
+        return None
+    api, address = broker_controller.broker_outer_api, _main_address(*place)
+    try:
+        try:
+            return api.view_record(address, offset)
+        except BrokerAnswerException as error:
+            if error.response_code != response_code.SYSTEM_ERROR:
+                return None
+        return b"" if 0 <= api.get_commit_log_min_offset(address) <= offset else None
+    except (RemotingException, FastjsonError, ValueError) as error:
+        log.info("the main port of the master %s does not show its record at %d: %s", ha_address, offset, error)
+        return None
+
+
+def _main_address(host: str, ha_port: int) -> str:
+    return f"[{host}]:{ha_port - _HA_PORT_DISTANCE}" if ":" in host else f"{host}:{ha_port - _HA_PORT_DISTANCE}"

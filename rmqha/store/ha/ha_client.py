@@ -34,6 +34,7 @@ from rmqha.store.ha.log_cut import cut_off
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -72,6 +73,10 @@ class ReplicationError(Exception):
     def __init__(self, message: str, state: HAConnectionState = HAConnectionState.READY) -> None:
         super().__init__(message)
         self.state = state
+
+
+def _range_text(held: ha_handshake.Range) -> str:
+    return f"{held.min_offset} to {held.max_offset}"
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
@@ -124,6 +129,8 @@ class HAClient(ServiceThread):
         self._heartbeat_ns = 0  # when the search heard a heartbeat of the file that it asked for; 0: not yet
         # Asked for what a master is, given its HA address; None: it can't be told now. Set before the start.
         self.ask_main_port: Callable[[str], MasterKind | None] | None = None
+        # Asked for the master's record at an offset, given its HA address, see AskRecord.
+        self.ask_record: Callable[[str, int], bytes | None] | None = None
         self.rejoin_once = False  # set by any thread, taken back when the two logs fit
         self.last_cut: tuple[int, int, str] | None = None  # where the log was cut off, where it had ended, the file
         self._rejoin_asked = False  # ends a pause
@@ -374,15 +381,34 @@ class HAClient(ServiceThread):
         elif kind is MasterKind.OTHER:
             self._ours.discard(self.master_address)
         elif self.master_address in self._ours or mode is HandshakeMode.AUTO and self._may_wait():
-            self._retry_ms = _SOON_MS
-            raise ReplicationError(f"the main port of the master {self.master_address} does not answer: whether the "
-                                   "two logs are the same can't be found out yet")
+            self._wait_for_main_port()
         if kind is MasterKind.OURS or mode is HandshakeMode.ALWAYS and self._plain_master != self.master_address:
             self._handshake(kind is MasterKind.OURS)
+        elif kind is MasterKind.OTHER:
+            self._compare_last_record()
         elif kind is None and self.ask_main_port is not None and self._said_unknown != self.master_address:
             self._said_unknown = self.master_address
             log.warning("the main port of the master %s does not answer: it is followed as one of RocketMQ 4.9, which "
                         "compares no logs. haHandshakeEnable=true asks on the HA port", self.master_address)
+
+    def _wait_for_main_port(self) -> NoReturn:
+        self._retry_ms = _SOON_MS
+        raise ReplicationError(f"the main port of the master {self.master_address} does not answer: whether the two "
+                               "logs are the same can't be found out yet")
+
+    def _compare_last_record(self) -> None:
+        """The master compares nothing: see whether it has this log's last record, as far as its main port shows it."""
+        store, end = self.default_message_store, self.default_message_store.get_max_phy_offset()
+        if self.ask_record is None or ends_as_master(store, end, self._record_of_master) is not False:
+            return
+        try:
+            same_up_to = first_other_record(store, end, self._record_of_master)
+        except ComparisonError as error:
+            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+        self._diverged(end, same_up_to, "its log")
+
+    def _record_of_master(self, offset: int) -> bytes | None:
+        return self.ask_record(self.master_address, offset) if self.ask_record is not None else None
 
     def _ask_main_port(self) -> MasterKind | None:
         ask = self.ask_main_port
@@ -429,7 +455,7 @@ class HAClient(ServiceThread):
         self._send_greeting(ha_handshake.encode_who(who))
         verdict, held = self._await_verdict()
         if verdict is ha_handshake.Verdict.DIVERGED:
-            self._diverged(who.end, -1, held)
+            self._diverged(who.end, -1, _range_text(held))
         elif verdict is not ha_handshake.Verdict.GOOD:
             self._not_held(who.end, held)
         self._fits()
@@ -446,7 +472,7 @@ class HAClient(ServiceThread):
         self._send_greeting(ha_handshake.encode_finding(finding))
         verdict, held = self._await_verdict()
         if verdict is ha_handshake.Verdict.DIVERGED:
-            self._diverged(end, finding.same_up_to, held)
+            self._diverged(end, finding.same_up_to, _range_text(held))
         elif verdict is not ha_handshake.Verdict.GOOD:
             self._not_held(end, held)
         self._fits()
@@ -473,7 +499,7 @@ class HAClient(ServiceThread):
                                f"{held.min_offset} to {held.max_offset}. It does not hold the slave's end; set the "
                                "slave up anew, or repair it by hand", HAConnectionState.OFFSET_REFUSED)
 
-    def _diverged(self, end: int, same_up_to: int, held: ha_handshake.Range) -> NoReturn:
+    def _diverged(self, end: int, same_up_to: int, held: str) -> NoReturn:
         """The slave has what the master has not: cut it off when that is wanted, else say so."""
         if same_up_to >= 0 and (self.rejoin_once or self.config.haTruncateDivergedTail):
             path = cut_off(self.default_message_store, same_up_to)
@@ -484,10 +510,9 @@ class HAClient(ServiceThread):
                 "that in a file" if same_up_to >= 0 else
                 "nothing of its end is known to be the master's: set it up anew")
         self.default_message_store.ha_service.divergence.log_differs(
-            same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master's goes from "
-            f"{held.min_offset} to {held.max_offset}: {what}")
-        raise ReplicationError(f"the master {self.master_address} refuses this slave: SLAVE: {end} MASTER: "
-                               f"{held.min_offset} to {held.max_offset}. It holds other bytes in front of the slave's "
+            same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master holds {held}: {what}")
+        raise ReplicationError(f"this slave can't follow the master {self.master_address}: SLAVE: {end} MASTER: "
+                               f"{held}. It holds other bytes in front of the slave's "
                                f"end, or none: this store is of another master, or went on by itself; {what}",
                                HAConnectionState.DIVERGED)
 

@@ -61,6 +61,8 @@ class HAConnection:
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
         self.slave_identity = client_addr.rpartition(":")[0]  # replaced by ReadSocketService at the handshake
+        # what the slave had acknowledged on an earlier connection and lacks now: (from, to); None: nothing
+        self.lost_from: tuple[int, int] | None = None
         self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
         self.slave_ack_offset = -1  # written by ReadSocketService
         self.caught_up_ns = time.monotonic_ns()  # the slave holds what the log held then; written by ReadSocketService
@@ -73,6 +75,11 @@ class HAConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.write_socket_service = WriteSocketService(self)
         self.read_socket_service = ReadSocketService(self)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the slave has told its own name."""
+        return self.slave_identity != self.client_addr.rpartition(":")[0]
 
     @property
     def closing(self) -> bool:

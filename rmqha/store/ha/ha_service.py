@@ -96,6 +96,7 @@ class HAService:
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
         self._refused: dict[tuple[str, int], RefusedSlave] = {}
+        self._acknowledged: dict[str, int] = {}  # slave's own name -> the highest that it ever acknowledged; _lock
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
 
     @property
@@ -213,8 +214,9 @@ class HAService:
     def connection_serves(self, connection: HAConnection) -> None:
         """`connection` has begun to transfer: older ones of the same slave, by its own name, are closed."""
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
-        if connection.slave_identity == connection.client_addr.rpartition(":")[0]:
-            return  # no name: another slave on the same host, perhaps
+        if not connection.is_named:
+            return  # another slave on the same host, perhaps
+        self._look_for_lost_bytes(connection)
         for other in self.connection_list:
             if other is connection:
                 return
@@ -252,6 +254,34 @@ class HAService:
         self.group_transfer_service.shutdown()
         self.ha_connection_state_notification_service.shutdown()
 
+    def _look_for_lost_bytes(self, connection: HAConnection) -> None:
+        """A slave that comes back with less than it had acknowledged has lost it, with its power mostly: say so.
+
+        It is sent again, and counts with what it has; what waits for an acknowledgement lies behind all of it.
+        """
+        for other in self.connection_list:
+            if other is not connection and other.slave_identity == connection.slave_identity:
+                self._remember_acknowledged(other)
+        known = self._acknowledged.get(connection.slave_identity, -1)
+        if connection.slave_request_offset < known:
+            connection.lost_from = connection.slave_request_offset, known
+            log.error("slave %s had acknowledged %d, and comes back with %d: what is between was lost with its memory, "
+                      "and is sent again. haSlaveAckAfterFlush=true on the slave lets it acknowledge only what is on "
+                      "its disk", connection.slave_identity, known, connection.slave_request_offset)
+
+    def forget_acknowledged(self) -> None:
+        """What slaves had acknowledged was of another log."""
+        with self._lock:
+            self._acknowledged.clear()
+
+    def _remember_acknowledged(self, connection: HAConnection) -> None:
+        if connection.is_named and connection.slave_ack_offset >= 0:
+            with self._lock:
+                name = connection.slave_identity
+                if len(self._acknowledged) >= _MAX_REFUSED and name not in self._acknowledged:
+                    self._acknowledged.clear()
+                self._acknowledged[name] = max(self._acknowledged.get(name, -1), connection.slave_ack_offset)
+
     def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
         """The connection of a peer that was just accepted; not registered yet."""
         return HAConnection(self, sock, client_addr)
@@ -267,6 +297,7 @@ class HAService:
 
     def remove_connection(self, connection: HAConnection) -> None:
         """Forget a connection; does nothing the second time."""
+        self._remember_acknowledged(connection)
         with self._lock:
             if connection in self.connection_list:
                 self.connection_list = tuple(one for one in self.connection_list if one is not connection)

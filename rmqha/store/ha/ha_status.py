@@ -54,6 +54,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     """Add the state to a broker's runtime information.
 
     `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
+    `haSlaveLost_<ip:port>` = from, to: what it had acknowledged, came back without, and is being sent again.
     `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
     `haSlaveRetransmits_<ip:port>`, `haClientRetransmits`: how often in a row the kernel has sent the same bytes to it.
     `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
@@ -72,6 +73,8 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats[f"haSlave_{connection.client_addr}"] = (
             f"{connection.state.value},{acked},{highest - max(0, acked)},{connection.behind_ms()},"
             f"{connection.transferred_byte_in_second},{connection.slave_identity}")
+        if connection.lost_from is not None and connection.is_serving and acked < connection.lost_from[1]:
+            stats[f"haSlaveLost_{connection.client_addr}"] = f"{connection.lost_from[0]},{connection.lost_from[1]}"
         stats[f"haSlaveSilenceMs_{connection.client_addr}"] = str(connection.silence_ms())
         stats[f"haSlaveRetransmits_{connection.client_addr}"] = str(retransmits(connection.socket))
     for refused in ha_service.refused_slaves():

@@ -64,13 +64,13 @@ class _Comparison:
         position = self._high
         for _ in range(_MAX_WINDOWS):
             start = record_start(self._store, max(self._low, position - _WINDOW))
-            if start > self._low and _is_blank(self._store, start):  # one is like the other
+            if start > self._low and is_blank(self._store, start):  # one is like the other
                 start = record_start(self._store, start - 1)
             if start < self._low:
                 return -1
             # The first block is one whole record. Less of it says nothing: what is sent again after a loss may have its
             # body at the same place.
-            sizes = [min(next(_record_sizes(self._store, start, position)), position - start)]
+            sizes = [min(next(record_sizes(self._store, start, position)), position - start)]
             sizes += [min(_BLOCK, position - at) for at in range(start + sizes[0], position, _BLOCK)]
             equal = self._ask(start, sizes)
             if equal:
@@ -95,7 +95,7 @@ class _Comparison:
         first = record_start(self._store, start)
         if first < self._low:
             return -1
-        sizes = list(_record_sizes(self._store, first, start + size))
+        sizes = list(record_sizes(self._store, first, start + size))
         for at in range(0, len(sizes), MAX_BLOCKS):
             some = sizes[at:at + MAX_BLOCKS]
             equal = self._ask(first, some)
@@ -147,7 +147,8 @@ def record_start(store: DefaultMessageStore, offset: int) -> int:
     return start + position
 
 
-def _is_blank(store: DefaultMessageStore, offset: int) -> bool:
+def is_blank(store: DefaultMessageStore, offset: int) -> bool:
+    """Whether the blank end of a file begins at `offset`."""
     result = store.get_commit_log_data(offset)
     if result is None:
         return False
@@ -155,8 +156,11 @@ def _is_blank(store: DefaultMessageStore, offset: int) -> bool:
         return result.size >= HEAD.size and HEAD.unpack_from(result.buffer)[1] == BLANK_MAGIC_CODE
 
 
-def _record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[int]:
-    """The sizes of the records from `first` to the one that holds the byte before `end`, cut at the log's end."""
+def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[int]:
+    """The sizes of the records from `first` on, where one begins, to the one that holds the byte before `end`.
+
+    The last one is cut at the log's end.
+    """
     segment_size = store.message_store_config.mappedFileSizeCommitLog
     while first < end:
         result = store.get_commit_log_data(first)

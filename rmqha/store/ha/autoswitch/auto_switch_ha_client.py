@@ -17,6 +17,8 @@ from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCach
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
 from rmqha.store.ha.ha_client import HAClient, ReplicationError
 from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.log_comparison import ComparisonError
+from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -56,6 +58,7 @@ class AutoSwitchHAClient(HAClient):
         if handshake is None:
             return
         self._do_truncate(handshake)
+        self._fits()
         self._handshaken = True
         self.current_reported_offset = self._stored_offset()
         # Differs: 5.1.4 sends its first report only after haSendHeartbeatInterval when it has a log
@@ -110,6 +113,7 @@ class AutoSwitchHAClient(HAClient):
         if truncate_offset < 0:
             raise ReplicationError(f"the logs have no epoch in common: MASTER: {_text(master)} SLAVE: {_text(local)}. "
                                    "Set the slave up anew", _REFUSED)
+        self._check_is_same(truncate_offset, max_offset)
         if truncate_offset < max_offset:
             self.ha_service.destroy_connections()  # slaves of this one hold what goes
         self.ha_service.lower_confirm_offset(truncate_offset)
@@ -119,6 +123,27 @@ class AutoSwitchHAClient(HAClient):
         self.epoch_cache.truncate_suffix_by_offset(truncate_offset)
         self._take_epochs_up_to(truncate_offset, master)
         log.info("Truncate slave log to %d success, change to transfer state", truncate_offset)
+
+    def _check_is_same(self, end: int, max_offset: int) -> None:
+        """Refuse a master whose log has the same epochs, and other bytes: two were told the same epoch number.
+
+        Differs: for 5.1.4 the epochs alone say what is the same; its controller gives no number twice.
+        """
+        store = self.default_message_store
+        same = ends_as_master(store, end, self._record_of_master)
+        if same is None and self._ask_main_port() is None and self._may_wait():
+            self._wait_for_main_port()
+        if same is not False:
+            return
+        try:
+            same_up_to = first_other_record(store, end, self._record_of_master)
+        except ComparisonError as error:
+            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+        entry = self.epoch_cache.find_epoch_entry_by_offset(end - 1)
+        if same_up_to >= 0 and (self.rejoin_once or self.config.haTruncateDivergedTail):
+            self.ha_service.lower_confirm_offset(same_up_to)
+        self._diverged(max_offset, same_up_to, f"other bytes under epoch {entry.epoch if entry else '?'}, which two "
+                                               "brokers were told to be the master of")
 
     def _take_epochs_up_to(self, offset: int, master: list[EpochEntry]) -> None:
         """Note the master's epochs that begin no later than `offset`, up to which both logs are the same.

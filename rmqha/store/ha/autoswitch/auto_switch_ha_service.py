@@ -133,6 +133,7 @@ class AutoSwitchHAService(HAService):
             self.epoch_cache.append_entry(EpochEntry(master_epoch, start))
             # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
             self.push2_slave_max_offset.set(0)
+            self.forget_acknowledged()
             self.sync_state_set.become_master(self.local_broker_id)
             self._wait_dispatched()
             store.recover_topic_queue_table()

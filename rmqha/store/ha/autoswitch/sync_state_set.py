@@ -88,6 +88,9 @@ class SyncStateSet:
         with self._lock:
             if self._local_id is None:
                 return
+            if slave_id in self._members and ack_offset < self._confirm():
+                # it comes back with less than it had acknowledged: it no longer holds all that was confirmed
+                self._members -= {slave_id}
             self._acks[slave_id] = ack_offset
             if caught_up_ns is not None:
                 self._caught_up_ns[slave_id] = max(self._caught_up_ns.get(slave_id, 0), caught_up_ns)
