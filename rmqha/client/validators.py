@@ -28,10 +28,12 @@ def check_message(msg: Message | None, max_message_size: int) -> None:
     """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes."""
     if msg is None:
         raise MQClientException("the message is null", response_code.MESSAGE_ILLEGAL)
-    check_topic(msg.topic)
-    is_not_allowed_send_topic(msg.topic)
     if msg.body is None:
         raise MQClientException("the message body is null", response_code.MESSAGE_ILLEGAL)
+    if msg.topic is not None:
+        msg.check_types()
+    check_topic(msg.topic)
+    is_not_allowed_send_topic(msg.topic)
     if len(msg.body) == 0:
         raise MQClientException("the message body length is zero", response_code.MESSAGE_ILLEGAL)
     if len(msg.body) > max_message_size:

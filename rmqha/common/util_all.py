@@ -24,6 +24,16 @@ def current_time_millis() -> int:
     return time.time_ns() // 1_000_000
 
 
+def monotonic_millis() -> int:
+    """Milliseconds since some moment: what a step of the wall clock must not make longer or shorter."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_clock_of(monotonic_ms: int) -> int:
+    """The wall clock, in ms since 1970, at a monotonic time, as the clock stands now."""
+    return current_time_millis() - (monotonic_millis() - monotonic_ms)
+
+
 def offset2file_name(offset: int) -> str:
     """The file name of a mapped file: its first offset in 20 digits."""
     return f"{offset:020d}"

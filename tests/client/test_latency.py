@@ -35,8 +35,8 @@ def strategy():
     (0, 0), (49, 0), (50, 0), (100, 0), (549, 0), (550, 30_000), (999, 30_000), (1_000, 60_000), (2_000, 120_000),
     (3_000, 180_000), (14_999, 180_000), (15_000, 600_000), (1 << 40, 600_000)])
 def test_the_later_the_answer_the_longer_a_broker_is_left_out(strategy, latency, left_out_ms, monkeypatch):
-    now = util_all.current_time_millis()
-    monkeypatch.setattr(util_all, "current_time_millis", lambda: now)
+    now = util_all.monotonic_millis()
+    monkeypatch.setattr(util_all, "monotonic_millis", lambda: now)
     strategy.update_fault_item("a", latency, isolation=False)
     item = strategy.latency_fault_tolerance._fault_item_table["a"]
     assert item.start_timestamp - now == left_out_ms and item.is_available() == (left_out_ms == 0)
@@ -93,3 +93,15 @@ def test_a_producer_passes_a_dead_broker_over_from_the_second_message_on(servers
         brokers = [producer.send(Message(topic, b"x"), 10_000).message_queue.brokerName for _ in range(20)]
     assert set(brokers) == {"broker-a"}
     assert not strategy.latency_fault_tolerance.is_available("broker-b")
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_step_of_the_clock_neither_frees_nor_keeps_a_broker(strategy, monkeypatch, step_ms):
+    real = util_all.current_time_millis
+    strategy.update_fault_item("a", 1_000, isolation=False)
+    monkeypatch.setattr(util_all, "current_time_millis", lambda: real() + step_ms)
+    tolerance = strategy.latency_fault_tolerance
+    assert not tolerance.is_available("a")
+    later = util_all.monotonic_millis() + 61_000
+    monkeypatch.setattr(util_all, "monotonic_millis", lambda: later)
+    assert tolerance.is_available("a")

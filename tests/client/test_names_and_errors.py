@@ -38,8 +38,10 @@ def _without_topic(topic):
 
 @pytest.mark.parametrize("body, says", [(None, "body is null"), (b"", "length is zero"), (b"x" * 101, "MAX: 100")])
 def test_message_of_a_bad_body_is_illegal(body, says):
+    message = Message("T")
+    message.body = body
     with pytest.raises(MQClientException, match=says) as failure:
-        validators.check_message(Message("T", body), 100)
+        validators.check_message(message, 100)
     assert failure.value.response_code == response_code.MESSAGE_ILLEGAL
 
 

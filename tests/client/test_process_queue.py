@@ -1,12 +1,15 @@
 """The local cache of a queue."""
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.client.impl.consumer.process_queue import PULL_MAX_IDLE_TIME_MS, ProcessQueue
+from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
 
 def message(offset, size=10):
@@ -63,10 +66,32 @@ def test_message_that_a_listener_keeps_too_long_is_named():
     queue.put_message(messages(1, 2))
     assert queue.first_expired_msg(1000) is None, "not given to a listener yet"
     first = message(1)
-    first.properties[message_const.PROPERTY_CONSUME_START_TIMESTAMP] = str(util_all.current_time_millis() - 2000)
     queue.put_message([first])
-    assert queue.first_expired_msg(1000) is first
+    queue.consume_begins([first])
+    assert queue.first_expired_msg(-1) is first
     assert queue.first_expired_msg(60_000) is None
+    queue.remove_message([first])
+    queue.put_message([first])
+    assert queue.first_expired_msg(-1) is None, "it came anew"
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_step_of_the_clock_drops_no_queue_and_keeps_no_lock(monkeypatch, step_ms):
+    queue, real = ProcessQueue(), util_all.current_time_millis
+    queue.put_message(messages(1))
+    queue.consume_begins(messages(1))
+    monkeypatch.setattr(util_all, "current_time_millis", lambda: real() + step_ms)
+    assert not queue.is_pull_expired() and not queue.is_lock_expired() and queue.first_expired_msg(60_000) is None
+    later = util_all.monotonic_millis() + PULL_MAX_IDLE_TIME_MS + 1000
+    monkeypatch.setattr(util_all, "monotonic_millis", lambda: later)
+    assert queue.is_pull_expired() and queue.is_lock_expired() and queue.first_expired_msg(60_000) is not None
+
+
+def test_info_for_admins_shows_wall_clock_times():
+    queue, info, begin = ProcessQueue(), ProcessQueueInfo(), util_all.current_time_millis()
+    queue.fill_process_queue_info(info)
+    for time_ms in (info.lastPullTimestamp, info.lastConsumeTimestamp, info.lastLockTimestamp):
+        assert begin - 60_000 < time_ms <= util_all.current_time_millis()
 
 
 def test_backlog_at_the_broker_is_remembered():
@@ -79,7 +104,7 @@ def test_backlog_at_the_broker_is_remembered():
 def test_queue_that_is_not_pulled_for_two_minutes_is_expired():
     queue = ProcessQueue()
     assert not queue.is_pull_expired()
-    queue.last_pull_timestamp -= PULL_MAX_IDLE_TIME_MS + 1000
+    queue.last_pull_ms -= PULL_MAX_IDLE_TIME_MS + 1000
     assert queue.is_pull_expired()
 
 
@@ -88,3 +113,11 @@ def test_info_for_admins_shows_the_bounds():
     queue.put_message(messages(3, 9))
     queue.fill_process_queue_info(info)
     assert (info.cachedMsgMinOffset, info.cachedMsgMaxOffset, info.cachedMsgCount) == (3, 9, 2)
+
+
+def test_newer_subscription_is_newer_though_the_clock_went_back():
+    rebalance = RebalanceImpl()
+    first, second = SubscriptionData("T", "a", subVersion=2_000), SubscriptionData("T", "b", subVersion=1_000)
+    rebalance.put_subscription("T", first)
+    rebalance.put_subscription("T", second)
+    assert rebalance.subscription_inner["T"] is second and second.subVersion == 2_001

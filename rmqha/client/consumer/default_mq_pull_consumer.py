@@ -136,7 +136,10 @@ class DefaultMQPullConsumer(ClientConfig):
         self.default_mq_pull_consumer_impl.update_consume_offset(self.queue_with_namespace(mq), offset)
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
-        """The group's next offset, of the broker or of memory first; -1 when there is none, -2 without an answer."""
+        """The group's next offset, of the broker or of memory first; -1 when there is none.
+
+        MQClientException when the broker does not say.
+        """
         return self.default_mq_pull_consumer_impl.fetch_consume_offset(self.queue_with_namespace(mq), from_store)
 
     @property

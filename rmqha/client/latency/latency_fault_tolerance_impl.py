@@ -7,7 +7,7 @@ from rmqha.common import util_all
 
 @dataclass
 class FaultItem:
-    """A broker's last latency (ms) and the time (ms) from which it may be used again.
+    """A broker's last latency (ms) and the monotonic time (ms) from which it may be used again.
 
     Java: org.apache.rocketmq.client.latency.LatencyFaultToleranceImpl$FaultItem (4.9.8)
     """
@@ -18,7 +18,7 @@ class FaultItem:
 
     def is_available(self) -> bool:
         """Whether the broker may be used."""
-        return util_all.current_time_millis() >= self.start_timestamp
+        return util_all.monotonic_millis() >= self.start_timestamp
 
 
 class LatencyFaultToleranceImpl:
@@ -33,7 +33,7 @@ class LatencyFaultToleranceImpl:
 
     def update_fault_item(self, name: str, current_latency: int, not_available_duration: int) -> None:
         """A broker answered after `current_latency` ms; leave it out for `not_available_duration` ms."""
-        start_timestamp = util_all.current_time_millis() + not_available_duration
+        start_timestamp = util_all.monotonic_millis() + not_available_duration
         self._fault_item_table[name] = FaultItem(name, current_latency, start_timestamp)
 
     def is_available(self, name: str) -> bool:

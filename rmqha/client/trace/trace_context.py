@@ -1,5 +1,6 @@
 """One event of a trace."""
 import enum
+import time
 from dataclasses import dataclass, field
 
 from rmqha.client.access_channel import AccessChannel
@@ -39,3 +40,8 @@ class TraceContext:
     context_code: int = 0
     access_channel: AccessChannel | None = None
     trace_beans: list[TraceBean] = field(default_factory=list)
+    begin_ns: int = field(default_factory=time.monotonic_ns, repr=False, compare=False)
+
+    def elapsed_ms(self) -> int:
+        """For how long it has been there, whatever the wall clock did meanwhile."""
+        return (time.monotonic_ns() - self.begin_ns) // 1_000_000

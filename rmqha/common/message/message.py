@@ -14,10 +14,21 @@ def parse_int(text: str) -> int:
     return value
 
 
+BODY_TYPES = (bytes, bytearray, memoryview)
+
+
+def check_type(field: str, value: object, *kinds: type, but: tuple[type, ...] = ()) -> None:
+    """TypeError naming the field, its value's type and those that it may have."""
+    if not isinstance(value, kinds) or isinstance(value, but) or isinstance(value, bool) and bool not in kinds:
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"message {field} must be {wanted}, not {type(value).__name__}")
+
+
 class Message:
     """Topic, body, user flag and properties.
 
-    Constructed with a topic, a message carries the property WAIT=true as Java's do; without one it has no properties.
+    A value of a wrong type is a TypeError that names the field, where it is given: not within the send, by then nobody
+    knows where it came from. Constructed with a topic, a message carries the property WAIT=true as Java's do; without one it has no properties.
     `properties` is never None. What Java reaches through MessageAccessor (put_property, clear_property) is public here.
 
     Java: org.apache.rocketmq.common.message.Message (4.9.8)
@@ -34,14 +45,38 @@ class Message:
         self.properties: dict[str, str] = {}
         if topic is None:
             return
-        if tags:
-            self.tags = tags
-        if keys:
+        # identity first: each message of a sender comes by here
+        if type(topic) is not str or type(body) is not bytes or type(flag) is not int:
+            check_type("topic", topic, str)
+            check_type("body", body, *BODY_TYPES)
+            check_type("flag", flag, int)
+        if tags is not None:
+            check_type("tags", tags, str)
+            if tags:
+                self.tags = tags
+        if keys is not None:
             self.set_keys(keys)
+            if not self.keys:
+                self.clear_property(message_const.PROPERTY_KEYS)
         self.wait_store_msg_ok = wait_store_msg_ok
+
+    def check_types(self) -> None:
+        """TypeError when an attribute or a property is of a type that can't be sent: attributes may be set to anything.
+        """
+        check_type("topic", self.topic, str)
+        check_type("body", self.body, *BODY_TYPES)
+        check_type("flag", self.flag, int)
+        check_type("properties", self.properties, dict)
+        for name, value in self.properties.items():
+            if type(name) is not str or type(value) is not str:
+                check_type("a property's name", name, str)
+                check_type(f"property {name}", value, str)
 
     def put_property(self, name: str, value: str) -> None:
         """Set any property, the system's own ones too."""
+        if type(value) is not str or type(name) is not str:
+            check_type("a property's name", name, str)
+            check_type(f"property {name}", value, str)
         self.properties[name] = value
 
     def clear_property(self, name: str) -> None:
@@ -50,6 +85,9 @@ class Message:
 
     def put_user_property(self, name: str, value: str) -> None:
         """Set a property of the user. ValueError for a name that RocketMQ uses and for blank names and values."""
+        for what, text in (("a property's name", name), (f"property {name}", value)):
+            if text is not None:
+                check_type(what, text, str)
         if name in message_const.STRING_HASH_SET:
             raise ValueError(f"The Property<{name}> is used by system, input another please")
         if not value or not value.strip() or not name or not name.strip():
@@ -71,6 +109,7 @@ class Message:
 
     @tags.setter
     def tags(self, tags: str) -> None:
+        check_type("tags", tags, str)
         self.properties[message_const.PROPERTY_TAGS] = tags
 
     @property
@@ -84,8 +123,13 @@ class Message:
 
     def set_keys(self, keys: str | Iterable[str]) -> None:
         """Set the keys: one text, or several that get joined."""
-        text = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
-        self.properties[message_const.PROPERTY_KEYS] = text
+        if not isinstance(keys, str):
+            check_type("keys", keys, str, Iterable, but=(bytes, bytearray, memoryview))
+            keys = list(keys)
+            for key in keys:
+                check_type("keys", key, str)
+            keys = message_const.KEY_SEPARATOR.join(keys)
+        self.properties[message_const.PROPERTY_KEYS] = keys
 
     @property
     def delay_time_level(self) -> int:
@@ -95,6 +139,7 @@ class Message:
 
     @delay_time_level.setter
     def delay_time_level(self, level: int) -> None:
+        check_type("delay_time_level", level, int)
         self.properties[message_const.PROPERTY_DELAY_TIME_LEVEL] = str(level)
 
     @property
@@ -105,6 +150,8 @@ class Message:
 
     @wait_store_msg_ok.setter
     def wait_store_msg_ok(self, wait: bool) -> None:
+        if type(wait) is not bool:
+            check_type("wait_store_msg_ok", wait, bool)
         self.properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = "true" if wait else "false"
 
     @property
@@ -114,6 +161,7 @@ class Message:
 
     @instance_id.setter
     def instance_id(self, instance_id: str) -> None:
+        check_type("instance_id", instance_id, str)
         self.properties[message_const.PROPERTY_INSTANCE_ID] = instance_id
 
     @property
@@ -123,6 +171,7 @@ class Message:
 
     @buyer_id.setter
     def buyer_id(self, buyer_id: str) -> None:
+        check_type("buyer_id", buyer_id, str)
         self.properties[message_const.PROPERTY_BUYER_ID] = buyer_id
 
     def __repr__(self) -> str:

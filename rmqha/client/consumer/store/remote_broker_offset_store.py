@@ -9,6 +9,7 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.common import mix_all
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.header.consumer_headers import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -48,7 +49,7 @@ class RemoteBrokerOffsetStore:
                 self._offset_table[mq] = offset
 
     def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
-        """The next offset to consume; -1 when there is none, -2 when the broker does not answer."""
+        """The next offset to consume; -1 when the broker says that there is none, -2 when it does not say."""
         if kind is not ReadOffsetType.READ_FROM_STORE:
             offset = self._offset_table.get(mq)
             if offset is not None:
@@ -58,6 +59,11 @@ class RemoteBrokerOffsetStore:
         try:
             offset = self._fetch_consume_offset_from_broker(mq)
         except MQBrokerException as error:
+            # Differs: 4.9.8 takes each error for "no offset", so that a broker that is busy, or refuses, has a group
+            # begin anew, behind or in front of its whole backlog
+            if error.response_code != response_code.QUERY_NOT_FOUND:
+                log.warning("fetchConsumeOffsetFromBroker exception, %s: %s", mq, error)
+                return NO_ANSWER
             log.debug("no offset of %s at the broker for %s: %s", self._group_name, mq, error)
             return NO_OFFSET
         except (MQClientException, RemotingException) as error:

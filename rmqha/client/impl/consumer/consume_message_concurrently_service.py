@@ -152,6 +152,7 @@ class ConsumeMessageConcurrentlyService:
         hooks, hook_context = self._consumer_impl.hooks, None
         if hooks.consume_message_hook_list:
             hook_context = hooks.before(self._consumer, self._consumer_group, request.msgs, request.message_queue)
+        request.process_queue.consume_begins(request.msgs)
         now = str(util_all.current_time_millis())
         for msg in request.msgs:
             msg.properties[message_const.PROPERTY_CONSUME_START_TIMESTAMP] = now

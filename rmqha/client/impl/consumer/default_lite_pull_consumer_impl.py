@@ -24,7 +24,7 @@ from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore
 from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
@@ -217,7 +217,7 @@ class DefaultLitePullConsumerImpl:
                 subscription = filter_api.build(topic, selector.expression, selector.type)
             except ValueError as error:
                 raise MQClientException("subscribe exception") from error
-            self.rebalance_impl.subscription_inner[topic] = subscription
+            self.rebalance_impl.put_subscription(topic, subscription)
             self.assigned_message_queue.process_queue_table = self.rebalance_impl.process_queue_table
         if self.service_state is ServiceState.RUNNING:
             self.mq_client_factory.update_topic_route_info_from_name_server(topic)
@@ -362,7 +362,7 @@ class DefaultLitePullConsumerImpl:
         """The group's offset; -1 when there is none."""
         self.check_service_state()
         offset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
-        if offset == -2:
+        if offset == NO_ANSWER:
             raise MQClientException("Fetch consume offset from broker exception")
         return offset
 

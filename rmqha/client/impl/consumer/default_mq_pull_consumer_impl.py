@@ -11,7 +11,7 @@ from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
@@ -141,10 +141,14 @@ class DefaultMQPullConsumerImpl:
         return {mq for mq in list(self.rebalance_impl.process_queue_table) if mq.topic == topic}
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
-        """The group's next offset."""
+        """The group's next offset; MQClientException when the broker does not say."""
         self._is_running()
         kind = ReadOffsetType.READ_FROM_STORE if from_store else ReadOffsetType.MEMORY_FIRST_THEN_STORE
-        return self.offset_store.read_offset(mq, kind)
+        offset = self.offset_store.read_offset(mq, kind)
+        if offset == NO_ANSWER:
+            # Differs: 4.9.8 gives -2, which callers that look for a number below 0 take for "none"
+            raise MQClientException("Fetch consume offset from broker exception")
+        return offset
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
         """Remember the group's next offset."""

@@ -130,7 +130,7 @@ class DefaultMQPushConsumerImpl:
         if process_queue.dropped:
             log.info("the pull request[%s] is dropped.", pull_request)
             return
-        process_queue.last_pull_timestamp = util_all.current_time_millis()
+        process_queue.last_pull_ms = util_all.monotonic_millis()
         if self.service_state is ServiceState.SHUTDOWN_ALREADY:
             log.info("the pull request[%s] is dropped, the consumer ends.", pull_request)
         elif self.service_state is not ServiceState.RUNNING:
@@ -396,7 +396,7 @@ class DefaultMQPushConsumerImpl:
             subscription = filter_api.build(topic, sub_expression, kind)
         except ValueError as error:
             raise MQClientException("subscription exception") from error
-        self.rebalance_impl.subscription_inner[topic] = subscription
+        self.rebalance_impl.put_subscription(topic, subscription)
         if self.service_state is ServiceState.RUNNING:
             self.mq_client_factory.update_topic_route_info_from_name_server(topic)
             self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()

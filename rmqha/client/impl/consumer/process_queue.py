@@ -38,17 +38,25 @@ class ProcessQueue:
         self.msg_acc_cnt = 0  # messages behind the last one here, at the broker; guarded by _lock
         self.dropped = False  # set once, by rebalance; consume threads look at it
         self.locked = False
-        self.last_pull_timestamp = util_all.current_time_millis()  # ms; written by the pull thread
-        self.last_consume_timestamp = util_all.current_time_millis()  # ms
-        self.last_lock_timestamp = util_all.current_time_millis()  # ms
+        self._consume_begins: dict[int, int] = {}  # by queue offset: when a listener got it; guarded by _lock
+        # Monotonic, ms. Differs: the original takes the wall clock's time; one that is set forward lets it drop queues
+        # that it pulls, one that is set back lets it consume under a lock that the broker has given to another client
+        self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = util_all.monotonic_millis()
 
     def is_lock_expired(self) -> bool:
         """True when the broker's lock was not renewed for 30 s."""
-        return util_all.current_time_millis() - self.last_lock_timestamp > REBALANCE_LOCK_MAX_LIVE_TIME_MS
+        return util_all.monotonic_millis() - self.last_lock_ms > REBALANCE_LOCK_MAX_LIVE_TIME_MS
 
     def is_pull_expired(self) -> bool:
         """True when nothing was pulled for 2 minutes: the pull loop lost this queue."""
-        return util_all.current_time_millis() - self.last_pull_timestamp > PULL_MAX_IDLE_TIME_MS
+        return util_all.monotonic_millis() - self.last_pull_ms > PULL_MAX_IDLE_TIME_MS
+
+    def consume_begins(self, msgs: list[MessageExt]) -> None:
+        """A listener gets these now."""
+        now = util_all.monotonic_millis()
+        with self._lock:
+            for msg in msgs:
+                self._consume_begins[msg.queue_offset] = now
 
     def first_expired_msg(self, consume_timeout_ms: int) -> MessageExt | None:
         """The message at the front when a listener has had it for longer than `consume_timeout_ms`."""
@@ -56,8 +64,8 @@ class ProcessQueue:
             if not self._messages:
                 return None
             msg = next(iter(self._messages.values()))
-            start = msg.get_property(message_const.PROPERTY_CONSUME_START_TIMESTAMP)
-            if start and util_all.current_time_millis() - int(start) > consume_timeout_ms:
+            begin = self._consume_begins.get(msg.queue_offset)
+            if begin is not None and util_all.monotonic_millis() - begin > consume_timeout_ms:
                 return msg
             return None
 
@@ -96,13 +104,13 @@ class ProcessQueue:
 
     def remove_message(self, msgs: list[MessageExt]) -> int:
         """Take consumed messages out; the offset that may be committed now, -1 when nothing was here."""
-        now = util_all.current_time_millis()
         with self._lock:
-            self.last_consume_timestamp = now
-            messages = self._messages
+            self.last_consume_ms = util_all.monotonic_millis()
+            messages, begins = self._messages, self._consume_begins
             if not messages:
                 return -1
             for msg in msgs:
+                begins.pop(msg.queue_offset, None)
                 if messages.pop(msg.queue_offset, None) is not None:
                     self.msg_count -= 1
                     self.msg_size -= len(msg.body)
@@ -137,7 +145,7 @@ class ProcessQueue:
     def take_messages(self, batch_size: int) -> list[MessageExt]:
         """The next messages for an orderly consumer, at most `batch_size`; none: it is told when there are some."""
         with self._lock:
-            self.last_consume_timestamp = util_all.current_time_millis()
+            self.last_consume_ms = util_all.monotonic_millis()
             offsets = [offset for offset, _ in zip(self._messages, range(batch_size))]
             for offset in offsets:
                 self._consuming_orderly[offset] = self._messages.pop(offset)
@@ -150,6 +158,7 @@ class ProcessQueue:
         with self._lock:
             self._messages.clear()
             self._consuming_orderly.clear()
+            self._consume_begins.clear()
             self.msg_count = self.msg_size = self.queue_offset_max = 0
 
     def fill_process_queue_info(self, info: "ProcessQueueInfo") -> None:
@@ -161,10 +170,10 @@ class ProcessQueue:
                 info.cachedMsgCount = len(self._messages)
             info.cachedMsgSizeInMiB = self.msg_size // (1024 * 1024)
             info.locked = self.locked
-            info.lastLockTimestamp = self.last_lock_timestamp
+            info.lastLockTimestamp = util_all.wall_clock_of(self.last_lock_ms)
             info.droped = self.dropped
-            info.lastPullTimestamp = self.last_pull_timestamp
-            info.lastConsumeTimestamp = self.last_consume_timestamp
+            info.lastPullTimestamp = util_all.wall_clock_of(self.last_pull_ms)
+            info.lastConsumeTimestamp = util_all.wall_clock_of(self.last_consume_ms)
 
     def _count_what_is_left(self, msgs: list[MessageExt]) -> None:
         if not msgs:

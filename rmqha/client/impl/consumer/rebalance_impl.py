@@ -100,7 +100,7 @@ class RebalanceImpl:
             process_queue = self.process_queue_table.get(queue)
             if process_queue is not None:
                 process_queue.locked = True
-                process_queue.last_lock_timestamp = util_all.current_time_millis()
+                process_queue.last_lock_ms = util_all.monotonic_millis()
         return locked
 
     def _unlock(self, broker_name: str, queues: set[MessageQueue]) -> None:
@@ -123,6 +123,14 @@ class RebalanceImpl:
         """The queues of a topic changed; of one that is not subscribed to they are not kept."""
         if topic in self.subscription_inner:
             self.topic_subscribe_info_table[topic] = info
+
+    def put_subscription(self, topic: str, subscription: SubscriptionData) -> None:
+        """Subscribe, or subscribe to something else: brokers heed only what is newer, also after the clock went back.
+        """
+        old = self.subscription_inner.get(topic)
+        if old is not None:
+            subscription.subVersion = max(subscription.subVersion, old.subVersion + 1)
+        self.subscription_inner[topic] = subscription
 
     def is_subscribe_topic_need_update(self, topic: str) -> bool:
         """True when the topic is subscribed to and its queues are not known yet."""

@@ -37,8 +37,8 @@ class RebalancePushImpl(RebalanceImpl):
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Share the limits of the topic among its queues, and tell the brokers that the subscription is newer."""
-        new_version = util_all.current_time_millis()
         subscription = self.subscription_inner[topic]
+        new_version = max(util_all.current_time_millis(), subscription.subVersion + 1)  # the clock may have gone back
         log.info("%s Rebalance changed, also update version: %d, %d", topic, subscription.subVersion, new_version)
         subscription.subVersion = new_version
         consumer, queues = self._consumer_impl.default_mq_push_consumer, len(self.process_queue_table)

@@ -5,7 +5,7 @@ from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_bean import TraceBean
 from rmqha.client.trace.trace_context import TraceContext, TraceType
-from rmqha.common import mix_all, util_all
+from rmqha.common import mix_all
 from rmqha.common.message import message_const
 from rmqha.common.protocol import namespace_util
 
@@ -42,7 +42,7 @@ class ConsumeMessageTraceHookImpl(ConsumeMessageHook):
         before = context.mq_trace_context
         if before is None or not before.trace_beans:
             return
-        cost_ms = (util_all.current_time_millis() - before.time_stamp) // len(context.msg_list)
+        cost_ms = before.elapsed_ms() // len(context.msg_list)
         kind = context.props.get(mix_all.CONSUME_CONTEXT_TYPE)
         self._local_dispatcher.append(TraceContext(
             TraceType.SubAfter, region_id=before.region_id,

@@ -5,7 +5,6 @@ from rmqha.client.producer.send_status import SendStatus
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_bean import TraceBean
 from rmqha.client.trace.trace_context import TraceContext, TraceType
-from rmqha.common import util_all
 from rmqha.common.protocol import namespace_util
 
 
@@ -36,7 +35,7 @@ class SendMessageTraceHookImpl(SendMessageHook):
         if trace is None or result is None or result.region_id is None or not result.trace_on:
             return
         bean = trace.trace_beans[0]
-        trace.cost_time = util_all.current_time_millis() - trace.time_stamp
+        trace.cost_time = trace.elapsed_ms()
         trace.is_success = result.send_status is SendStatus.SEND_OK
         trace.region_id = result.region_id
         bean.msg_id = result.msg_id
