@@ -27,9 +27,9 @@ def check_type(field: str, value: object, *kinds: type, but: tuple[type, ...] = 
 class Message:
     """Topic, body, user flag and properties.
 
-    A value of a wrong type is a TypeError that names the field, where it is given: not within the send, by then nobody
-    knows where it came from. Constructed with a topic, a message carries the property WAIT=true as Java's do; without one it has no properties.
-    `properties` is never None. What Java reaches through MessageAccessor (put_property, clear_property) is public here.
+    A value of a wrong type is a TypeError that names the field, where it is given. Constructed with a topic, a message
+    carries the property WAIT=true as Java's do; without one it has no properties. `properties` is never None. What Java
+    reaches through MessageAccessor (put_property, clear_property) is public here.
 
     Java: org.apache.rocketmq.common.message.Message (4.9.8)
     """
@@ -61,8 +61,7 @@ class Message:
         self.wait_store_msg_ok = wait_store_msg_ok
 
     def check_types(self) -> None:
-        """TypeError when an attribute or a property is of a type that can't be sent: attributes may be set to anything.
-        """
+        """TypeError when an attribute, which may be set to anything, or a property is of a type that can't be sent."""
         check_type("topic", self.topic, str)
         check_type("body", self.body, *BODY_TYPES)
         check_type("flag", self.flag, int)
