@@ -3,6 +3,7 @@
 Each request code that a broker serves is sent to a running one by seven kinds of client, for its own things and for
 another's.
 """
+import ssl
 import sys
 import tempfile
 import textwrap
@@ -24,6 +25,7 @@ from rmqha.remoting.server_config import ServerConfig
 from tests.broker.access_cases import CASES, Case, Things
 from tests.broker.acl_broker import (
     ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused)
+from tests.support.raw_remoting import Answer, binary_header, frame
 from tests.support.signed_client import SignedClient
 from tests.support.sources import ROOT
 
@@ -46,8 +48,7 @@ Each request code that a broker serves was sent to one by seven kinds of client:
 signature, by an account that is denied everything, by one with PUB on its topic only, by one with SUB on its topic and
 group only, by an admin without lists of permissions, and without an account from one of `globalWhiteRemoteAddresses`.
 **all**: it was served for any topic and group; **own**: for the account's own ones, and refused for another's; empty:
-refused. The one-letter and the long names of fields, both kinds of header, both ports and one-way requests are
-treated alike.
+refused. Both kinds of header, both ports, TLS and one-way requests are treated alike.
 
 """
 
@@ -85,6 +86,31 @@ def needed(case: Case) -> str:
     return ", ".join([*dict.fromkeys(parts), *([case.record] if case.record else [])]) or "an account"
 
 
+class BinaryClient(SignedClient):
+    """A client whose headers are ROCKETMQ's."""
+
+    def request(self, code: int, body: bytes = b"", **fields: object) -> Answer:
+        """Sign, send, wait for the answer."""
+        if code > 0x7FFF:  # such a header has two bytes for it
+            return super().request(code, body, **fields)
+        opaque = next(self._opaques)
+        self.send(frame(binary_header(code, opaque, 0, **self.signed(fields, body)), body, 1))
+        while True:
+            answered, answer = self.read_frame()
+            if answered == opaque:
+                return answer
+
+
+class TlsClient(SignedClient):
+    """A client that speaks TLS."""
+
+    def __init__(self, address: str, account: tuple[str, str] | None, source: str) -> None:
+        super().__init__(address, account, source)
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self.socket = context.wrap_socket(self.socket)
+
+
 def served_for(broker, client: SignedClient, case: Case, things: Things) -> bool:
     """Whether a client gets a request served for somebody's things."""
     things = broker.things(things, case.ends_half)
@@ -92,12 +118,13 @@ def served_for(broker, client: SignedClient, case: Case, things: Things) -> bool
     return not is_refused(answer)
 
 
-def walk(folder: Path) -> list[Row]:
+def walk(folder: Path, kind: type[SignedClient] = SignedClient, is_fast: bool = False) -> list[Row]:
     """Ask for everything, as everybody."""
     rows = []
     own, other = replace(OWN), replace(OTHER)
     with acl_broker(folder) as broker:
-        clients = {who: broker.client(*account_and_source) for who, account_and_source in WHO.items()}
+        address = broker.fast_address if is_fast else broker.address
+        clients = {who: kind(address, *account_and_source) for who, account_and_source in WHO.items()}
         try:
             for case in CASES:
                 served = {}
@@ -145,6 +172,12 @@ def rows(tmp_path_factory):
 def test_page_has_the_table_of_who_was_served(rows):
     text = PAGE.read_text("utf-8")
     assert text[text.index(MARK):] == render(rows), "run: python -m tests.broker.test_access_table"
+
+
+@pytest.mark.parametrize("kind", [BinaryClient, TlsClient])
+@pytest.mark.parametrize("is_fast", [False, True], ids=["main port", "fast port"])
+def test_each_port_and_kind_of_header_gives_the_same_table(rows, tmp_path, kind, is_fast):
+    assert [row.line for row in walk(tmp_path / "home", kind, is_fast)] == [row.line for row in rows]
 
 
 def test_nobody_is_served_without_a_right_signature(rows):

@@ -101,6 +101,16 @@ def test_message_goes_to_no_further_queue_without_its_permission(broker, nothing
     assert broker.end_of("%LMQ%other") == 0
 
 
+@pytest.mark.parametrize("name", [DELAY_TOPIC, HALF_TOPIC, "RMQ_SYS_TRANS_OP_HALF_TOPIC", f"%DLQ%{OTHER.group}"])
+def test_message_is_not_smuggled_into_the_brokers_own_queues(broker, nothing_is_written, name):
+    """From there the broker itself would deliver it to the topic that its properties name."""
+    properties = f"INNER_MULTI_DISPATCH\x01{name}\x02REAL_TOPIC\x01{OTHER.topic}\x02REAL_QID\x010\x02DELAY\x010"
+    before = broker.end_of(name)
+    fields = {**send_v2_fields("FreeTopic", "p"), "i": properties}
+    assert is_refused(broker.ask(BY_DEFAULT, 310, b"x", **fields))
+    assert broker.end_of(name) == before
+
+
 def test_reader_of_a_further_queue_needs_no_permission_for_the_topic(broker):
     offset, _, _ = broker.put(OTHER.topic, properties=f"INNER_MULTI_DISPATCH\x01{OWN.topic}\x02")
     assert broker.ask(SUBBER, 33, offset=offset).code == 0
