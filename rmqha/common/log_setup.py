@@ -11,6 +11,7 @@ from logging.handlers import RotatingFileHandler
 
 LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
 
+MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out
 _MEGABYTE = 1024 * 1024
 _DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 _FULL = "%(asctime)s %(levelname)s %(threadName)s - %(message)s"
@@ -96,7 +97,12 @@ class JavaLevelFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
         record.levelname = self._names.get(record.levelname, record.levelname)
-        return super().format(record)
+        line = super().format(record)
+        # Differs: a name of megabytes that a request has is not written into the log in full
+        if len(line) > MAX_LINE:
+            half = MAX_LINE // 2
+            return f"{line[:half]} ... {len(line) - MAX_LINE} characters ... {line[-half:]}"
+        return line
 
 
 def default_log_dir() -> str:

@@ -71,3 +71,10 @@ def test_a_folder_that_cannot_be_made_leaves_the_console(tmp_path, no_handlers, 
     log_setup.setup_namesrv_logging(str(tmp_path / "file" / "below"))
     logging.getLogger("RocketmqNamesrv").warning("still seen")
     assert "still seen" in capfd.readouterr().err
+
+
+def test_line_of_megabytes_is_cut_in_its_middle():
+    text = "begin" + "x" * (1 << 20) + "end"
+    line = log_setup.JavaLevelFormatter().format(logging.LogRecord("n", logging.INFO, "f", 1, text, (), None))
+    assert len(line) < log_setup.MAX_LINE + 100 and "begin" in line and line.endswith("end")
+    assert f"... {len(text) + line.index('begin') - log_setup.MAX_LINE} characters ..." in line

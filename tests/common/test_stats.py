@@ -62,6 +62,18 @@ def test_keys_are_forgotten_by_their_parts():
     assert items.get_stats_item("0@other@group2") is None
 
 
+def test_keys_beyond_the_greatest_number_are_not_kept(monkeypatch):
+    monkeypatch.setattr("rmqha.common.stats.stats_item_set.MAX_KEYS", 3)
+    monkeypatch.setattr("rmqha.common.stats.moment_stats_item_set.MAX_KEYS", 3)
+    counts, moments = StatsItemSet("N", logging.getLogger("n")), MomentStatsItemSet("M", logging.getLogger("n"))
+    for key in ("a", "b", "c", "d", "a"):
+        counts.add_value(key, 1, 1)
+        counts.add_rt_value(key, 1, 1)
+        moments.set_value(key, 7)
+    assert counts.get_stats_item("d") is None and counts.get_stats_item("a").value == 4
+    assert set(moments.stats_item_table) == {"a", "b", "c"}
+
+
 def test_no_count_is_lost_among_threads():
     items = StatsItemSet("NUMS", LOG)
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqFilter")
 
+MAX_EXPRESSION_LENGTH = 64 * 1024
+MAX_CHARACTERS = 32 << 20  # of the expressions of all groups
+_OVERHEAD = 1600  # characters that each expression counts for besides
 _DEAD_BEFORE_LOAD_MS = 30 * 1000
 
 
@@ -105,6 +108,7 @@ class ConsumerFilterManager(ConfigManager):
                                                      config.expectConsumerNumUseFilter)
         broker_controller.message_store_config.bitMapLengthConsumeQueueExt = self.bloom_filter.m
         self._lock = threading.Lock()
+        self._characters = 0  # guarded by _lock
 
     def register(self, consumer_group: str, sub_list: Iterable[SubscriptionData]) -> None:
         """All that a group subscribes to; its expressions for other topics are dead from now on."""
@@ -125,9 +129,18 @@ class ConsumerFilterManager(ConfigManager):
                       client_version: int) -> bool:
         if topic is None or expression_type.is_tag_type(type_) or not expression:
             return False
-        by_topic = self.filter_data_by_topic.setdefault(topic, FilterDataMapByTopic(topic))
+        by_topic = self.filter_data_by_topic.get(topic) or FilterDataMapByTopic(topic)
+        # Differs: all expressions have 32 million characters at most; the original keeps any number for a day at least
+        old = by_topic.groupFilterData.get(consumer_group)
+        if self._characters - _size(old) + len(expression) + _OVERHEAD > MAX_CHARACTERS:
+            log.warning("no room for the expression of group %s for topic %s", consumer_group, topic)
+            return False
         bloom_filter_data = self.bloom_filter.generate(f"{consumer_group}#{topic}")
-        return by_topic.register(consumer_group, expression, type_, bloom_filter_data, client_version)
+        registered = by_topic.register(consumer_group, expression, type_, bloom_filter_data, client_version)
+        if by_topic.groupFilterData:
+            self.filter_data_by_topic[topic] = by_topic
+        self._characters += _size(by_topic.groupFilterData.get(consumer_group)) - _size(old)
+        return registered
 
     def un_register(self, consumer_group: str) -> None:
         """Nobody of the group is online any more."""
@@ -174,6 +187,7 @@ class ConsumerFilterManager(ConfigManager):
                     return
                 self._take_over(data)
         self.filter_data_by_topic = table
+        self._characters = sum(_size(data) for by_topic in table.values() for data in by_topic.groupFilterData.values())
 
     @staticmethod
     def _take_over(data: ConsumerFilterData) -> None:
@@ -198,9 +212,14 @@ class ConsumerFilterManager(ConfigManager):
                 if data.how_long_after_death() >= limit_ms:
                     log.info("Remove filter consumer %s, died too long!", data)
                     del by_topic.groupFilterData[group]
+                    self._characters -= _size(data)
             if not by_topic.groupFilterData:
                 log.info("Topic has no consumer, remove it! %s", topic)
                 del self.filter_data_by_topic[topic]
+
+
+def _size(data: ConsumerFilterData | None) -> int:
+    return len(data.expression or "") + _OVERHEAD if data is not None else 0
 
 
 def build(topic: str | None, consumer_group: str, expression: str | None, type_: str | None,
@@ -221,6 +240,11 @@ def _compile(expression: str | None, type_: str | None, topic: str | None, group
     if spi is None or expression is None:
         log.error("parse error: expr=%s, topic=%s, group=%s, error=no filter of type %s", expression, topic, group,
                   type_)
+        return None
+    # Differs: an expression of more than 64 KiB does not compile: each term costs at each message
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        log.error("parse error: topic=%s, group=%s, error=an expression of %d characters", topic, group,
+                  len(expression))
         return None
     try:
         return spi.compile(expression)

@@ -38,7 +38,7 @@ class AbstractSendMessageProcessor:
 
     def __init__(self, broker_controller: "BrokerController") -> None:
         self.broker_controller = broker_controller
-        self._checked_topics: set[str] = set()  # names that passed the name checks; only added to
+        self._checked_topics: set[str] = set()  # names that passed the name checks
 
     def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
         """The header in its long form, whichever form came."""
@@ -70,7 +70,7 @@ class AbstractSendMessageProcessor:
                 response.remark = (f"topic[{topic}] not exist, apply first please!"
                                    + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
                 return None
-            self._checked_topics.add(topic)
+            self._add_checked(topic)
         if header.queueId >= config.writeQueueNums and header.queueId >= config.readQueueNums:
             return self._refuse_queue_id(channel, header, config, response)
         if header.queueId < 0 and config.writeQueueNums <= 0:
@@ -94,8 +94,15 @@ class AbstractSendMessageProcessor:
         if validator.is_not_allowed_send_topic(topic, response):
             return False
         if topic in self.broker_controller.topic_config_manager.topic_config_table:
-            self._checked_topics.add(topic)
+            self._add_checked(topic)
         return True
+
+    def _add_checked(self, topic: str) -> None:
+        """Note that the name passed; those of topics that are gone go when they are more than the others."""
+        table = self.broker_controller.topic_config_manager.topic_config_table
+        if len(self._checked_topics) > 2 * len(table):
+            self._checked_topics.intersection_update(list(table))
+        self._checked_topics.add(topic)
 
     def _create_topic(self, channel: "Channel", header: SendMessageRequestHeader) -> TopicConfig | None:
         topic = header.topic

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.broker.filter.consumer_filter_manager import MAX_EXPRESSION_LENGTH
 from rmqha.broker.processor.request_body import decode_body
 from rmqha.common import mix_all
 from rmqha.common.completable import Completable
@@ -126,6 +127,8 @@ class ClientManageProcessor:
             # Differs: an unknown type gets a remark; the original meets it with a NullPointerException's (null)
             if spi is None or subscription.subString is None:
                 raise MQFilterException("", f"no filter of type {subscription.expressionType}")
+            if len(subscription.subString) > MAX_EXPRESSION_LENGTH:
+                raise MQFilterException("", f"an expression of {len(subscription.subString)} characters")
             spi.compile(subscription.subString)
         except MQFilterException as failure:
             log.warning("Client %s@%s filter message, but failed to compile expression! sub=%s, error=%s",

@@ -6,6 +6,7 @@ from rmqha.common import util_all
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.stats.moment_stats_item import MomentStatsItem
 
+MAX_KEYS = 100_000  # of one name; values of further keys are lost
 _PRINT_INTERVAL_MS = 5 * 60 * 1000
 
 
@@ -46,7 +47,9 @@ class MomentStatsItemSet:
         """The value's holder."""
         item = self.stats_item_table.get(stats_key)
         if item is None:
-            item = self.stats_item_table.setdefault(stats_key, MomentStatsItem(self.stats_name, stats_key, self._log))
+            item = MomentStatsItem(self.stats_name, stats_key, self._log)
+            if len(self.stats_item_table) < MAX_KEYS:
+                item = self.stats_item_table.setdefault(stats_key, item)
         return item
 
     def _delete(self, matches: Callable[[str], bool]) -> None:

@@ -8,6 +8,8 @@ from rmqha.common.stats.rt_stats_item import RTStatsItem
 from rmqha.common.stats.stats_item import StatsItem
 from rmqha.common.stats.stats_snapshot import StatsSnapshot
 
+MAX_KEYS = 100_000  # of one name; counts of further keys are lost
+
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS
@@ -62,16 +64,19 @@ class StatsItemSet:
     def get_and_create_stats_item(self, stats_key: str) -> StatsItem:
         """The counter of the key."""
         item = self._stats_item_table.get(stats_key)
-        if item is None:
-            item = self._stats_item_table.setdefault(stats_key, StatsItem(self.stats_name, stats_key, self._log))
-        return item
+        return item if item is not None else self._added(StatsItem(self.stats_name, stats_key, self._log))
 
     def get_and_create_rt_stats_item(self, stats_key: str) -> StatsItem:
         """The counter of the key, as one of response times."""
         item = self._stats_item_table.get(stats_key)
-        if item is None:
-            item = self._stats_item_table.setdefault(stats_key, RTStatsItem(self.stats_name, stats_key, self._log))
-        return item
+        return item if item is not None else self._added(RTStatsItem(self.stats_name, stats_key, self._log))
+
+    def _added(self, item: StatsItem) -> StatsItem:
+        """The key's counter, this one if it is new. Beyond MAX_KEYS it is not kept."""
+        # Differs: there is a greatest number of keys; the original counts for each name that it ever hears
+        if len(self._stats_item_table) >= MAX_KEYS:
+            return item
+        return self._stats_item_table.setdefault(item.stats_key, item)
 
     def get_stats_data_in_minute(self, stats_key: str) -> StatsSnapshot:
         """The last minute of a key; zeros when it is unknown."""

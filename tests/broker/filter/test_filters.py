@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_manager import build
 from rmqha.broker.filter.expression_for_retry_message_filter import ExpressionForRetryMessageFilter
 from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
@@ -86,6 +87,27 @@ def test_what_is_dead_for_too_long_is_forgotten(tmp_path):
     manager.register("g", [subscription("T", "a > 1", 5)])
     manager.un_register("g")
     assert json.loads(manager.encode()) == {"filterDataByTopic": {}}
+
+
+def test_expressions_have_room_for_so_many_characters_and_give_it_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(consumer_filter_manager, "MAX_CHARACTERS", 10 * 1700)
+    manager = new_controller(tmp_path, filterDataCleanTimeSpan=0).consumer_filter_manager
+    for number in range(50):
+        manager.register(f"g{number}", [subscription(f"T{number}", "a > 1", 5)])
+    assert len(manager.filter_data_by_topic) == 10
+    manager.register("g0", [subscription("T0", "a > 2", 6)])
+    assert manager.get("T0", "g0").expression == "a > 2"
+    for number in range(50):
+        manager.un_register(f"g{number}")
+    manager.encode()
+    assert not manager.filter_data_by_topic and manager._characters == 0
+    manager.register("late", [subscription("T", "a > 1", 5)])
+    assert manager.get("T", "late") is not None
+
+
+def test_expression_that_does_not_compile_or_is_too_long_leaves_no_topic(manager):
+    manager.register("g", [subscription("T", "a >", 5), subscription("U", "a > 1 OR " * 9000 + "TRUE", 5)])
+    assert not manager.filter_data_by_topic
 
 
 def bit_map(manager, *groups):
