@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.common.message.message_queue import MessageQueue
@@ -54,6 +55,7 @@ class MQPullConsumerScheduleService(MessageQueueListener):
     def __init__(self, consumer_group: str, namesrv_addr: str | None = None, pull_thread_nums: int = 20) -> None:
         self.default_mq_pull_consumer = DefaultMQPullConsumer(consumer_group, namesrv_addr)
         self.default_mq_pull_consumer.message_queue_listener = self
+        self.causes = CauseLog(log)  # what the callbacks did wrong
         self._callback_table: dict[str, PullTaskCallback] = {}  # by topic; written before start
         self._lock = threading.Lock()
         self._task_table: dict[MessageQueue, PullTaskImpl] = {}  # guarded by _lock
@@ -140,8 +142,8 @@ class PullTaskImpl:
         [queue] = consumer.queues_without_namespace([self.message_queue])
         try:
             callback(queue, context)
-        except Exception:  # the user's code
+        except BaseException as error:  # the user's code
             context.pull_next_delay_time_millis = AFTER_EXCEPTION_MS
-            log.exception("doPullTask Exception")
+            self._service.causes.raised(error, "doPullTask Exception")
         if not self.cancelled:
             self._service.run_later(self, context.pull_next_delay_time_millis)

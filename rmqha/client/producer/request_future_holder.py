@@ -18,6 +18,16 @@ class RequestFutureHolder:
     def __init__(self) -> None:
         self.request_future_table: dict[str, RequestResponseFuture] = {}
 
+    def fail_all(self, cause: Exception) -> None:
+        """No reply can come any more: who waits is told."""
+        # Differs: the original leaves callbacks uncalled when the client ends
+        while self.request_future_table:
+            try:
+                _correlation_id, future = self.request_future_table.popitem()
+            except KeyError:  # its reply, or its timer, was faster
+                return
+            future.fail(cause)
+
     def process_reply_message(self, message: MessageExt) -> None:
         """Hand a reply to whoever waits for it."""
         correlation_id = message.get_user_property(message_const.PROPERTY_CORRELATION_ID)

@@ -9,6 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.consume_concurrently_context import ConsumeConcurrentlyContext
 from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.listener.message_listener_concurrently import MessageListenerConcurrently
@@ -56,6 +57,7 @@ class ConsumeMessageConcurrentlyService:
         self._consumer = consumer_impl.default_mq_push_consumer
         self._message_listener = message_listener
         self._consumer_group = self._consumer.consumer_group
+        self.causes = CauseLog(log)  # what the listener did wrong
         self._stopping = False  # set by shutdown; requests that wait then return at once
         self._consume_executor = NamedThreadPool(
             f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._consumer.consume_thread_max)
@@ -74,6 +76,7 @@ class ConsumeMessageConcurrentlyService:
         self._scheduled_executor_service.shutdown()
         self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
         self._clean_expire_msg_executors.shutdown()
+        self.causes.log_counts(f"the listener of group {self._consumer_group}")
 
     def update_core_pool_size(self, core_pool_size: int) -> None:
         """Allow another number of consume threads; those that exist stay."""
@@ -92,8 +95,9 @@ class ConsumeMessageConcurrentlyService:
         begin_ns = time.monotonic_ns()
         log.info("consumeMessageDirectly receive new message: %s", msg)
         try:
-            result.consumeResult = _DIRECT_RESULT[self._message_listener.consume_message([msg], context)]
-        except Exception as error:
+            status = self._message_listener.consume_message([msg], context)
+            result.consumeResult = _DIRECT_RESULT[status if isinstance(status, ConsumeConcurrentlyStatus) else None]
+        except BaseException as error:  # the user's code
             result.consumeResult = CMResult.CR_THROW_EXCEPTION
             result.remark = f"{type(error).__name__}: {error}"
             log.warning("consumeMessageDirectly exception: Group: %s Msg: %s", self._consumer_group, msg, exc_info=True)
@@ -159,13 +163,16 @@ class ConsumeMessageConcurrentlyService:
         begin_ns, status, is_exception = time.monotonic_ns(), None, False
         try:
             status = self._message_listener.consume_message(list(request.msgs), context)
-            if status is None:
-                log.warning("consumeMessage return null, Group: %s Msgs: %s MQ: %s",
-                            self._consumer_group, request.msgs, request.message_queue)
-        except Exception:  # the user's code; the message comes again
+            if not isinstance(status, ConsumeConcurrentlyStatus):
+                self.causes.returned(
+                    status, "consumeMessage return %s, no ConsumeConcurrentlyStatus: the messages come again, "
+                    "Group: %s Msgs: %s MQ: %s", "null" if status is None else repr(status), self._consumer_group,
+                    request.msgs, request.message_queue)
+                status = None
+        except BaseException as error:  # the user's code; the message comes again
             is_exception = True
-            log.warning("consumeMessage exception: Group: %s Msgs: %s MQ: %s",
-                        self._consumer_group, request.msgs, request.message_queue, exc_info=True)
+            self.causes.raised(error, "consumeMessage exception: Group: %s Msgs: %s MQ: %s",
+                               self._consumer_group, request.msgs, request.message_queue)
         stats = self._consumer_impl.consumer_stats_manager
         stats.inc_consume_rt(self._consumer_group, request.message_queue.topic,
                              (time.monotonic_ns() - begin_ns) // 1_000_000)

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.consume_orderly_context import ConsumeOrderlyContext
 from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
 from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
@@ -62,6 +63,7 @@ class ConsumeMessageOrderlyService:
         self._consumer = consumer_impl.default_mq_push_consumer
         self._message_listener = message_listener
         self._consumer_group = self._consumer.consumer_group
+        self.causes = CauseLog(log)  # what the listener did wrong
         self._stopping = False  # set by shutdown; requests that wait then return at once
         self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}  # one thread at a time; only added to
         self._consume_executor = NamedThreadPool(
@@ -79,6 +81,7 @@ class ConsumeMessageOrderlyService:
         self._stopping = True
         self._scheduled_executor_service.shutdown()
         self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
+        self.causes.log_counts(f"the listener of group {self._consumer_group}")
         if self._is_clustering():
             self._consumer_impl.rebalance_impl.unlock_all()
 
@@ -99,8 +102,9 @@ class ConsumeMessageOrderlyService:
         begin_ns = time.monotonic_ns()
         log.info("consumeMessageDirectly receive new message: %s", msg)
         try:
-            result.consumeResult = _DIRECT_RESULT[self._message_listener.consume_message([msg], context)]
-        except Exception as error:  # the user's code
+            status = self._message_listener.consume_message([msg], context)
+            result.consumeResult = _DIRECT_RESULT[status if isinstance(status, ConsumeOrderlyStatus) else None]
+        except BaseException as error:  # the user's code
             result.consumeResult = CMResult.CR_THROW_EXCEPTION
             result.remark = f"{type(error).__name__}: {error}"
             log.warning("consumeMessageDirectly exception: Group: %s Msg: %s", self._consumer_group, msg, exc_info=True)
@@ -120,7 +124,7 @@ class ConsumeMessageOrderlyService:
             self._consume_executor.submit(self._consume, process_queue, message_queue)
         except RejectedExecutionError:
             if not self._stopping:
-                raise
+                self._submit_later(process_queue, message_queue, LOCK_FAILED_MS)
 
     def _is_clustering(self) -> bool:
         return self._consumer_impl.message_model() is MessageModel.CLUSTERING
@@ -133,8 +137,11 @@ class ConsumeMessageOrderlyService:
         self, process_queue: ProcessQueue, message_queue: MessageQueue, delay_ms: int
     ) -> None:
         def lock() -> None:
-            is_locked = not self._stopping and self._consumer_impl.rebalance_impl.lock(message_queue)
-            self._submit_later(process_queue, message_queue, NEXT_TURN_MS if is_locked else LOCK_FAILED_MS)
+            is_locked = False
+            try:
+                is_locked = not self._stopping and self._consumer_impl.rebalance_impl.lock(message_queue)
+            finally:  # whatever happened: the queue would rest for ever
+                self._submit_later(process_queue, message_queue, NEXT_TURN_MS if is_locked else LOCK_FAILED_MS)
 
         self._scheduled_executor_service.schedule(lock, delay_ms)
 
@@ -186,13 +193,18 @@ class ConsumeMessageOrderlyService:
                 return False
             try:
                 status = self._message_listener.consume_message(list(msgs), context)
-            except Exception:  # the user's code; the messages come again
+                if not isinstance(status, ConsumeOrderlyStatus):
+                    self.causes.returned(status, "consumeMessage return %s, no ConsumeOrderlyStatus: the messages come "
+                                         "again, Group: %s Msgs: %s MQ: %s", "null" if status is None else repr(status),
+                                         self._consumer_group, msgs, message_queue)
+                    status = None
+            except BaseException as error:  # the user's code; the messages come again
                 is_exception = True
-                log.warning("consumeMessage exception: Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
-                            message_queue, exc_info=True)
-        if status in (None, ConsumeOrderlyStatus.ROLLBACK, _SUSPEND):
-            log.warning("consumeMessage Orderly return not OK, Group: %s Msgs: %s MQ: %s", self._consumer_group, msgs,
-                        message_queue)
+                self.causes.raised(error, "consumeMessage exception: Group: %s Msgs: %s MQ: %s", self._consumer_group,
+                                   msgs, message_queue)
+        if status in (ConsumeOrderlyStatus.ROLLBACK, _SUSPEND):
+            self.causes.happened(status.name, "consumeMessage Orderly return not OK, %s, Group: %s Msgs: %s MQ: %s",
+                                 status.name, self._consumer_group, msgs, message_queue)
         if hook_context is not None:
             kind = return_type(status, _SUSPEND, is_exception, begin_ns, self._consumer.consume_timeout)
             hooks.after(hook_context, self._consumer, (status or _SUSPEND).name,

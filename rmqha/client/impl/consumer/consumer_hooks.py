@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqha.client.client_config import ClientConfig
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.consume_return_type import ConsumeReturnType
 from rmqha.client.hook.consume_message_context import ConsumeMessageContext
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
@@ -23,6 +24,13 @@ class ConsumerHooks:
 
     def __init__(self) -> None:
         self.consume_message_hook_list: list[ConsumeMessageHook] = []
+        self.causes = CauseLog(log)  # what the user's code did wrong
+
+    def _call(self, hook: Callable[[ConsumeMessageContext], None], context: ConsumeMessageContext) -> None:
+        try:
+            hook(context)
+        except BaseException as error:  # the user's code
+            self.causes.raised(error, "failed to execute %s", getattr(hook, "__qualname__", hook))
 
     def before(
         self, config: ClientConfig, group: str, msgs: list[MessageExt], mq: MessageQueue
@@ -32,7 +40,7 @@ class ConsumerHooks:
             return None
         context = ConsumeMessageContext(group, msgs, mq, namespace=config.get_namespace())
         for hook in self.consume_message_hook_list:
-            _call(hook.consume_message_before, context)
+            self._call(hook.consume_message_before, context)
         return context
 
     def after(
@@ -46,7 +54,7 @@ class ConsumerHooks:
             context.props[mix_all.CONSUME_CONTEXT_TYPE] = kind.name
         context.status, context.success, context.access_channel = status, success, config.access_channel
         for hook in self.consume_message_hook_list:
-            _call(hook.consume_message_after, context)
+            self._call(hook.consume_message_after, context)
 
 
 def return_type(
@@ -58,10 +66,3 @@ def return_type(
     if time.monotonic_ns() - begin_ns >= consume_timeout_min * 60 * 1_000_000_000:
         return ConsumeReturnType.TIME_OUT
     return ConsumeReturnType.FAILED if status is failed_status else ConsumeReturnType.SUCCESS
-
-
-def _call(hook: Callable[[ConsumeMessageContext], None], context: ConsumeMessageContext) -> None:
-    try:
-        hook(context)
-    except Exception:  # the user's code
-        log.warning("failed to execute %s", getattr(hook, "__qualname__", hook), exc_info=True)

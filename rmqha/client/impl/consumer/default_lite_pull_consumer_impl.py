@@ -512,8 +512,9 @@ class PullTaskImpl:
     def _pull_from(self, state: MessageQueueState) -> None:
         try:
             offset = self._next_pull_offset(state)
-        except (MQClientException, MQBrokerException, RemotingException) as error:
-            log.error("Failed to get next pull offset: %s", error)
+        except Exception as error:  # whatever it is: the queue would rest for ever
+            log.error("Failed to get next pull offset: %s", error,
+                      exc_info=not isinstance(error, (MQClientException, MQBrokerException, RemotingException)))
             offset = -1
         if offset < 0:
             self._impl.run_later(self, PULL_TIME_DELAY_MILLS_ON_EXCEPTION)

@@ -1,7 +1,8 @@
 """A pull consumer: all in the caller's thread."""
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
@@ -187,11 +188,20 @@ class DefaultMQPullConsumerImpl:
             try:
                 done = self._processed(mq, result, subscription)
             except Exception as error:  # a record that does not decode
-                callback.on_exception(error)
+                on_exception(error)
                 return
-            callback.on_success(done)
+            call(callback.on_success, done)
 
-        wrapped = PullCallback(on_success, callback.on_exception)
+        def on_exception(error: Exception) -> None:
+            call(callback.on_exception, error)
+
+        def call(function: Callable[[Any], object], value: object) -> None:
+            try:
+                function(value)
+            except BaseException as error:  # the user's code
+                self.hooks.causes.raised(error, "pull callback exception, %s", mq)
+
+        wrapped = PullCallback(on_success, on_exception)
         self._pull_kernel(mq, subscription, offset, max_nums, block, timeout_ms, wrapped)
 
     def _prepare(

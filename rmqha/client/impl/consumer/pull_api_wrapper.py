@@ -2,6 +2,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.pull_callback import PullCallback
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.consumer.pull_status import PullStatus
@@ -40,6 +41,7 @@ class PullAPIWrapper:
         self.connect_broker_by_user = False  # always ask default_broker_id
         self.default_broker_id = mix_all.MASTER_ID
         self.filter_message_hook_list: list[FilterMessageHook] = []  # set before the first pull
+        self.causes = CauseLog(log)  # what the hooks did wrong
 
     def process_pull_result(
         self, mq: MessageQueue, pull_result: PullResult, subscription_data: SubscriptionData
@@ -66,8 +68,8 @@ class PullAPIWrapper:
         for hook in self.filter_message_hook_list:
             try:
                 hook.filter_message(context)
-            except Exception:  # the user's code
-                log.exception("execute hook error. hookName=%s", hook.hook_name())
+            except BaseException as error:  # the user's code
+                self.causes.raised(error, "execute hook error. hookName=%s", hook.hook_name())
 
     @staticmethod
     def _complete(mq: MessageQueue, pull_result: PullResult, msgs: list[MessageExt]) -> None:

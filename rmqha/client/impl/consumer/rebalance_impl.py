@@ -3,6 +3,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
@@ -47,6 +48,7 @@ class RebalanceImpl:
         self.allocate_message_queue_strategy = allocate_message_queue_strategy
         self.mq_client_factory = mq_client_factory
         self._rebalance_lock = threading.RLock()
+        self.causes = CauseLog(log)  # what the user's strategy and listener did wrong
 
     def is_order(self) -> bool:
         """Whether queues are locked at their brokers before they are consumed."""
@@ -175,9 +177,10 @@ class RebalanceImpl:
         try:
             return set(self.allocate_message_queue_strategy.allocate(
                 self.consumer_group, self.mq_client_factory.client_id, sorted(mq_all), sorted(cid_all)))
-        except Exception:  # a strategy is the user's code
-            log.exception("AllocateMessageQueueStrategy.allocate Exception. allocateMessageQueueStrategyName=%s",
-                          self.allocate_message_queue_strategy.get_name())
+        except BaseException as error:  # a strategy is the user's code
+            self.causes.raised(
+                error, "AllocateMessageQueueStrategy.allocate Exception. allocateMessageQueueStrategyName=%s",
+                self.allocate_message_queue_strategy.get_name())
             return None
 
     def _truncate_message_queue_not_my_topic(self) -> None:

@@ -34,8 +34,8 @@ class RebalancePullImpl(RebalanceImpl):
             return
         try:
             listener.message_queue_changed(topic, mq_all, mq_divided)
-        except Exception:  # the user's code
-            log.exception("messageQueueChanged exception")
+        except BaseException as error:  # the user's code
+            self.causes.raised(error, "messageQueueChanged exception")
 
     def _message_queue_listener(self) -> MessageQueueListener | None:
         return self._consumer_impl.default_mq_pull_consumer.message_queue_listener

@@ -334,6 +334,7 @@ class MQClientInstance:
         self.rebalance_service.shutdown()
         self.client_remoting_processor.shutdown()
         self.mq_client_api_impl.shutdown()
+        self.request_future_holder.fail_all(MQClientException("the client was shut down before a reply came"))
         if self._on_shutdown is not None:
             self._on_shutdown(self.client_id)
         log.info("the client factory [%s] shutdown OK", self.client_id)

@@ -14,6 +14,7 @@ from rmqha.client import validators
 from rmqha.client.common import client_error_code
 from rmqha.client.common.service_state import ServiceState
 from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
+from rmqha.client.hook.send_message_context import SendMessageContext
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
@@ -193,7 +194,13 @@ class DefaultMQProducerImpl:
             self._check_queue(msg, queue)
             self.send_kernel_impl(msg, queue, CommunicationMode.ASYNC, send_callback, timeout_ms, info)
         except (MQClientException, MQBrokerException, RemotingException) as error:
-            send_callback.on_exception(error)
+            self._tell(send_callback.on_exception, error, msg)
+
+    def _tell(self, callback: Callable[[Any], object], value: object, msg: Message) -> None:
+        try:
+            callback(value)
+        except BaseException as error:  # the user's code
+            self.hooks.causes.raised(error, "send callback exception, topic %s", msg.topic)
 
     def send_to_queue(self, msg: Message, queue: MessageQueue, timeout_ms: float) -> SendResult:
         """Send to one queue, once."""
@@ -247,7 +254,7 @@ class DefaultMQProducerImpl:
         if msg.topic not in self.mq_client_factory.topic_route_table:
             self.try_to_find_topic_publish_info(msg.topic)
             self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()  # the reply comes to who is known
-        future = RequestResponseFuture(correlation_id, timeout_ms, request_callback)
+        future = RequestResponseFuture(correlation_id, timeout_ms, request_callback, self.hooks.causes)
         self._requests[correlation_id] = future
 
         def not_sent(error: Exception) -> None:
@@ -268,9 +275,12 @@ class DefaultMQProducerImpl:
         try:
             queue = selector(queues, user_msg, arg)
         except Exception as error:  # the user's code
+            self.hooks.causes.raised(error, "select message queue threw exception, topic %s", msg.topic)
             raise MQClientException("select message queue threw exception.") from error
-        if queue is None:
-            raise MQClientException("select message queue return null.")
+        if not isinstance(queue, MessageQueue):
+            what = "null" if queue is None else f"{queue!r}, no MessageQueue"
+            self.hooks.causes.returned(queue, "select message queue return %s, topic %s", what, msg.topic)
+            raise MQClientException(f"select message queue return {what}.")
         return queue
 
     def with_namespace(self, msg: Message) -> Message:
@@ -335,7 +345,7 @@ class DefaultMQProducerImpl:
                 api.send_message_oneway(addr, header, body, timeout_ms)
             else:
                 api.send_message_async(
-                    addr, mq.brokerName, msg, header, body, timeout_ms, self.hooks.around(context, send_callback),
+                    addr, mq.brokerName, msg, header, body, timeout_ms, self._guarded(send_callback, context, msg),
                     self.default_mq_producer.retry_times_when_send_async_failed,
                     lambda failed: self._another(publish_info, failed, mq))
         except (RemotingException, MQBrokerException) as error:
@@ -344,6 +354,12 @@ class DefaultMQProducerImpl:
         if mode is not CommunicationMode.ASYNC:
             self.hooks.after_send(context, result)
         return result
+
+    def _guarded(self, callback: SendCallback, context: SendMessageContext | None, msg: Message) -> SendCallback:
+        """The callback, behind the hooks; what it raises is said once."""
+        around = self.hooks.around(context, callback)
+        return SendCallback(lambda result: self._tell(around.on_success, result, msg),
+                            lambda error: self._tell(around.on_exception, error, msg))
 
     def _another(
         self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue

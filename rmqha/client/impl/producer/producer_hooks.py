@@ -2,6 +2,7 @@
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenContext, CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionContext, EndTransactionHook
 from rmqha.client.hook.send_message_context import SendMessageContext
@@ -34,6 +35,13 @@ class ProducerHooks:
         self.send_message_hook_list: list[SendMessageHook] = []
         self.end_transaction_hook_list: list[EndTransactionHook] = []
         self.check_forbidden_hook_list: list[CheckForbiddenHook] = []
+        self.causes = CauseLog(log)  # what the user's code did wrong: hooks, callbacks, selectors, listeners
+
+    def _call(self, hook: Any, context: Any) -> None:
+        try:
+            hook(context)
+        except BaseException as error:  # the user's code
+            self.causes.raised(error, "failed to execute %s", getattr(hook, "__qualname__", hook))
 
     def check_forbidden(self, msg: Message, mq: MessageQueue, addr: str, mode: CommunicationMode) -> None:
         """MQClientException when a hook forbids the send."""
@@ -54,7 +62,7 @@ class ProducerHooks:
             self._producer.producer_group, msg, mq, addr, self._producer.client_ip, mode, self._producer_impl,
             _message_type(msg), self._producer.get_namespace())
         for hook in self.send_message_hook_list:
-            _call(hook.send_message_before, context)
+            self._call(hook.send_message_before, context)
         return context
 
     def after_send(
@@ -65,7 +73,7 @@ class ProducerHooks:
             return
         context.send_result, context.exception = result, error
         for hook in self.send_message_hook_list:
-            _call(hook.send_message_after, context)
+            self._call(hook.send_message_after, context)
 
     def around(self, context: SendMessageContext | None, send_callback: SendCallback) -> SendCallback:
         """The callback, which tells the hooks first."""
@@ -92,7 +100,7 @@ class ProducerHooks:
         context = EndTransactionContext(self._producer.producer_group, msg, addr, msg_id, msg.transaction_id, state,
                                         from_transaction_check)
         for hook in self.end_transaction_hook_list:
-            _call(hook.end_transaction, context)
+            self._call(hook.end_transaction, context)
 
 
 def _message_type(msg: Message) -> MessageType:
@@ -102,10 +110,3 @@ def _message_type(msg: Message) -> MessageType:
     if msg.get_property(message_const.PROPERTY_TRANSACTION_PREPARED) == "true":
         return MessageType.Trans_Msg_Half
     return MessageType.Normal_Msg
-
-
-def _call(hook: Any, context: Any) -> None:
-    try:
-        hook(context)
-    except Exception:  # the user's code
-        log.warning("failed to execute %s", getattr(hook, "__qualname__", hook), exc_info=True)

@@ -84,9 +84,10 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             return
         state, remark = None, None
         try:
-            state = listener.check_local_transaction(msg)
-        except Exception as error:  # the user's code; the broker asks again
-            log.exception("Broker call checkTransactionState, but checkLocalTransactionState exception")
+            state = self._checked(listener.check_local_transaction(msg), "checkLocalTransaction")
+        except BaseException as error:  # the user's code; the broker asks again
+            self.hooks.causes.raised(
+                error, "Broker call checkTransactionState, but checkLocalTransactionState exception")
             remark = f"checkLocalTransactionState Exception: {type(error).__name__}, {error}"
         unique_key = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         end = EndTransactionRequestHeader(
@@ -123,13 +124,22 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     def _execute(self, msg: Message, arg: Any) -> tuple[LocalTransactionState, str | None]:
         msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         try:
-            state = self.default_mq_producer.transaction_listener.execute_local_transaction(msg, arg)
-        except Exception as error:  # the user's code; the broker will ask
-            log.exception("executeLocalTransactionBranch exception, %s", msg)
+            listener = self.default_mq_producer.transaction_listener
+            state = self._checked(listener.execute_local_transaction(msg, arg), "executeLocalTransaction")
+        except BaseException as error:  # the user's code; the broker will ask
+            self.hooks.causes.raised(error, "executeLocalTransactionBranch exception, %s", msg)
             return LocalTransactionState.UNKNOW, f"executeLocalTransactionBranch exception: {error!r}"
         if state is not LocalTransactionState.COMMIT_MESSAGE:
             log.info("executeLocalTransactionBranch return %s, %s", state, msg)
         return state or LocalTransactionState.UNKNOW, None
+
+    def _checked(self, state: Any, what: str) -> LocalTransactionState | None:
+        """What a listener has said; None when that is no state: the broker asks again."""
+        if isinstance(state, LocalTransactionState):
+            return state
+        self.hooks.causes.returned(state, "%s return %s, no LocalTransactionState: the broker will ask again", what,
+                                   "null" if state is None else repr(state))
+        return None
 
     def _end_transaction(
         self, msg: Message, result: SendResult, state: LocalTransactionState, remark: str | None
