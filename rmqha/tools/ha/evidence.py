@@ -135,7 +135,7 @@ def _judge_own_word(case: Case, view: SlaveView) -> bool:
         return False
     state, error = table["haClientState"], table.get("haClientLastError", "")
     if state in _ENDED:
-        view.judge(Status.CRITICAL, state, error)
+        view.judge(Status.CRITICAL, state, error or "its store.log says why")
     elif table.get("haClientAddress") == "" or state not in _SERVING and case.connection is None:
         where = told.follows or "nobody: it knows no master's address yet"
         view.judge(Status.CRITICAL, "NOT_CONNECTED", error or f"it follows {where}; its connection is {state}")
