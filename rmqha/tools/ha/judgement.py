@@ -91,7 +91,7 @@ def _judge_slave(view: MasterView, slave: SlaveView, rules: Rules) -> list[Probl
     if slave.status is not Status.OK:
         problems = [Problem(slave.status, f"{who} is {slave.state}" + (f": {cell(slave.note)}" if slave.note else ""),
                             slave.state if slave.registered else "STRANGER")]
-        if slave.status is not Status.WARNING:
+        if slave.status is not Status.WARNING or not slave.counts:
             return problems
     behind = f"{who} is {size_text(slave.lag_bytes or 0)}, {seconds_text(slave.lag_seconds)} behind"
     if rules.crit.exceeded(slave.lag_bytes, slave.lag_seconds):

@@ -33,6 +33,7 @@ class Group:
     brokers: list[Broker]
     listed: bool = True  # False: one broker was given by its address, nobody was asked for the others
     looks: list[Look] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)  # monotonic s, when each look began
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -59,9 +60,11 @@ class Reader:
 
     def read(self, groups: Sequence[Group]) -> list[MasterView]:
         """A view for each group."""
+        begin = time.monotonic()
         first = ask_all(self._admin, [each for group in groups for each in group.brokers])
         for group in groups:
             group.looks.append({each: first[each] for each in group.brokers})
+            group.times.append(begin)
         self._look_again(groups, self._probe is None)
         if self._probe is not None:
             self._probe_and_look(groups)
@@ -88,8 +91,10 @@ class Reader:
             time.sleep(0 if late else _LOOK_AGAIN_S)
             before = {broker: told for group in undecided for broker, told in group.looks[-1].items()}
             answering = [broker for broker, told in before.items() if told.answered]
+            begin = time.monotonic()
             look = ask_all(self._admin, answering, before)
             for group in undecided:
+                group.times.append(begin)
                 group.looks.append({each: look.get(each, before[each]) for each in group.brokers})
 
     def _undecided(self, group: Group) -> bool:
@@ -115,13 +120,13 @@ class Reader:
             return view
         found = match(group.looks, group.masters[0], group.slaves)
         for slave in group.slaves:
-            view.slaves.append(self._slave(self._case(group, slave, found), view))
+            view.slaves.append(self._slave(self._case(group, slave, found), view, group.times))
         view.slaves += [_stranger(each, view, group) for each in found.left]
         if not group.listed and not view.slaves and not now[group.masters[0]].info and view.follows is None:
             view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
         return view
 
-    def _slave(self, case: Case, view: MasterView) -> SlaveView:
+    def _slave(self, case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
         """A slave that the name server lists."""
         slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
         if told.answered:
@@ -139,6 +144,8 @@ class Reader:
         if slave.lag_bytes is not None and slave.lag_bytes < 0:
             slave.lag_seconds, slave.in_sync = None, False
         elif told.answered and slave.lag_seconds is None:
+            slave.lag_seconds = _at_most_behind_s(case, times)
+        if told.answered and slave.lag_seconds is None and (slave.lag_bytes or 0) > 0:
             slave.lag_seconds = _lag_seconds(self._admin, view, case.slave, self._times_until)
         return slave
 
@@ -264,6 +271,12 @@ def _refused(told: Told) -> list[RefusedView]:
             offsets = dict(zip(names, value.split(",")))
             refused.append(RefusedView(address, *(number(offsets, name, told.broker.address, -1) for name in names)))
     return refused
+
+
+def _at_most_behind_s(case: Case, times: Sequence[float]) -> float | None:
+    """For how long at most the slave lacks something: it holds what its master held at an earlier look."""
+    held = [number for number, wanted in enumerate(case.wanted[:-1]) if wanted <= case.held[-1]]
+    return times[-1] - times[held[-1]] if held else None
 
 
 def _lag_seconds(admin: BrokerAdmin, view: MasterView, slave: Broker, deadline: float) -> float | None:

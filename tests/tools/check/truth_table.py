@@ -156,6 +156,7 @@ def _refused(stage: Stage) -> Iterator[Row]:
     _becomes_slave(stage, slave)
     yield stage.row("CRITICAL")
     stage.forget(slave)
+    stage.restart_master()  # it remembers for a minute whom it has refused
 
 
 def _becomes_slave(stage: Stage, node) -> None:
@@ -186,6 +187,7 @@ def _diverged(stage: Stage) -> Iterator[Row]:
     _becomes_slave(stage, slave)
     yield stage.row("CRITICAL")
     stage.forget(slave)
+    stage.restart_master()
 
 
 @case("behind, and catching up; `--warn 64KiB`")
