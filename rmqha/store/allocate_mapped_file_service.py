@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file import MappedFile, fsync_folder
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -31,7 +32,7 @@ class AllocateRequest:
     Java: org.apache.rocketmq.store.AllocateMappedFileService$AllocateRequest (4.9.8)
     """
 
-    __slots__ = ("file_path", "file_size", "done", "mapped_file", "error")
+    __slots__ = ("file_path", "file_size", "done", "mapped_file", "error", "is_dropped")
 
     def __init__(self, file_path: str, file_size: int) -> None:
         self.file_path = file_path
@@ -39,6 +40,7 @@ class AllocateRequest:
         self.done = threading.Event()
         self.mapped_file: MappedFile | None = None
         self.error: BaseException | None = None
+        self.is_dropped = False  # nobody waits for it any more; guarded by the service's lock
 
 
 class AllocateMappedFileService(ServiceThread):
@@ -64,6 +66,8 @@ class AllocateMappedFileService(ServiceThread):
         1 ms and refuses all requests meanwhile.
         """
         with self._lock:
+            self._drop_twins_of(next_file_path)
+            self._drop_twins_of(next_next_file_path)
             can_submit = self._can_submit_requests()
             request = self._submit(next_file_path, file_size, can_submit > 0)
             if request is None:
@@ -83,6 +87,30 @@ class AllocateMappedFileService(ServiceThread):
         with self._lock:
             self._request_table.pop(next_file_path, None)
         return request.mapped_file
+
+    def _drop_twins_of(self, file_path: str) -> None:
+        """Forget, and delete, a file of the same offset in another folder; the caller holds the lock.
+
+        Differs: once a disk is full, the log goes on in another folder than the one for which the file was made in
+        advance. The original keeps both, and opens the log with either at its next start.
+        """
+        name = os.path.basename(file_path)
+        for path in [path for path in self._request_table if path != file_path and os.path.basename(path) == name]:
+            request = self._request_table.pop(path)
+            request.is_dropped = True
+            if request in self._request_queue:
+                self._request_queue.remove(request)
+            elif request.done.is_set():
+                self._delete(request)
+
+    @staticmethod
+    def _delete(request: AllocateRequest) -> None:
+        if request.mapped_file is not None:
+            log.info("delete pre allocated maped file, %s", request.mapped_file.file_name)
+            request.mapped_file.destroy(1000)
+        elif os.path.exists(request.file_path):  # the disk had room for its name only
+            os.unlink(request.file_path)
+        fsync_folder(os.path.dirname(request.file_path))
 
     def _can_submit_requests(self) -> int:
         """How many files may be asked for; the caller holds the lock."""
@@ -109,9 +137,7 @@ class AllocateMappedFileService(ServiceThread):
             self._request_queue.clear()
         for request in requests:
             request.done.set()  # whoever waits gets none
-            if request.mapped_file is not None:
-                log.info("delete pre allocated maped file, %s", request.mapped_file.file_name)
-                request.mapped_file.destroy(1000)
+            self._delete(request)
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -146,3 +172,20 @@ class AllocateMappedFileService(ServiceThread):
                 mapped_file.shutdown(0)  # the next try maps it again
         finally:
             request.done.set()
+        with self._lock:
+            if request.is_dropped:
+                self._delete(request)
+                return
+        if request.mapped_file is not None:
+            self._sync(request.mapped_file)
+
+    @staticmethod
+    def _sync(mapped_file: MappedFile) -> None:
+        """Have a new file's length and name on the disk before the next file is made.
+
+        Differs: of two files, the later one is never there alone; the original leaves that to the file system.
+        """
+        try:
+            mapped_file.sync_length_and_name()
+        except OSError as error:
+            log.error("%s can't be forced to the disk: %s", mapped_file.file_name, error)  # its first flush says so

@@ -83,6 +83,8 @@ class DefaultAppendMessageCallback:
             mapped_file.write_at(position, parts[0])
         else:
             mapped_file.write_parts_at(position, parts, size)
+        if 0 in record.properties:
+            commit_log.note_if_it_looks_torn(mapped_file, position, size)
         if queued:
             commit_log.topic_queue_table[key] = queue_offset + 1
             if context.multi_dispatch:
@@ -114,6 +116,9 @@ class DefaultAppendMessageCallback:
             offsets.append(offset)
             offset += record.size
         mapped_file.write_at(position, b"".join(parts))
+        for at, record in zip(offsets, context.records, strict=True):
+            if 0 in record.properties:
+                self.commit_log.note_if_it_looks_torn(mapped_file, at - mapped_file.file_from_offset, record.size)
         table[key] = begin_queue_offset + len(offsets)
         return AppendMessageResult(AppendMessageStatus.PUT_OK, wrote_offset, total, batch.store_host,
                                    batch.store_timestamp, begin_queue_offset, offsets)

@@ -44,8 +44,10 @@ from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
+from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.torn_record import may_be_torn
 
 if TYPE_CHECKING:
     from rmqha.store.plain_records import PlainSend
@@ -94,6 +96,7 @@ class CommitLog:
         self.topic_queue_table: dict[str, int] = {}
         self.lmq_topic_queue_table: dict[str, int] = {}
         self.confirm_offset = -1
+        self.unsure_to = 0  # end of the last record with NULs in its properties; written under the put lock
         self.begin_time_in_lock = 0
         # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
         self.put_message_lock = threading.Lock()
@@ -141,7 +144,7 @@ class CommitLog:
         """Flush now; the flushed offset. OSError when the disk says no."""
         if self.mapped_file_queue.commit(0) is False:
             self.default_message_store.on_appended()
-        self.mapped_file_queue.flush(0)
+        self.flush_commit_log_service.flush(0)
         return self.mapped_file_queue.flushed_where
 
     def flush_up_to(self, offset: int) -> bool:
@@ -150,6 +153,8 @@ class CommitLog:
         for _attempt in range(_FLUSH_ATTEMPTS):
             if queue.flushed_where >= offset:
                 return not self.default_message_store.running_flags.is_flush_error
+            if queue.remain_how_many_data_to_commit():
+                queue.commit(0)
             service.flush(0)
         return False
 
@@ -180,13 +185,17 @@ class CommitLog:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size)
 
-    def recover_normally(self, max_phy_offset_of_consume_queue: int) -> None:
+    def recover_normally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
         """Find the end of the log after a clean shutdown."""
-        self._recovery.recover_normally(max_phy_offset_of_consume_queue)
+        self._recovery.recover_normally(max_phy_offset_of_consume_queue, base)
 
-    def recover_abnormally(self, max_phy_offset_of_consume_queue: int) -> None:
+    def recover_abnormally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
         """Find the end of the log after a crash, and dispatch again what may be missing."""
-        self._recovery.recover_abnormally(max_phy_offset_of_consume_queue)
+        self._recovery.recover_abnormally(max_phy_offset_of_consume_queue, base)
+
+    def begin_of_recovery_by_times(self) -> int:
+        """Where the original would begin: at the newest file that the checkpoint's times cover; 0 without a file."""
+        return self._recovery.begin_by_times()
 
     def check_message_and_return_size(self, buffer: memoryview, position: int = 0, check_crc: bool = False,
                                       read_body: bool = True) -> DispatchRequest:
@@ -218,6 +227,7 @@ class CommitLog:
         with self.put_message_lock:
             result = self.mapped_file_queue.reset_offset(offset)
         if result:
+            self.default_message_store.store_checkpoint.lower(offset)
             self.default_message_store.deleted_topics.clamp(offset)
         return result
 
@@ -358,6 +368,17 @@ class CommitLog:
         if status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return PutMessageStatus.MESSAGE_ILLEGAL, result
         return PutMessageStatus.UNKNOWN_ERROR, result
+
+    def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:
+        """Under the put lock: a record with NULs in its properties was written. Have recovery know that it is whole."""
+        buffer = mapped_file.write_buffer or mapped_file.slice_byte_buffer()
+        if may_be_torn(buffer, position, size):
+            offset = mapped_file.file_from_offset + position
+            self.unsure_to = offset + size
+            try:
+                self.default_message_store.store_checkpoint.note_whole(offset, bytes(buffer[position:position + size]))
+            except OSError as error:
+                log.error("that the record at %s is whole can't be noted: %s", offset, error)
 
     def _file_is_full(self, mapped_file: MappedFile) -> None:
         if self.config.warmMapedFileEnable:

@@ -6,7 +6,9 @@ record by record without it; the first bad record ends it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import (INT, LONG, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION,
@@ -20,8 +22,9 @@ from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behi
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
+from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.span_dispatcher import SpanDispatcher
-from rmqha.store.torn_record import find_torn_record
+from rmqha.store.torn_record import records, torn_at_the_end, torn_records
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
-_FILES_AFTER_NORMAL_EXIT = 3
+_FILES_LOOKED_AT = 3  # the last ones at least
 # A record at the beginning of a file has its system flag and store time within these bytes.
 _LOOKED_AT = 80
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
@@ -53,59 +56,109 @@ class CommitLogRecovery:
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
         self._dispatched_to = -1  # end in the log of what the furthest consume queue had at first
 
-    def recover_normally(self, max_phy_offset_of_consume_queue: int) -> None:
+    def recover_normally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
         """After a clean shutdown: look at the last three files."""
         files = self.commit_log.mapped_file_queue.mapped_files
         if not files:
             self._no_files()
             return
         self._dispatched_to = max_phy_offset_of_consume_queue
-        self._finish(self._walk(files, max(len(files) - _FILES_AFTER_NORMAL_EXIT, 0), dispatch=False),
-                     max_phy_offset_of_consume_queue)
+        index = max(len(files) - _FILES_LOOKED_AT, 0)
+        end = self._without_part_of_a_record(files, self._walk(files, index, False, base), base)
+        # Differs: what the original has written last is flushed once more: it stops with files that are not
+        self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
-    def recover_abnormally(self, max_phy_offset_of_consume_queue: int) -> None:
-        """After a crash: start at the newest file that the checkpoint covers and dispatch again from there."""
+    @staticmethod
+    def _without_part_of_a_record(files: list[MappedFile], end: int, base: RecoveryBase) -> int:
+        """`end`, or the beginning of a record of which a slave had only a part when it was stopped.
+
+        Differs: properties have no CRC, and the original takes such a record for whole when its body is there.
+        """
+        if not base.is_noted or end <= base.log_flushed:
+            return end
+        for mapped_file in files:
+            start = mapped_file.file_from_offset
+            if start < base.log_flushed < start + mapped_file.file_size:
+                for at, size in records(mapped_file.slice_byte_buffer(), 0, mapped_file.file_size):
+                    if start + at < base.log_flushed < start + at + size:
+                        return start + at
+        return end
+
+    def recover_abnormally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
+        """After a crash: start where units, keys or log may not be on the disk, and dispatch again from there."""
         files = self.commit_log.mapped_file_queue.mapped_files
         if not files:
             self._no_files()
             return
         self._dispatched_to = max_phy_offset_of_consume_queue
-        index = len(files) - 1
         # Differs: it starts no later than the furthest consume queue ends. The original believes the checkpoint even
         # when the queues are gone, and what lies before that file never gets its units and keys again.
-        while index > 0 and not (files[index].file_from_offset <= max_phy_offset_of_consume_queue
-                                 and self._is_mapped_file_matched_recover(files[index])):
-            index -= 1
+        start = min(base.log_flushed, base.dispatched, max_phy_offset_of_consume_queue)
+        covering = bisect_right(files, start, key=lambda file: file.file_from_offset) - 1
+        index = max(min(covering, len(files) - _FILES_LOOKED_AT), 0)
         log.info("recover from this mapped file %s", files[index].file_name)
         limited = self.commit_log.default_message_store.message_store_config.enableAutoSwitchHA
-        walked = self._walk(files, index, dispatch=not limited)
-        end = self._without_torn_record(files, walked)
+        walked = self._walk(files, index, not limited, base)
+        end = self._without_torn_records(files, walked, base)
         if limited:
             self._dispatch_again(files[index].file_from_offset, min(end, max_phy_offset_of_consume_queue))
         elif end < walked:
             max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
-        for mapped_file in files[index:]:
-            mapped_file.force()  # what the crashed process did not flush counts as flushed from here on
-        self._finish(end, max_phy_offset_of_consume_queue)
+        self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
-    @staticmethod
-    def _without_torn_record(files: list[MappedFile], end: int) -> int:
-        """`end`, or the beginning of the last record if a part of its properties never came to the disk.
+    def begin_by_times(self) -> int:
+        """See CommitLog.begin_of_recovery_by_times."""
+        files = self.commit_log.mapped_file_queue.mapped_files
+        index = len(files) - 1
+        while index > 0 and not self._is_mapped_file_matched_recover(files[index]):
+            index -= 1
+        return files[index].file_from_offset if files else 0
+
+    def _without_torn_records(self, files: list[MappedFile], end: int, base: RecoveryBase) -> int:
+        """`end`, or the beginning of the first record of which a part never came to the disk.
 
         It was not flushed then: with SYNC_FLUSH nobody was told that it is safe.
         """
-        # Differs: a last record that has lost a sector of its properties is cut off. The original keeps it, and a slave
-        # that holds it whole is other than its master from then on. Properties that are whole, and have zeros all over
-        # a sector, can't be told from it.
-        mapped_file = next((file for file in reversed(files) if file.file_from_offset < end), None)
-        if mapped_file is None:
-            return end
-        torn = find_torn_record(mapped_file.slice_byte_buffer(), end - mapped_file.file_from_offset)
+        # Differs: a record that has lost a part without a CRC, and all behind it, is cut off. The original keeps it,
+        # and a slave that holds it whole is other than its master from then on.
+        if base.is_noted:
+            whole_to = self._end_of_whole_records(files, end)
+            suspects = self._suspects(files, base.log_flushed, end, base.by_slave)
+            torn = next((offset for offset, record in suspects if offset + len(record) > whole_to), -1)
+        else:
+            torn = self._torn_at_the_end(files, end)
         if torn < 0:
             return end
-        log.warning("the last record of the log, at %s, has lost a part of its properties: it is cut off",
-                    mapped_file.file_from_offset + torn)
-        return mapped_file.file_from_offset + torn
+        log.warning("the record at %s has lost a part of itself: the log is cut off there", torn)
+        return torn
+
+    @staticmethod
+    def _suspects(files: list[MappedFile], begin: int, end: int, in_pieces: bool) -> Iterator[tuple[int, memoryview]]:
+        """Offset and bytes of the records that look torn, and that end between `begin` and `end`."""
+        for mapped_file in files:
+            start = mapped_file.file_from_offset
+            if start < end and start + mapped_file.file_size > begin:
+                buffer = mapped_file.slice_byte_buffer()
+                for at, size in torn_records(buffer, min(end - start, mapped_file.file_size), begin - start, in_pieces):
+                    yield start + at, buffer[at:at + size]
+
+    def _end_of_whole_records(self, files: list[MappedFile], end: int) -> int:
+        """Up to where records that look torn were noted as whole, and are; 0 for none."""
+        noted = self.commit_log.default_message_store.store_checkpoint.found_whole
+        crc = 0
+        if noted.begin < noted.end <= end:
+            for _offset, record in self._suspects(files, noted.begin, noted.end, False):
+                crc = zlib.crc32(record, crc)
+        return noted.end if crc and crc == noted.crc else 0
+
+    @staticmethod
+    def _torn_at_the_end(files: list[MappedFile], end: int) -> int:
+        mapped_file = next((file for file in reversed(files) if file.file_from_offset < end), None)
+        if mapped_file is None:
+            return -1
+        start = mapped_file.file_from_offset
+        at = torn_at_the_end(mapped_file.slice_byte_buffer(), end - start)
+        return start + at if at >= 0 else -1
 
     def _dispatch_again(self, start: int, end: int) -> None:
         """What was dispatched before: the rest may not be confirmed, and be cut off yet."""
@@ -121,7 +174,7 @@ class CommitLogRecovery:
                 or request.commit_log_offset < store.get_confirm_offset():
             store.do_dispatch(request)
 
-    def _walk(self, files: list[MappedFile], index: int, dispatch: bool) -> int:
+    def _walk(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase) -> int:
         """Offset behind the last good record, walking from file `index` on."""
         self._last_queue_offsets.clear()
         while True:
@@ -129,7 +182,7 @@ class CommitLogRecovery:
             position, is_blank = self._walk_file(mapped_file, dispatch)
             index += 1
             if not is_blank:
-                if index < len(files):
+                if index < len(files) and not self._may_be_missing(mapped_file, position, base):
                     self._check_what_follows(files, index, mapped_file, position)
                 log.info("recover physics file end, %s pos=%s", mapped_file.file_name, position)
                 return mapped_file.file_from_offset + position
@@ -255,6 +308,19 @@ class CommitLogRecovery:
         is_slave = self.commit_log.default_message_store.message_store_config.brokerRole is BrokerRole.SLAVE
         return position if is_slave or INT.unpack_from(buffer, position)[0] != size - position else size
 
+    @staticmethod
+    def _may_be_missing(mapped_file: MappedFile, position: int, base: RecoveryBase) -> bool:
+        """Whether the record there was never flushed to its end, whatever of it is on the disk: the log ends there.
+
+        Before a later file is flushed the positions are, so this can't be a record that somebody was told is safe.
+        """
+        if not base.is_noted or base.was_stopped:
+            return False
+        flushed = base.log_flushed - mapped_file.file_from_offset - position  # bytes of the record
+        if flushed <= 0 or not base.by_slave:
+            return flushed <= 0
+        return flushed < INT.size or INT.unpack_from(mapped_file.slice_byte_buffer(), position)[0] > flushed
+
     def _check_what_follows(self, files: list[MappedFile], index: int, bad_file: MappedFile, position: int) -> None:
         """A flaw is the end of the log only when no later file has records.
 
@@ -268,8 +334,13 @@ class CommitLogRecovery:
                     f"Nothing was changed. Restore the file from a replica, or move it and all files behind it away to "
                     f"go on without them.")
 
-    def _finish(self, process_offset: int, max_phy_offset_of_consume_queue: int) -> None:
-        queue = self.commit_log.mapped_file_queue
+    def _finish(self, files: list[MappedFile], process_offset: int, max_phy_offset_of_consume_queue: int,
+                base: RecoveryBase) -> None:
+        queue, store = self.commit_log.mapped_file_queue, self.commit_log.default_message_store
+        for mapped_file in files:
+            if mapped_file.file_from_offset < process_offset and \
+                    mapped_file.file_from_offset + mapped_file.file_size > base.log_flushed < process_offset:
+                mapped_file.force()  # what nobody flushed counts as flushed from here on
         queue.flushed_where = process_offset
         queue.committed_where = process_offset
         queue.truncate_dirty_files(process_offset)
@@ -278,8 +349,15 @@ class CommitLogRecovery:
         if max_phy_offset_of_consume_queue > process_offset:
             log.warning("maxPhyOffsetOfConsumeQueue(%s) > processOffset(%s), truncate dirty logic files",
                         max_phy_offset_of_consume_queue, process_offset)
-            self.commit_log.default_message_store.truncate_dirty_logic_files(process_offset)
+            store.truncate_dirty_logic_files(process_offset)
+        checkpoint = store.store_checkpoint
+        checkpoint.by_slave = base.by_slave
+        checkpoint.log_flushed = process_offset
+        checkpoint.dispatched = process_offset if base.was_stopped and not base.is_noted \
+            else min(base.dispatched, process_offset)
         self._mend_consume_queues(process_offset)
+        for consume_queue in store.all_consume_queues():
+            consume_queue.end_recovery()
 
     def _truncate_index(self, process_offset: int) -> None:
         """The index may have come to the disk before the log did: what comes at these offsets next has other keys."""
@@ -309,6 +387,8 @@ class CommitLogRecovery:
             return
         start = max(min(queue.max_physic_offset for queue in behind.values()), self.commit_log.get_min_offset())
         multi_dispatch = store.multi_dispatch if store.message_store_config.enableMultiDispatch else None
+        checkpoint = store.store_checkpoint
+        checkpoint.dispatched = min(checkpoint.dispatched, start)
         for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
             queue = behind.get((request.topic, request.queue_id))
             if queue is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \

@@ -22,8 +22,10 @@ from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.torn_record import SECTOR_SIZE
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -35,6 +37,7 @@ MAX_RETRIES = 30
 _RETRY_MS = 1000
 _FILES_LOOKED_AT = 3  # by recovery, the last ones at least
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
+_OFFSET_SIZE = 8  # bytes of a unit
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 _LOOKED_AHEAD = 1 << 20  # bytes of log, for the next record of a queue that seems to begin again
 
@@ -58,6 +61,7 @@ class ConsumeQueue:
         self.mapped_file_queue = self._new_mapped_file_queue()
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
+        self._emptied_at = 0  # recovery: where the queue began that has no unit which is sure to be on the disk
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
         self.consume_queue_ext: ConsumeQueueExt | None = None
         if config.enableConsumeQueueExt:
@@ -67,8 +71,10 @@ class ConsumeQueue:
 
     def _new_mapped_file_queue(self) -> MappedFileQueue:
         preallocated = self.default_message_store.message_store_config.preallocateMappedFile
-        return MappedFileQueue(os.path.join(self.store_path, self.topic, str(self.queue_id)), self.mapped_file_size,
-                               allocation_unit=_ALLOCATION_UNIT if preallocated else 0)
+        files = MappedFileQueue(os.path.join(self.store_path, self.topic, str(self.queue_id)), self.mapped_file_size,
+                                allocation_unit=_ALLOCATION_UNIT if preallocated else 0)
+        files.can_be_built_again = True
+        return files
 
     def load(self) -> bool:
         """Map the files; False when one does not fit."""
@@ -78,15 +84,14 @@ class ConsumeQueue:
             result &= self.consume_queue_ext.load()
         return result
 
-    def recover(self) -> None:
+    def recover(self, base: RecoveryBase) -> None:
         """Find the end of the units, looking at the last files, and cut off what lies behind it."""
         files = self._drop_behind_a_gap()
         if not files:
             return
         self.is_behind |= self.mapped_file_queue.last_file_was_mended
-        max_ext_addr = 1
         process_offset = 0
-        begin = self._first_unsure(files)
+        begin = self._first_unsure(files, base)
         # Differs: when none of them has a unit, those before are looked at, too; the original takes them for full.
         last_good = (files[begin - 1], self.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
@@ -101,38 +106,103 @@ class ConsumeQueue:
         if last_good[1] and not self._is_right(last_good[0], last_good[1] - CQ_STORE_UNIT_SIZE):
             last_good = self._end_of_right_units(*last_good)
             process_offset = last_good[0].file_from_offset + last_good[1]
-        mapped_file, valid = last_good
-        if valid:
-            units = mapped_file.slice_byte_buffer()[:valid]
-            self._set_max_physic_offset(*unpack_unit(units, valid - CQ_STORE_UNIT_SIZE))
-            max_ext_addr = self._last_ext_addr(units, max_ext_addr)
+        if not base.was_stopped:
+            last_good = self._without_unsure_units(*last_good, base.dispatched)
+            process_offset = last_good[0].file_from_offset + last_good[1]
+        max_ext_addr = self._take_last_unit(*last_good)
+        if not (base.was_stopped or last_good[1]):
+            self._emptied_at = process_offset
         log.info("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
-        self.mapped_file_queue.flushed_where = process_offset
-        self.mapped_file_queue.committed_where = process_offset
-        self.mapped_file_queue.truncate_dirty_files(process_offset)
+        self._begin_at(process_offset, files[begin:] if not base.is_noted else [], base)
         if self.consume_queue_ext is not None:
-            self.consume_queue_ext.recover()
+            self.consume_queue_ext.recover(base)
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
 
-    def _first_unsure(self, files: list[MappedFile]) -> int:
-        """Index of the file to begin with: all before it were on the disk when the checkpoint was written.
+    def _take_last_unit(self, mapped_file: MappedFile, valid: int) -> int:
+        """Note where the record of the last unit ends; the last address of the extension."""
+        if not valid:
+            return 1
+        units = mapped_file.slice_byte_buffer()[:valid]
+        self._set_max_physic_offset(*unpack_unit(units, valid - CQ_STORE_UNIT_SIZE))
+        return self._last_ext_addr(units, 1)
+
+    def _begin_at(self, process_offset: int, files: list[MappedFile], base: RecoveryBase) -> None:
+        """The units end at `process_offset`, and are on the disk: `files` are those of which that is not sure."""
+        for mapped_file in files:
+            mapped_file.force()
+        queue = self.mapped_file_queue
+        queue.flushed_where = queue.committed_where = process_offset
+        if base.was_stopped:
+            queue.truncate_dirty_files(process_offset)
+        elif self._emptied_at > 0:  # the file in front may have lost its name: the next unit tells where to begin
+            queue.truncate_dirty_files(0)
+            queue.flushed_where = queue.committed_where = 0
+        else:
+            queue.go_back_to(process_offset)  # units are about to be dispatched again
+
+    def end_recovery(self) -> None:
+        """Everything is dispatched again: nothing lies behind the units."""
+        queue, begin = self.mapped_file_queue, self._emptied_at
+        self._emptied_at = 0
+        if begin > 0 and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
+            queue.flushed_where = queue.committed_where = begin  # no index is given to a second message
+        queue.truncate_dirty_files(queue.get_max_offset())
+
+    def _without_unsure_units(self, mapped_file: MappedFile, valid: int, dispatched: int) -> tuple[MappedFile, int]:
+        """The last unit before commit log offset `dispatched`: file and end. Recovery dispatches from there on.
+
+        Differs: the original keeps what it finds, and takes for flushed what nobody has flushed.
+        """
+        limit = max(dispatched, self.default_message_store.commit_log.get_min_offset())
+        files = self.mapped_file_queue.mapped_files
+        index = files.index(mapped_file)
+        while True:
+            buffer = files[index].slice_byte_buffer()
+            count = first_unit_at(buffer, valid // CQ_STORE_UNIT_SIZE, limit)
+            if count and not self._is_mine(files[index], count - 1):
+                count -= 1
+            if count or index == 0:
+                return files[index], count * CQ_STORE_UNIT_SIZE
+            index, valid = index - 1, self.mapped_file_size
+
+    def _is_mine(self, mapped_file: MappedFile, number: int) -> bool:
+        """False for a unit of whose offset only the part in the later of two sectors came to the disk.
+
+        That is the first one that was not flushed: those behind it in that sector are whole, or none are there.
+        """
+        place = number * CQ_STORE_UNIT_SIZE
+        if -place % SECTOR_SIZE not in range(1, _OFFSET_SIZE):
+            return True
+        offset, size, _ = unpack_unit(mapped_file.slice_byte_buffer(), place)
+        commit_log = self.default_message_store.commit_log
+        if (offset, size) == BLANK_POSITION or offset < commit_log.get_min_offset():
+            return True
+        result = commit_log.get_message(offset, size) if commit_log.may_hold_record(offset, size) else None
+        if result is None:
+            return False
+        with result:
+            request = commit_log.check_message_and_return_size(result.buffer)
+        index = mapped_file.file_from_offset // CQ_STORE_UNIT_SIZE + number
+        # a light queue has messages of other topics, with indexes of its own
+        return request.success and (self.default_message_store.message_store_config.enableMultiDispatch or (
+            (request.topic, request.queue_id, request.consume_queue_offset) == (self.topic, self.queue_id, index)))
+
+    def _first_unsure(self, files: list[MappedFile], base: RecoveryBase) -> int:
+        """Index of the file to begin with: the units of all before it are on the disk.
 
         Differs: the original looks at three. After a loss of power units may be missing further to the front, when
         more files than that were filled since the last flush, or the disk has taken the later ones first.
         """
-        begin, checkpoint = max(len(files) - _FILES_LOOKED_AT, 0), self.default_message_store.store_checkpoint
-        while begin > 0 and not self._is_older(files[begin], checkpoint.logics_msg_timestamp if checkpoint else 0):
+        begin = max(len(files) - _FILES_LOOKED_AT, 0)
+        while begin > 0 and not base.was_stopped and not self._begins_before(files[begin], base.dispatched):
             begin -= 1
         return begin
 
-    def _is_older(self, mapped_file: MappedFile, timestamp: int) -> bool:
-        """Whether the first unit of a file is of a record that was stored before `timestamp` (ms), or is deleted."""
-        offset, size, _tags_code = unpack_unit(mapped_file.slice_byte_buffer(), 0)
-        if size <= 0:
-            return False
-        commit_log = self.default_message_store.commit_log
-        return offset < commit_log.get_min_offset() or \
-            0 < commit_log.pickup_store_timestamp(offset, size) < timestamp
+    @staticmethod
+    def _begins_before(mapped_file: MappedFile, offset: int) -> bool:
+        """Whether the first unit of a file points before `offset` of the commit log."""
+        phy_offset, size, _tags_code = unpack_unit(mapped_file.slice_byte_buffer(), 0)
+        return size > 0 and phy_offset < offset
 
     def _drop_behind_a_gap(self) -> list[MappedFile]:
         """Differs: files behind a missing one go, to be built again from the log; the original reads on behind it."""
@@ -247,7 +317,7 @@ class ConsumeQueue:
                 self._set_max_physic_offset(*unpack_unit(buffer, keep - CQ_STORE_UNIT_SIZE))
                 max_ext_addr = self._last_ext_addr(buffer[:keep], max_ext_addr)
             mapped_file.zero_from(keep)
-            mapped_file.set_positions(keep)
+            mapped_file.go_back_to(keep)
             break
         # Differs: the flushed position follows the cut; the original leaves it beyond the end, and flushes nothing
         # until the queue has grown past it again.
@@ -272,6 +342,17 @@ class ConsumeQueue:
         if self.consume_queue_ext is not None:
             result &= self.consume_queue_ext.flush(flush_least_pages)
         return result
+
+    def written_to(self) -> tuple[int, int]:
+        """Ends of the units and of the extension."""
+        ext = self.consume_queue_ext
+        return self.mapped_file_queue.get_max_offset(), ext.mapped_file_queue.get_max_offset() if ext is not None else 0
+
+    def is_flushed_to(self, end: tuple[int, int]) -> bool:
+        """Whether units and extension are on the disk up to what `written_to` said."""
+        ext = self.consume_queue_ext
+        return self.mapped_file_queue.flushed_where >= end[0] and \
+            (ext is None or ext.mapped_file_queue.flushed_where >= end[1])
 
     def delete_expired_file(self, offset: int) -> int:
         """Delete files that point below commit log offset `offset`; return how many."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rmqha.store.consume_queue_layout import MAX_EXT_ADDR, is_ext_addr
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.recovery_base import RecoveryBase
 
 log = logging.getLogger("RocketmqStore")
 
@@ -75,6 +76,7 @@ class ConsumeQueueExt:
         self.mapped_file_size = mapped_file_size
         self.mapped_file_queue = MappedFileQueue(os.path.join(store_path, topic, str(queue_id)), mapped_file_size,
                                                  allocation_unit=allocation_unit)
+        self.mapped_file_queue.can_be_built_again = True
 
     is_ext_addr = staticmethod(is_ext_addr)
 
@@ -142,7 +144,7 @@ class ConsumeQueueExt:
         """Complain about files that do not fit together."""
         self.mapped_file_queue.check_self()
 
-    def recover(self) -> None:
+    def recover(self, base: RecoveryBase) -> None:
         """Find the end of the units, from the first file on, and cut off what lies behind it."""
         files = self.mapped_file_queue.mapped_files
         if not files:
@@ -154,6 +156,8 @@ class ConsumeQueueExt:
             while position + _SIZE.size <= len(buffer) and (size := _SIZE.unpack_from(buffer, position)[0]) > 0:
                 position += size
             process_offset = mapped_file.file_from_offset + min(position, self.mapped_file_size)
+            if not (base.was_stopped and base.is_noted):
+                mapped_file.force()  # what nobody flushed counts as flushed from here on
         self.mapped_file_queue.flushed_where = process_offset
         self.mapped_file_queue.committed_where = process_offset
         self.mapped_file_queue.truncate_dirty_files(process_offset)

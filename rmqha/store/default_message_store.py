@@ -41,9 +41,10 @@ from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
+from rmqha.store.last_flush import flush_all, sync_folders
 from rmqha.store.log_followers import LogFollowers
 from rmqha.store.long_lock import dump_long_lock
-from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
@@ -53,12 +54,13 @@ from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
 from rmqha.store.queue_removal import QueueRemoval
+from rmqha.store.recovery_base import RecoveryBase, recovery_base
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
-from rmqha.store.store_checkpoint import StoreCheckpoint
+from rmqha.store.store_checkpoint import POSITIONS_SUFFIX, StoreCheckpoint
 from rmqha.store.store_lock import StoreLock
 from rmqha.store.store_stats_service import StoreStatsService
 from rmqha.store.transient_store_pool import TransientStorePool
@@ -144,11 +146,14 @@ class DefaultMessageStore:
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
             if self.deleted_topics.load() and self.commit_log.load() and self._load_consume_queue():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
-                self.index_service.load(last_exit_ok)
+                base = recovery_base(self, last_exit_ok)
+                self.index_service.load(base)
                 # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
                 # that it dispatches again after a crash no delivery time, so that they are delivered at once.
                 self.schedule_message_service.parse_delay_level()
-                self._recover(last_exit_ok)
+                self._recover(base)
+                if not (base.was_stopped and base.is_noted):
+                    sync_folders(self)
                 log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())
                 result = self.schedule_message_service.load()
         except Exception:
@@ -172,6 +177,7 @@ class DefaultMessageStore:
         self._create_temp_file()
         self.reput_message_service.reput_from_offset = self._first_reput_offset()
         self._lower_checkpoint(self.reput_message_service.reput_from_offset)
+        self.store_checkpoint.flush_positions()
         self.reput_message_service.start()
         self._catch_up()
         self.recover_topic_queue_table()
@@ -195,6 +201,8 @@ class DefaultMessageStore:
         """
         request = next(self.commit_log.walk_records(offset, self.get_max_phy_offset()), None)
         checkpoint = self.store_checkpoint
+        checkpoint.by_slave |= self.message_store_config.brokerRole is SLAVE
+        checkpoint.dispatched = min(checkpoint.dispatched, offset)
         if request is not None and request.store_timestamp < max(checkpoint.logics_msg_timestamp,
                                                                  checkpoint.index_msg_timestamp):
             checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, request.store_timestamp)
@@ -229,10 +237,10 @@ class DefaultMessageStore:
             self.is_shutdown = True
             self._stop_services()
             self.allocate_mapped_file_service.shutdown()
-            self.store_checkpoint.shutdown()
             # Differs: a slave that has part of a record has shut down well: the master sends the record again.
-            dispatched = self.dispatch_behind_bytes() == 0 or self.reput_message_service.has_only_part_of_a_record()
-            if self.running_flags.is_writeable and dispatched:
+            dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
+            flushed = flush_all(self)
+            if self.running_flags.is_writeable and dispatched and flushed:
                 self._delete_file(paths.get_abort_file(self.message_store_config.storePathRootDir))
                 self.shut_down_normal = True
             else:
@@ -267,7 +275,7 @@ class DefaultMessageStore:
         for index_file in self.index_service.index_file_list:
             index_file.mapped_file.shutdown(0)
         if self.store_checkpoint is not None:
-            self.store_checkpoint.shutdown()
+            self.store_checkpoint.close()
 
     def destroy(self) -> None:
         """Delete everything the store has written."""
@@ -277,6 +285,7 @@ class DefaultMessageStore:
         self.index_service.destroy()
         self._delete_file(paths.get_abort_file(root))
         self._delete_file(paths.get_store_checkpoint(root))
+        self._delete_file(paths.get_store_checkpoint(root) + POSITIONS_SUFFIX)
 
     def destroy_logics(self) -> None:
         """Delete all consume queues."""
@@ -670,19 +679,19 @@ class DefaultMessageStore:
         log.info("load logics queue all over, OK")
         return True
 
-    def _recover(self, last_exit_ok: bool) -> None:
-        max_phy_offset = self._recover_consume_queue()
-        if last_exit_ok:
-            self.commit_log.recover_normally(max_phy_offset)
+    def _recover(self, base: RecoveryBase) -> None:
+        max_phy_offset = self._recover_consume_queue(base)
+        if base.was_stopped:
+            self.commit_log.recover_normally(max_phy_offset, base)
         else:
-            self.commit_log.recover_abnormally(max_phy_offset)
+            self.commit_log.recover_abnormally(max_phy_offset, base)
         self.deleted_topics.clamp(self.get_max_phy_offset())
         self.recover_topic_queue_table()
 
-    def _recover_consume_queue(self) -> int:
+    def _recover_consume_queue(self, base: RecoveryBase) -> int:
         max_physic_offset = -1
         for queue in self.all_consume_queues():
-            queue.recover()
+            queue.recover(base)
         self.deleted_topics.drop_dead_queues()
         for queue in self.all_consume_queues():
             max_physic_offset = max(max_physic_offset, queue.max_physic_offset)
@@ -745,6 +754,8 @@ class DefaultMessageStore:
         file_name = paths.get_abort_file(self.message_store_config.storePathRootDir)
         exists = os.path.exists(file_name)
         os.close(os.open(file_name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        # Differs: it is on the disk before anything that a loss of power may tear; the original leaves that to chance
+        fsync_folder(os.path.dirname(file_name))
         log.info("%s%s", file_name, " already exists" if exists else " create OK")
 
     def _delete_file(self, file_name: str) -> None:

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.mapped_file import is_no_descriptor
 
 if TYPE_CHECKING:
@@ -40,15 +41,21 @@ class FlushConsumeQueueService(ServiceThread):
         least_pages, now_ms = config.flushConsumeQueueLeastPages, time.monotonic() * 1000
         if retry_times == RETRY_TIMES_OVER or now_ms >= self._last_flush_ms + config.flushConsumeQueueThoroughInterval:
             self._last_flush_ms, least_pages = now_ms, 0
-        dispatched = checkpoint.dispatched_timestamp
+        timestamp, offset = checkpoint.dispatched_timestamp, store.reput_message_service.reput_from_offset
         for queue in store.all_consume_queues():
             self._flush_queue(queue, least_pages, retry_times)
         if least_pages == 0:
             # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
             store.index_service.flush_all()
-            if dispatched > 0:
-                checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = dispatched
+            if timestamp > 0:
+                checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = timestamp
+            flags = store.running_flags
+            if not (flags.is_logics_queue_error or flags.is_index_file_error):
+                checkpoint.dispatched = offset
             checkpoint.flush()
+        elif config.brokerRole is SLAVE and checkpoint.log_flushed > checkpoint.log_flushed_stored:
+            # behind it recovery of a slave doubts records whose pieces may have come to the disk in any order
+            checkpoint.flush_positions()
 
     @staticmethod
     def _flush_queue(queue: ConsumeQueue, least_pages: int, retry_times: int) -> None:
@@ -56,11 +63,10 @@ class FlushConsumeQueueService(ServiceThread):
 
         Differs: the original flushes `retry_times` files, and tells the checkpoint of all.
         """
-        mapped_files, times = queue.mapped_file_queue, 0
-        end = mapped_files.get_max_offset()
+        end, times = queue.written_to(), 0
         while not queue.flush(least_pages):
             times += 1
-            if mapped_files.flushed_where >= end if least_pages == 0 else times >= retry_times:
+            if queue.is_flushed_to(end) if least_pages == 0 else times >= retry_times:
                 break
 
     def run(self) -> None:

@@ -55,6 +55,8 @@ class MappedFile(ReferenceResource):
         self.first_create_in_queue = False
         self._allocation_unit = allocation_unit
         self._allocated_to = file_size if allocation_unit == 0 else 0  # bytes reserved; written by the appending thread
+        # Folders that do not have the name on the disk yet, the file's first; emptied by the first flush
+        self._folders_to_sync = _folders_that_change(file_name)
         fd = _open_or_create(file_name)
         try:
             # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
@@ -178,6 +180,15 @@ class MappedFile(ReferenceResource):
             finally:
                 self.release()
 
+    def sync_length_and_name(self) -> None:
+        """Have a new file with a descriptor of its own on the disk. OSError when the disk says no."""
+        if self.hold():
+            try:
+                os.fsync(self._fd)
+                self._sync_name()
+            finally:
+                self.release()
+
     def commit(self, commit_least_pages: int) -> int:
         """Write the buffer to the file when at least so many pages wait (0: anything); the committed position.
 
@@ -225,6 +236,7 @@ class MappedFile(ReferenceResource):
         # fdatasync writes the pages dirtied through the map like msync does, and lets go of the GIL.
         if self._fd >= 0:
             os.fdatasync(self._fd)
+            self._sync_name()
             return
         try:
             fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
@@ -235,6 +247,17 @@ class MappedFile(ReferenceResource):
             os.fdatasync(fd)
         finally:
             os.close(fd)
+        self._sync_name()
+
+    def _sync_name(self) -> None:
+        """The first time: a file that is on the disk under no name is lost.
+
+        Differs: the original leaves the names of new files to the file system.
+        """
+        if self._folders_to_sync:
+            for folder in self._folders_to_sync:
+                fsync_folder(folder)
+            self._folders_to_sync = []
 
     def _is_able_to_flush(self, flush_least_pages: int) -> bool:
         flush, write = self.flushed_position, self.read_position
@@ -334,6 +357,14 @@ class MappedFile(ReferenceResource):
         self.committed_position = position
         self.flushed_position = position
 
+    def go_back_to(self, position: int) -> None:
+        """The data ends at `position`, or goes on there; what is not flushed stays so.
+
+        Differs: the original takes all that is left for flushed.
+        """
+        self.wrote_position = self.committed_position = position
+        self.flushed_position = min(self.flushed_position, position)
+
     def zero_from(self, position: int) -> None:
         """Set everything behind `position` to zero and force it to the disk. Holes of a sparse file stay holes.
 
@@ -403,6 +434,18 @@ class MappedFile(ReferenceResource):
         return self.file_name
 
 
+def fsync_folder(folder: str) -> None:
+    """Have the names in `folder` on the disk as they are now. A folder that is gone has none. OSError."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def is_no_space(error: OSError) -> bool:
     """True when the disk or a quota is full."""
     return error.errno in _NO_SPACE
@@ -420,7 +463,10 @@ def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:
     """
     for path in dir_name.strip().split(splitter):
         if path and not os.path.exists(path):
+            changed = _folders_that_change(path)
             os.makedirs(path, exist_ok=True)
+            for folder in changed:
+                fsync_folder(folder)
             log.info("%s mkdir OK", path)
 
 
@@ -434,6 +480,15 @@ def _open_or_create(file_name: str) -> int:
             if attempt == _OPEN_ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _folders_that_change(path: str) -> list[str]:
+    """The folders that get a new name when `path` is made, and what of its folders is missing; the lowest first."""
+    folders = []
+    while path and not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+        folders.append(path or ".")
+    return folders
 
 
 def _data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.util_all import current_time_millis, offset_to_file_name
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, filled_unit_before, unpack_unit
-from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file import MappedFile, fsync_folder
 
 if TYPE_CHECKING:
     from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -42,6 +42,7 @@ class MappedFileQueue:
         self.allocate_mapped_file_service = allocate_mapped_file_service
         self.allocation_unit = allocation_unit
         self.keep_descriptor = keep_descriptor
+        self.can_be_built_again = False  # from the commit log: files whose length never came to the disk are taken
         self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
         self._change = threading.Lock()
         self.last_file_was_mended = False  # by load: its length was wrong
@@ -69,6 +70,7 @@ class MappedFileQueue:
     def truncate_dirty_files(self, offset: int) -> None:
         """Recovery: `offset` is the end of the data. Zero what lies behind it, delete the files behind it."""
         will_remove = []
+        self.flushed_where = min(self.flushed_where, offset)
         with self._commit_lock:  # a commit under way would move the position behind the end again
             for mapped_file in self.mapped_files:
                 if mapped_file.file_from_offset + self.mapped_file_size <= offset:
@@ -76,11 +78,31 @@ class MappedFileQueue:
                 if offset >= mapped_file.file_from_offset:
                     position = offset % self.mapped_file_size
                     mapped_file.zero_from(position)
-                    mapped_file.set_positions(position)
+                    mapped_file.go_back_to(position)
                 else:
                     _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
                     will_remove.append(mapped_file)
-        self.delete_expired_file(will_remove)
+        self._forget_deleted(will_remove)
+
+    def go_back_to(self, offset: int) -> None:
+        """Recovery: go on at `offset`. What lies behind it stays where it is, until `truncate_dirty_files`."""
+        keep = [file for file in self.mapped_files if file.file_from_offset <= offset]
+        for mapped_file in keep:
+            mapped_file.go_back_to(min(offset - mapped_file.file_from_offset, self.mapped_file_size))
+        gone = self.mapped_files[len(keep):]
+        for mapped_file in gone:
+            _ = mapped_file.destroy(1000) or mapped_file.delete()
+        self._forget_deleted(gone)
+
+    def _forget_deleted(self, files: list[MappedFile]) -> None:
+        """Take files that were deleted out of the list.
+
+        Differs: they are gone from the disk, too, before their names are used again; with the original a loss of power
+        may bring them back.
+        """
+        self.delete_expired_file(files)
+        for folder in {os.path.dirname(mapped_file.file_name) for mapped_file in files}:
+            fsync_folder(folder)
 
     def delete_expired_file(self, files: list[MappedFile]) -> None:
         """Take `files` out of the list."""
@@ -111,7 +133,7 @@ class MappedFileQueue:
                 log.error("load file %s error: it is none of the store's, take it away", path)
                 return False
             length = os.path.getsize(path)
-            if length != self.mapped_file_size:
+            if length != self.mapped_file_size and not (length == 0 and self.can_be_built_again):
                 # a lone file of another length was probably written with another configured size
                 if index < len(paths) - 1 or index == 0 and length > 0:
                     log.warning("%s\t%s length not matched message store config value, please check it manually",
@@ -230,7 +252,7 @@ class MappedFileQueue:
         last = self.get_last_mapped_file()
         if last is not None:
             last.destroy(1000)
-            self.delete_expired_file([last])
+            self._forget_deleted([last])
             log.info("on recover, destroy a logic mapped file %s", last.file_name)
 
     def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int,
@@ -253,7 +275,7 @@ class MappedFileQueue:
             if delete_files_interval_ms > 0 and index + 1 < len(candidates):
                 if (pause or _sleep)(delete_files_interval_ms):
                     break
-        self.delete_expired_file(deleted)
+        self._forget_deleted(deleted)
         return len(deleted)
 
     def delete_expired_file_by_offset(self, offset: int, unit_size: int) -> int:
@@ -277,7 +299,7 @@ class MappedFileQueue:
             if not expired or not mapped_file.destroy(1000 * 60):
                 break
             deleted.append(mapped_file)
-        self.delete_expired_file(deleted)
+        self._forget_deleted(deleted)
         return len(deleted)
 
     @staticmethod

@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
-from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
 from rmqha.store.mapped_file_queue import MappedFileQueue, destroy_all
 
 log = logging.getLogger("RocketmqStore")
+
+_ASIDE = ".aside"
+_BLANK = bytes(8)  # where a record has its length and its magic code
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
@@ -40,7 +43,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         for folder in self.get_paths() | self.get_readonly_paths():
             if os.path.isdir(folder):
                 paths += [entry.path for entry in os.scandir(folder)]
-        return self.do_load(paths)
+        return self.do_load(_without_blank_twins(paths))
 
     def try_create_mapped_file(self, create_offset: int) -> MappedFile | None:
         """Make the file in the folder whose turn it is."""
@@ -62,3 +65,31 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         self.flushed_where = 0
         for folder in self.get_paths() | self.get_readonly_paths():
             self._remove_folder(folder)
+
+
+def _without_blank_twins(paths: list[str]) -> list[str]:
+    """`paths` without files that have no record, and whose offset another file has, too.
+
+    Differs: they go to a folder beside theirs, where nobody looks for the log; the original takes either of the two.
+    Files of one offset that all have records are left to whoever finds out which of them is right.
+    """
+    same_name: dict[str, list[str]] = {}
+    for path in paths:
+        same_name.setdefault(os.path.basename(path), []).append(path)
+    for twins in same_name.values():
+        blank = [path for path in twins if _is_blank(path)] if len(twins) > 1 else []
+        for path in blank[1:] if len(blank) == len(twins) else blank:
+            folder = os.path.dirname(path) + _ASIDE
+            log.warning("%s has no message, and there is another file of its offset: it goes to %s", path, folder)
+            ensure_dir_ok(folder, os.pathsep)
+            os.replace(path, os.path.join(folder, os.path.basename(path)))
+            fsync_folder(os.path.dirname(path))
+            paths.remove(path)
+    return paths
+
+
+def _is_blank(path: str) -> bool:
+    if not os.path.basename(path).isdecimal() or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_BLANK)) in (b"", _BLANK)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
+_LENGTHS = 3  # bytes of a tail: topic length and properties length
+
 
 class PlainPutResult(NamedTuple):
     """Where the messages lie, in their order, and how safe they have become."""
@@ -115,6 +117,9 @@ class PlainPut:
             log.error("The commit log has messages that their queues don't count. The store takes no more messages.")
             self._store.running_flags.make_flush_error()
             raise
+        for send, offset in zip(sends, physical_offsets, strict=True):
+            if send.tail.find(0, send.tail[0] + _LENGTHS) >= 0:  # NULs in the properties
+                commit_log.note_if_it_looks_torn(mapped_file, offset - mapped_file.file_from_offset, send.size)
         return queue_offsets, physical_offsets, data, totals
 
     def _tell(self, sends: list[PlainSend], offset: int, data: bytes) -> None:

@@ -198,7 +198,7 @@ def _queue_damages() -> list[Damage]:
         Damage("queue: last file extended", do(extend, -1), "whole"),
         Damage("queue: middle file missing", do(os.unlink, 1), "whole"),
         Damage("queue: middle file cut", do(cut, 1, 50), "refused", named),
-        Damage("queue: middle file emptied", do(cut, 1, 0), "refused", named),
+        Damage("queue: middle file emptied", do(cut, 1, 0), "whole"),
         Damage("queue: middle file zeroed", lambda p: p.queue()[1].write_bytes(bytes(400)), "whole"),
         Damage("queue: size of a unit zeroed", lambda p: _patch(p.queue()[-1], 200 + 8, bytes(4)), "whole"),
         Damage("queue: offset of a unit negative", do(flip, -1, 200), "whole"),

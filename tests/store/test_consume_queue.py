@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store import consume_queue_layout as layout
+from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import CQ_UNIT, PRE_BLANK_UNIT, count_valid_units, first_unit_at, pack_unit
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
@@ -184,7 +185,7 @@ def test_extension_units_come_back_by_address(tmp_path):
     ext.mapped_file_queue.shutdown(0)
     again = ConsumeQueueExt("T", 0, str(tmp_path), 100)
     assert again.load()
-    again.recover()
+    again.recover(RecoveryBase(0, 0, False, False, True))
     assert again.get_max_address() == ext.decorate(ext.un_decorate(addresses[-1]) + units[-1].size)
     again.truncate_by_max_address(addresses[4])
     assert again.put(units[5]) == addresses[5]

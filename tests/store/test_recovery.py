@@ -8,6 +8,7 @@ import pytest
 from rmqha.common.message import message_layout
 from rmqha.store import reput_message_service
 from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.recovery_base import RecoveryBase
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
 
 RECORDS = 60
@@ -338,11 +339,10 @@ def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monk
     with open_store(tmp_path) as store:
         put(store, *(message() for _ in range(290)))
         wait_dispatched(store)
-        last = store.store_checkpoint.dispatched_timestamp
+        end = store.get_max_phy_offset()
     with open_store(tmp_path) as store:
         queue = store.find_consume_queue("T", 0)
         files = queue.mapped_file_queue.mapped_files
-        store.store_checkpoint.logics_msg_timestamp = last + 1
-        assert queue._first_unsure(files) == 3
-        store.store_checkpoint.logics_msg_timestamp = 1
-        assert queue._first_unsure(files) == 0
+        stopped, killed, early = (RecoveryBase(end, dispatched, True, False, was_stopped)
+                                  for dispatched, was_stopped in ((0, True), (end, False), (0, False)))
+        assert [queue._first_unsure(files, base) for base in (stopped, killed, early)] == [3, 3, 0]

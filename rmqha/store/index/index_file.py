@@ -16,6 +16,7 @@ log = logging.getLogger("RocketmqStore")
 _pack_entry, _pack_slot, _unpack_slot = ENTRY.pack, SLOT.pack_into, SLOT.unpack_from
 _WALK_NS = 2_000_000_000  # in the entries of one file
 _LOOK_AT_CLOCK = 1024  # entries between two looks at the clock
+_NO_SECONDS, _NO_OFFSET = 1 << 31, 1 << 63
 _ALLOCATION_UNIT = 1024 * 1024  # bytes of entries reserved on disk at a time
 
 
@@ -66,13 +67,21 @@ class IndexFile:
         Entries are in order, and each points only to older ones, so the kept ones are as they were; the slots are set
         anew from them.
         """
+        limit = (timestamp - self.index_header.begin_timestamp) // 1000 - 1  # entries know whole seconds
+        return self._cut_back(limit, _NO_OFFSET)
+
+    def cut_back_to_offset(self, offset: int) -> bool:
+        """`cut_back`: keep the entries of records before an offset of the commit log."""
+        return self._cut_back(_NO_SECONDS, offset)
+
+    def _cut_back(self, limit: int, offset_limit: int) -> bool:
         header = self.index_header
-        limit = (timestamp - header.begin_timestamp) // 1000 - 1  # entries know whole seconds
         slots = array("i", bytes(self.hash_slot_num * HASH_SLOT_SIZE))
         entries = self._buffer[self._entries_at + INDEX_SIZE:self._entries_at + header.index_count * INDEX_SIZE]
         kept, end_phy_offset, end_seconds = 0, 0, 0
         for key_hash, phy_offset, seconds, previous in ENTRY.iter_unpack(entries[:len(entries)]):
-            if key_hash < 0 or not 0 <= seconds <= limit or not 0 <= previous <= kept or phy_offset < end_phy_offset:
+            if key_hash < 0 or not 0 <= seconds <= limit or not 0 <= previous <= kept or \
+                    not end_phy_offset <= phy_offset < offset_limit:
                 break
             kept += 1
             slots[key_hash % self.hash_slot_num] = kept

@@ -21,7 +21,8 @@ from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
 from rmqha.store.index.query_offset_result import QueryOffsetResult
-from rmqha.store.mapped_file import is_no_descriptor, is_no_space
+from rmqha.store.mapped_file import fsync_folder, is_no_descriptor, is_no_space
+from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class IndexService:
         self._lacks_descriptors = False  # why no file could be made last; the dispatching thread's own
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
-    def load(self, last_exit_ok: bool) -> bool:
+    def load(self, base: RecoveryBase) -> bool:
         """Map the files; after a crash drop what was not flushed. False when one can't be mapped."""
         if not os.path.isdir(self.store_path):
             return True
@@ -68,7 +69,7 @@ class IndexService:
                 log.exception("load file %s error", name)
                 return False
             index_file.load()
-            if not last_exit_ok and not self._keep_after_crash(index_file):
+            if not base.was_stopped and not self._keep_after_crash(index_file, base):
                 index_file.destroy(0)
                 continue
             index_file.is_flushed_full = index_file.is_write_full
@@ -76,7 +77,7 @@ class IndexService:
             self.index_file_list = [*self.index_file_list, index_file]
         return True
 
-    def _keep_after_crash(self, index_file: IndexFile) -> bool:
+    def _keep_after_crash(self, index_file: IndexFile, base: RecoveryBase) -> bool:
         """Differs: the file that was being written keeps what was flushed of it, and recovery adds the rest again; the
         original drops the whole file, and with it the keys of all messages that recovery does not look at.
         """
@@ -85,11 +86,16 @@ class IndexService:
             log.info("index file %s has no entries: dropped", index_file.file_name)
             return False
         flushed = self.default_message_store.store_checkpoint.index_msg_timestamp
-        if index_file.end_timestamp <= flushed:
+        is_flushed = index_file.end_phy_offset < base.dispatched if base.is_noted \
+            else index_file.end_timestamp <= flushed
+        if is_flushed:
             if not index_file.is_write_full:
                 index_file.mend_slots()
             return True
-        kept = 0 < index_file.begin_timestamp <= flushed and index_file.cut_back(flushed)
+        if base.is_noted:
+            kept = index_file.cut_back_to_offset(base.dispatched)
+        else:
+            kept = 0 < index_file.begin_timestamp <= flushed and index_file.cut_back(flushed)
         log.info("index file %s was not flushed: %s", index_file.file_name,
                  f"{index_file.index_header.index_count - 1} entries kept" if kept else "dropped")
         return kept
@@ -130,9 +136,11 @@ class IndexService:
         for index_file in files:
             self._remove(index_file)
             _ = index_file.destroy(1000) or index_file.mapped_file.delete()
+        fsync_folder(self.store_path)
         self._built_to = -1
         for request in commit_log.walk_records(start, phy_offset):
             self.build_index(request)
+        self.flush_all()  # in the place of entries that count as flushed
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
         """Commit log offsets of messages with `key` stored between `begin` and `end` (ms), at most maxMsgsNumBatch."""

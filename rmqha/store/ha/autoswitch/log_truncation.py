@@ -61,6 +61,7 @@ def truncate_dirty_files(store: DefaultMessageStore, offset: int) -> None:
             queue.flushed_where = min(queue.flushed_where, offset)
             queue.committed_where = min(queue.committed_where, offset)
         store.deleted_topics.clamp(offset)
+        store.store_checkpoint.lower(offset)
         if old_reput_from_offset > offset:
             store.truncate_dirty_logic_files(offset)
             store.index_service.truncate(offset)

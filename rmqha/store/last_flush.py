@@ -1,0 +1,57 @@
+"""Having all of a store on the disk, when it is closed, and the names of its files, when it was not closed well."""
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
+from rmqha.store.mapped_file import fsync_folder
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+
+def flush_all(store: DefaultMessageStore) -> bool:
+    """All services have ended: flush what they have left, log before queues before checkpoint; whether all is there.
+
+    Differs: the original asks nobody, and takes a store for stopped well whose flush services have given up.
+    """
+    if store.running_flags.is_flush_error:
+        return False
+    try:
+        if not _flush_log(store):
+            return False
+        store.flush_consume_queue_service.do_flush(RETRY_TIMES_OVER)
+        behind = [queue for queue in store.all_consume_queues() if not queue.is_flushed_to(queue.written_to())]
+        for queue in behind:
+            log.error("consume queue %s-%s is not flushed", queue.topic, queue.queue_id)
+        store.store_checkpoint.flush()
+    except OSError:
+        log.exception("the last flush failed")
+        store.running_flags.make_flush_error()
+        return False
+    return not behind
+
+
+def _flush_log(store: DefaultMessageStore) -> bool:
+    queue = store.commit_log.mapped_file_queue
+    end = queue.get_max_wrote_position()
+    if store.commit_log.flush_up_to(end):
+        return True
+    log.error("the log ends at %s, and is flushed up to %s", end, queue.flushed_where)
+    return False
+
+
+def sync_folders(store: DefaultMessageStore) -> None:
+    """The files that a crashed process has made, and not flushed, may have no names on the disk yet. OSError."""
+    root = store.message_store_config.storePathRootDir
+    for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), store.get_store_path_logic(),
+                paths.get_store_path_consume_queue_ext(root), paths.get_store_path_index(root)):
+        for folder, _folders, _files in os.walk(top):
+            fsync_folder(folder)
+    fsync_folder(root)

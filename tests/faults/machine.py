@@ -1,0 +1,353 @@
+"""One machine of a simulated pair: its disk, its store, and what must be there whatever happens."""
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from rmqha.common.completable import Completable
+from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32, encode_topic
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.plain_put import PlainPut
+from rmqha.store.plain_records import PlainSend
+from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.put_message_status import PutMessageStatus
+from tests.faults.stepped_store import Clock, SteppedStore
+from tests.faults.synced_disk import SECTOR, PowerCut, SyncedDisk
+from tests.store.support import batch, config, message
+from tests.support import store_compare
+
+__all__ = ["Clock", "Machine", "Wrong"]
+
+_TOPICS = ("T", "U", "VeryLongTopicName" * 3)
+_HEAD = 91  # bytes of a record without body, topic and properties
+_HOST = bytes(8)
+
+
+class Wrong(AssertionError):
+    """Something that was acknowledged, or written, is not as it must be."""
+
+
+class Machine:
+    """`history` is what the log has held: of it, what is still there must be the same. Offsets are those of the log."""
+
+    def __init__(self, root: Path, role: BrokerRole, keys: dict[str, object], rng: random.Random,
+                 journaled: bool = False) -> None:
+        self.rng = rng
+        self.disk = SyncedDisk(root, journaled)
+        self.role = role
+        self._config = config(root, brokerRole=role, **keys)
+        self.store: SteppedStore | None = None
+        self._runs = False
+        self.history = bytearray()  # from offset 0
+        self._written = 0  # end of what is in the page cache
+        self._safe = 0  # end of what was acknowledged as being on the disk, or is said to be
+        self._acknowledged: list[tuple[Completable, int]] = []  # and the ends of what they are of
+        self._number = 0
+
+    # Life.
+
+    def open(self) -> None:
+        """Start the store."""
+        self.store = SteppedStore(self._config)
+        if not self.store.open():
+            raise Wrong(f"{self.disk.root.name} does not start")
+        self._runs = True
+
+    @property
+    def begin(self) -> int:
+        """Where the log begins."""
+        return max(self.store.get_min_phy_offset(), 0)
+
+    @property
+    def end(self) -> int:
+        """Where the log ends."""
+        return self.store.get_max_phy_offset()
+
+    def kill(self) -> None:
+        """kill -9, and a start."""
+        self._stop()
+        self.open()
+
+    def lose_power(self) -> None:
+        """The machine stops, and is started again."""
+        self._stop()
+        self._written = self._safe
+        self.disk.lose_power(self.rng)
+        self.open()
+
+    def restart(self) -> None:
+        """A good shutdown, and a start."""
+        self._note()
+        self._runs = False
+        self.store.shutdown()
+        if not self.store.shut_down_normal:
+            raise Wrong(f"{self.disk.root.name} did not shut down well")
+        if self.role is not BrokerRole.SLAVE:
+            self._safe = self._written
+        self.open()
+
+    def _stop(self) -> None:
+        if self._runs:
+            self._note()
+            self._runs = False
+        self._acknowledged.clear()
+        self.store.kill()
+
+    def give_up(self) -> None:
+        """The sequence is over."""
+        if self.store is not None:
+            self.store.kill()
+
+    def stops_in(self, what: str) -> bool:
+        """Do something that a PowerCut may end; whether it did."""
+        try:
+            if what in ("power", "kill", "restart"):
+                {"power": self.lose_power, "kill": self.kill, "restart": self.restart}[what]()
+            elif what == "append":
+                self.append(3)
+            else:
+                self.step(what)
+        except PowerCut:
+            return True
+        except Wrong:
+            if not self.disk.is_cut:
+                raise
+        return self.disk.is_cut  # what flushes holds on to anything
+
+    def set_up_anew(self) -> None:
+        """A slave with an empty disk."""
+        self._stop()
+        for entry in sorted(self.disk.root.rglob("*"), reverse=True):
+            entry.rmdir() if entry.is_dir() else entry.unlink()
+        self.disk.note_all()
+        self._written = self._safe = 0
+        self.history.clear()
+        self.open()
+
+    # Steps.
+
+    def step(self, name: str) -> None:
+        """One step of a service, by its name."""
+        store, rng = self.store, self.rng
+        if name == "flush_log":
+            store.commit_buffers(0)
+            store.flush_log()
+        elif name == "flush_log_a_little":
+            store.commit_buffers(rng.choice((0, 1)))
+            store.flush_log(rng.choice((1, 4)))
+        elif name == "dispatch":
+            store.dispatch()
+        elif name == "dispatch_some":
+            store.dispatch(rng.randrange(self.begin, self.end + 1) // SECTOR * SECTOR)
+        elif name == "flush_queues":
+            store.flush_queues(thoroughly=True)
+        elif name == "flush_queues_a_little":
+            store.flush_queues(thoroughly=False)
+        elif name == "flush_index":
+            store.index_flushes.run()
+        elif name == "write_back":
+            self.disk.write_back(rng)
+        elif name == "clean":
+            self._clean()
+        self._note()
+
+    def _clean(self) -> None:
+        """The oldest file of the log has expired, and what points to it."""
+        store, queue = self.store, self.store.commit_log.mapped_file_queue
+        files = queue.mapped_files
+        if len(files) > 2 and store.dispatch_behind_bytes() <= 0 and queue.flushed_where >= files[1].file_from_offset:
+            queue.mapped_files, rest = files[:2], files[1:]  # it never deletes the last one
+            try:
+                queue.delete_expired_file_by_time(0, 0, 0, True)
+            finally:
+                queue.mapped_files = rest
+            store.clean_consume_queue_service.run()
+
+    def append(self, count: int) -> None:
+        """Messages, of which some end at the end of a sector or of a file, some with NULs in their properties."""
+        store, rng = self.store, self.rng
+        for _ in range(count):
+            kind = rng.choice(("one", "one", "plain", "batch"))
+            topic, queue_id = rng.choice(_TOPICS), rng.randrange(2)
+            if kind == "batch":
+                bodies = [self._body(rng.randrange(200)) for _ in range(rng.randint(1, 3))]
+                self._note_put(store.async_put_messages(batch(bodies, topic, queue_id)))
+                continue
+            msg = message(topic, queue_id, b"", **self._properties())
+            msg.body = self._body(self._length_of_body(len(topic) + len(msg.properties_string.encode())))
+            if kind == "one":
+                self._note_put(store.async_put_message(msg))
+            else:
+                self._put_plain(msg)
+        self._note()
+
+    def _put_plain(self, msg) -> None:
+        record = self.store.commit_log.message_ext_encoder.encode(msg)
+        send = PlainSend(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}", record.size, body_crc32(msg.body), 0,
+                         0, msg.born_timestamp, _HOST, 0, msg.body,
+                         encode_topic(msg.topic) + record.properties_length + record.properties)
+        result = PlainPut(self.store).put([send], _HOST)
+        if result is None:
+            self._note_put(self.store.async_put_message(msg))
+        else:
+            self._acknowledged.append((result.status, result.physical_offsets[-1] + send.size))
+
+    def _body(self, length: int) -> bytes:
+        self._number += 1
+        filler = self.rng.choice((b"\0", b"x"))
+        return (b"%d" % self._number).ljust(length, filler)
+
+    def _properties(self) -> dict[str, str]:
+        rng = self.rng
+        properties = {}
+        if rng.random() < 0.6:
+            properties["KEYS"] = rng.choice(("k", f"k{self._number}", f"a{self._number} b"))
+        if rng.random() < 0.3:
+            properties["TAGS"] = rng.choice("AB")
+        if rng.random() < 0.3:
+            properties["p"] = "p" * rng.choice((1, 100, 700))
+        if rng.random() < 0.15:
+            properties["z"] = "z" * rng.choice((0, 300)) + "\0" * rng.choice((1, 2, 600)) + rng.choice(("", "end"))
+        return properties
+
+    def _length_of_body(self, rest: int) -> int:
+        """So that the record ends near the end of a sector or of the file, or anywhere."""
+        size = self._config.mappedFileSizeCommitLog
+        at = self.store.commit_log.mapped_file_queue.get_max_wrote_position() % size
+        kind = self.rng.choice(("any", "any", "sector", "file"))
+        length = self.rng.choice((0, 10, 100, 500))
+        if kind == "sector":
+            length = (-(at + _HEAD + rest + length)) % SECTOR + length + self.rng.choice((-1, 0, 1, 2, 20, 60))
+        elif kind == "file":
+            length = size - at - _HEAD - rest - END_FILE_MIN_BLANK_LENGTH - self.rng.choice((-1, 0, 0, 1, 2, 4, 10))
+        return min(max(length, 0), size - _HEAD - rest - 2 * END_FILE_MIN_BLANK_LENGTH)
+
+    def _note_put(self, future) -> None:
+        put = future.get() if future.is_done else None
+        if put is not None and not put.is_ok:
+            if put.put_message_status is not PutMessageStatus.MESSAGE_ILLEGAL:
+                raise Wrong(f"a put was refused: {put}")
+            return
+        self._acknowledged.append((future, self.store.commit_log.mapped_file_queue.get_max_wrote_position()))
+
+    def feed(self, master: Machine) -> None:
+        """A slave gets some of what its master has, in pieces of any size."""
+        for _ in range(self.rng.choice((1, 3, 10))):
+            start = self.end if self.store.commit_log.mapped_file_queue.mapped_files else master.begin
+            if start < master.begin:
+                self.set_up_anew()
+                continue
+            data = master.store.get_commit_log_data(start)
+            if data is None:
+                break
+            with data:
+                length = self.rng.choice((data.size, data.size, self.rng.randint(1, data.size)))
+                if not self.store.append_to_commit_log(start, bytes(data.buffer[:length]), 0, length):
+                    raise Wrong(f"the slave does not take {length} bytes at {start}")
+        self._note()
+
+    # What holds.
+
+    def _note(self) -> None:
+        """Take down what the log has got, and what is said to be safe."""
+        queue = self.store.commit_log.mapped_file_queue
+        self.history[self._written:] = b""
+        for mapped_file in queue.mapped_files:
+            begin = max(self._written, mapped_file.file_from_offset)
+            end = mapped_file.file_from_offset + mapped_file.read_position
+            if begin < end:
+                self.history += bytes(max(begin - len(self.history), 0))
+                view = mapped_file.slice_byte_buffer()
+                self.history[begin:end] = view[begin - mapped_file.file_from_offset:end - mapped_file.file_from_offset]
+            if mapped_file.read_position < mapped_file.wrote_position:
+                break  # the rest is in its buffer
+        self._written = max(self._written, len(self.history))
+        waiting = []
+        for future, end in self._acknowledged:
+            if not future.is_done:
+                waiting.append((future, end))
+            elif self._config.flushDiskType is FlushDiskType.SYNC_FLUSH and _status(future) is PutMessageStatus.PUT_OK:
+                self._safe = max(self._safe, end)
+        self._acknowledged = waiting
+        if self.role is not BrokerRole.SLAVE:
+            self._safe = max(self._safe, queue.flushed_where)
+
+    def check(self) -> None:
+        """After a start: all that has to be in the log is there, and all else follows from the log."""
+        name, begin, end = self.disk.root.name, self.begin, self.end
+        if self.role is not BrokerRole.SLAVE and end < self._written:
+            raise Wrong(f"{name}: the log ends at {end}, and had {self._written}")
+        log_bytes = self.log_bytes(begin, end)
+        if self.role is BrokerRole.SLAVE or self.store.commit_log.transient_store_pool.is_in_use:
+            # a part of a record whose rest is NULs is all of it; what was in buffers is in the file
+            self.history += log_bytes[len(self.history) - begin:] if end > len(self.history) else b""
+        if log_bytes != self.history[begin:end]:
+            pairs = zip(log_bytes, self.history[begin:end], strict=False)
+            at = next((at for at, (one, other) in enumerate(pairs) if one != other), -1)
+            raise Wrong(f"{name}: the log is not what it was at {begin + at}")
+        self._written = end
+        del self.history[end:]
+        self._safe = min(self._safe, end)
+        records = list(store_compare.walk(self.disk.root / "commitlog", end))
+        self._check_queues(name, begin)
+        for record in records[-3:] + self.rng.sample(records, min(3, len(records))):
+            self._check_keys(name, record)
+        self._note()
+
+    def log_bytes(self, begin: int, end: int) -> bytes:
+        """The log between two offsets, without the blank rests of files, which are never looked at."""
+        return b"".join(
+            bytes(file.slice_byte_buffer()[max(begin - file.file_from_offset, 0):end - file.file_from_offset])
+            for file in self.store.commit_log.mapped_file_queue.mapped_files if begin - file.file_size
+            < file.file_from_offset < end)
+
+    def _check_queues(self, name: str, begin: int) -> None:
+        expected = store_compare.rebuild_consume_queues(self.disk.root / "commitlog", self.end)
+        on_disk = store_compare.queues_on_disk(self.disk.root)
+        for key, units in expected.items():
+            found = {index: unit for index, unit in store_compare.units(on_disk[key]) if unit[0] >= begin} \
+                if key in on_disk else {}
+            if sorted(found) != list(range(min(units), max(units) + 1)):
+                raise Wrong(f"{name}: queue {key} has {_span(found)}, and the log {_span(units)}")
+            if begin == 0 and min(units) != 0:
+                raise Wrong(f"{name}: queue {key} begins at {min(units)}")
+            queue = self.store.get_consume_queue(*key)
+            for index, unit in units.items():
+                offset, size, tags_code = found[index]
+                if queue.is_ext_addr(tags_code):
+                    ext = queue.get_ext(tags_code)
+                    tags_code = ext.tags_code if ext is not None else None
+                if (offset, size, tags_code) != unit:
+                    raise Wrong(f"{name}: unit {index} of {key} is {found[index]}, and should be {unit}")
+            if queue.get_max_offset_in_queue() != max(units) + 1:
+                raise Wrong(f"{name}: queue {key} ends at {queue.get_max_offset_in_queue()}")
+        for key, folder in on_disk.items():
+            surplus = [index for index, unit in store_compare.units(folder) if unit[0] >= begin]
+            if key not in expected and surplus:
+                raise Wrong(f"{name}: queue {key} has {surplus}, and the log nothing")
+
+    def _check_keys(self, name: str, record: store_compare.Record) -> None:
+        for key in record.properties.get("KEYS", "").split():
+            if key == "k":
+                continue  # of many
+            found = self.store.query_message(record.topic, key, 32, 0, 1 << 62)
+            sizes = [len(buffer) for buffer in found.message_buffer_list]
+            found.release()
+            if record.size not in sizes:
+                raise Wrong(f"{name}: key {key} of the record at {record.offset} is not found")
+
+    def check_against(self, master: Machine) -> None:
+        """A slave has what its master has."""
+        begin, end = max(self.begin, master.begin), min(self.end, master.end)
+        if self.log_bytes(begin, end) != master.log_bytes(begin, end):
+            raise Wrong(f"slave and master are not the same between {begin} and {end}")
+
+
+def _status(future: Completable) -> PutMessageStatus:
+    value = future.get()
+    return value.put_message_status if isinstance(value, PutMessageResult) else value
+
+
+def _span(units: dict[int, object]) -> str:
+    return f"{len(units)} units from {min(units)} to {max(units)}" if units else "none"

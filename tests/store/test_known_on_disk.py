@@ -1,0 +1,211 @@
+"""What is said to be on the disk, and what is: checkpoint, recovery, clean stops. Each was wrong once."""
+import os
+import shutil
+import time
+from unittest import mock
+
+import pytest
+
+from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.put_message_status import PutMessageStatus
+from tests.faults.stepped_store import SteppedStore
+from tests.faults.synced_disk import NothingByChance, SyncedDisk, in_use
+from tests.store.support import FILE_SIZE, bodies, config, message, new_store, open_store, put, wait_dispatched
+
+SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
+BIG = b"x" * 3000  # five messages to a file
+
+
+def opened(root, **keys) -> SteppedStore:
+    store = SteppedStore(config(root, **keys))
+    assert store.open()
+    return store
+
+
+def times(root) -> tuple[int, ...]:
+    """What the original would read."""
+    data = (root / "checkpoint").read_bytes()
+    return tuple(int.from_bytes(data[at:at + 8], "big", signed=True) for at in (0, 8, 16))
+
+
+def test_slave_that_catches_up_by_many_files_says_of_none_before_its_time_that_it_is_flushed(tmp_path):
+    master = opened(tmp_path / "master")
+    put(master, *(message(body=BIG) for _ in range(20)))
+    slave = opened(tmp_path / "slave", brokerRole=BrokerRole.SLAVE)
+    while (data := master.get_commit_log_data(slave.get_max_phy_offset())) is not None:
+        with data:
+            assert slave.append_to_commit_log(data.start_offset, data.buffer, 0, data.size)
+    slave.dispatch()
+    queue, checkpoint = slave.commit_log.mapped_file_queue, slave.store_checkpoint
+    seen = []
+    while queue.flushed_where < queue.get_max_offset():
+        seen.append(checkpoint.physic_msg_timestamp)
+        slave.flush_log()
+    assert seen == [0] * 4 and checkpoint.physic_msg_timestamp == checkpoint.dispatched_timestamp > 0
+    slave.kill()
+    master.kill()
+
+
+@pytest.mark.parametrize("second_kill", [False, True])
+def test_units_of_a_killed_process_survive_a_loss_of_power_after_the_next_start(tmp_path, second_kill):
+    disk = SyncedDisk(tmp_path)
+    with in_use(disk):
+        store = opened(tmp_path, **SYNC)
+        answers = [store.async_put_message(message(body=b"%d" % number)) for number in range(100)]
+        store.flush_log()
+        assert {answer.get().put_message_status for answer in answers} == {PutMessageStatus.PUT_OK}
+        store.dispatch()
+        store.kill()
+        store = opened(tmp_path, **SYNC)
+        if second_kill:
+            store.kill()
+            store = opened(tmp_path, **SYNC)
+        store.flush_queues(thoroughly=True)
+        store.kill()
+        disk.lose_power(NothingByChance())
+    with open_store(tmp_path) as again:
+        assert bodies(again) == [b"%d" % number for number in range(100)]
+
+
+def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and_power_was_lost(tmp_path):
+    now = 1_700_000_000_000
+    disk, clock = SyncedDisk(tmp_path), mock.Mock(return_value=now * 1_000_000)
+    with in_use(disk), mock.patch.object(time, "time_ns", clock):
+        store = opened(tmp_path, **SYNC)
+        put_and_flush(store, "A", 20)
+        store.dispatch()
+        store.flush_queues(thoroughly=True)
+        clock.return_value = (now - 3_600_000) * 1_000_000
+        put_and_flush(store, "B", 20)
+        put_and_flush(store, "C", 20)
+        store.dispatch()
+        store.kill()
+        disk.lose_power(NothingByChance())
+    with open_store(tmp_path) as again:
+        assert [again.get_max_offset_in_queue(topic, 0) for topic in "ABC"] == [20, 20, 20]
+        assert [len(bodies(again, topic)) for topic in "ABC"] == [20, 20, 20]
+
+
+def put_and_flush(store: SteppedStore, topic: str, count: int) -> None:
+    answers = [store.async_put_message(message(topic, body=BIG)) for _ in range(count)]
+    store.flush_log()
+    assert {answer.get().put_message_status for answer in answers} == {PutMessageStatus.PUT_OK}
+
+
+def test_clean_stop_flushes_more_than_ten_files_of_log_queues_index_and_extension(tmp_path):
+    disk = SyncedDisk(tmp_path)
+    keys = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 200, "mappedFileSizeConsumeQueue": 100,
+            "flushIntervalCommitLog": 600_000, "flushCommitLogTimed": True, "flushIntervalConsumeQueue": 600_000}
+    with in_use(disk):
+        store = opened(tmp_path, **keys)
+        put(store, *(message(body=BIG, KEYS="k%d" % number) for number in range(100)))
+        store.dispatch()
+        store.shutdown()
+        assert store.shut_down_normal and not (tmp_path / "abort").exists()
+        disk.lose_power(NothingByChance())
+    assert len(list((tmp_path / "commitlog").iterdir())) >= 20
+    with open_store(tmp_path, **keys) as again:
+        assert len(bodies(again)) == 100
+        assert all(again.find_consume_queue("T", 0).get_ext(again.find_consume_queue("T", 0).get_unit(index)[2])
+                   for index in range(100))
+        for number in (0, 99):
+            found = again.query_message("T", f"k{number}", 8, 0, 1 << 62)
+            assert len(found.message_buffer_list) == 1
+            found.release()
+
+
+def test_abort_stays_when_something_could_not_be_flushed_at_the_end(tmp_path):
+    store = new_store(tmp_path)
+    assert store.load()
+    store.start()
+    put(store, message())
+    wait_dispatched(store)
+    store.flush_consume_queue_service.do_flush = lambda _times: None
+    store.shutdown()
+    assert (tmp_path / "abort").exists() and not store.shut_down_normal
+
+
+def test_flaw_behind_what_was_flushed_ends_the_log_and_one_before_is_refused(tmp_path):
+    """After a loss of power a later file may be on the disk without the end of the one before."""
+    store = opened(tmp_path / "one", **SYNC)
+    put_and_flush(store, "T", 5)
+    for _ in range(10):
+        store.async_put_message(message(body=BIG))
+    flushed = store.store_checkpoint.log_flushed
+    shutil.copytree(tmp_path / "one", tmp_path / "first")
+    put_and_flush(store, "T", 1)
+    store.kill()
+    shutil.move(tmp_path / "one", tmp_path / "other")
+    shutil.move(tmp_path / "first", tmp_path / "one")
+    for root, at in ((tmp_path / "one", FILE_SIZE + 3200), (tmp_path / "other", 3200)):
+        with open(root / "commitlog" / f"{at // FILE_SIZE * FILE_SIZE:020d}", "r+b") as file:
+            file.seek(at % FILE_SIZE // 512 * 512)
+            file.write(bytes(512))
+    again = new_store(tmp_path / "one", **SYNC)
+    assert again.load() and flushed <= again.get_max_phy_offset() <= FILE_SIZE + 3200
+    again.start()
+    again.shutdown()
+    other = new_store(tmp_path / "other", **SYNC)
+    assert not other.load()
+    other.shutdown()
+
+
+def test_store_that_the_original_has_written_last_is_recovered_by_its_times(tmp_path, caplog):
+    store = opened(tmp_path)
+    put(store, *(message() for _ in range(50)))
+    store.dispatch()
+    store.flush_log()
+    store.flush_queues(thoroughly=True)
+    store.kill()
+    with open(tmp_path / "checkpoint", "r+b") as file:
+        file.write((1).to_bytes(8, "big") * 3)
+    caplog.set_level("INFO")
+    with open_store(tmp_path) as again:
+        assert "is_noted=False" in caplog.text and len(bodies(again)) == 50
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 60])
+def test_damaged_or_missing_positions_are_not_believed(tmp_path, damage, caplog):
+    store = opened(tmp_path)
+    put(store, *(message() for _ in range(50)))
+    store.kill()
+    path = tmp_path / "checkpoint.positions"
+    if damage:
+        path.write_bytes(damage * 20)
+    else:
+        os.unlink(path)
+    caplog.set_level("INFO")
+    with open_store(tmp_path) as again:
+        assert "is_noted=False" in caplog.text and len(bodies(again)) == 50
+
+
+def test_log_goes_on_in_another_folder_without_a_second_file_of_its_offset(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    where = {"storePathCommitLog": ",".join(map(str, folders))}
+    store = opened(tmp_path / "store", **where)
+    put(store, *(message(body=BIG) for _ in range(3)))  # the next file is made already, in folder b
+    store.commit_log.full_store_paths = frozenset([str(folders[1])])
+    put(store, *(message(body=BIG) for _ in range(10)))
+    names = [path.name for folder in folders for path in folder.iterdir()]
+    assert len(names) == len(set(names)) >= 3
+    store.kill()
+    with open_store(tmp_path / "store", **where) as again:
+        assert len(bodies(again)) == 13
+
+
+def test_blank_twin_of_a_file_is_put_aside(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    where = {"storePathCommitLog": ",".join(map(str, folders))}
+    with open_store(tmp_path / "store", **where) as store:
+        put(store, *(message(body=BIG) for _ in range(13)))
+        wait_dispatched(store)
+    first = sorted(folders[0].iterdir())[0]
+    (folders[1] / first.name).write_bytes(bytes(FILE_SIZE))
+    with open_store(tmp_path / "store", **where) as again:
+        assert len(bodies(again)) == 13
+    assert [path.name for path in (tmp_path / "b.aside").iterdir()] == [first.name]
+    shutil.copy(first, folders[1])
+    refused = new_store(tmp_path / "store", **where)
+    assert not refused.load()
+    refused.shutdown()
