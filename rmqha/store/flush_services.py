@@ -70,6 +70,7 @@ class FlushCommitLogService(ServiceThread):
         except BaseException as error:  # whatever it was: what is on the disk is not known any more
             log.error("%s service has exception. Error occurred when force data to disk. The store takes no more "
                       "messages.", self.get_service_name(), exc_info=error)
+            queue.flushed_where = begin  # what was not told to the disk is not acknowledged
             store.running_flags.make_flush_error()
             return True
         timestamp = queue.store_timestamp
