@@ -16,7 +16,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"[+-]?\d+")
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?|[+-]?(NaN|Infinity)")
+_FLOAT = re.compile(r"[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?[fFdD]?|[+-]?(NaN|Infinity)")
 _FALSE = frozenset({"false", "no", "off", "0", "n", "f"})  # what 4.9 takes for false, and who writes it means it
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HOST_NAME = re.compile(r"[\w.-]+")

@@ -18,9 +18,9 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 log = logging.getLogger("RocketmqRemoting")
 
-LARGE_HEADER = 16 << 10  # bytes of a header from which on the request is not served on the thread that reads
+LARGE_HEADER = 8 << 10  # bytes of a header from which on the request is not served on the thread that reads
 LARGE_HEADER_OF_SEND = 64 << 10  # the same for a send, whose properties may have 32 KiB
-LARGE_BODY = 16 << 10  # bytes of a body that is parsed, from which on likewise
+LARGE_BODY = 8 << 10  # bytes of a body that is parsed, from which on likewise
 ALONE = 256 << 10  # bytes of a body from which on the pool of its code does not serve it, either
 
 # Differs: 4.9 decodes as many large bodies at a time as it has threads, and queues them by the ten thousand

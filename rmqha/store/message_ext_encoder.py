@@ -16,6 +16,8 @@ log = logging.getLogger("RocketmqStore")
 
 # Reserved for everything but the body.
 RESERVED_OUTSIDE_BODY = 64 * 1024
+MAX_BATCH_MESSAGES = 1 << 16
+MAX_BATCH_GROWTH = 16  # times the longest body: what the records of a batch may take together
 _JOIN_LIMIT = 64 * 1024  # bodies up to this are joined with their head and written by one assignment
 _PROPERTY_SEPARATOR = message_decoder.PROPERTY_SEPARATOR.encode()
 _HEADS, _MAGIC = layout.HEADS, layout.MESSAGE_MAGIC_CODE
@@ -97,6 +99,8 @@ class MessageExtEncoder:
         """The prepared records of a batch, or why there are none.
 
         Differs: a batch whose inner sizes lie, or that is empty, is illegal; the original throws or stores nothing.
+        So is one of more than MAX_BATCH_MESSAGES, or that its common properties make longer than MAX_BATCH_GROWTH times the
+        longest body: the lock is held, and memory taken, for all of them at once.
         """
         if len(batch.body) > self.max_message_body_size:
             log.warning("message body size exceeded, msg body size: %s, maxMessageSize: %s",
@@ -108,7 +112,7 @@ class MessageExtEncoder:
                         len(batch_properties), layout.MAX_PROPERTIES_LENGTH)
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         try:
-            records = self._records(batch, batch_properties)
+            records = self._records(batch, batch_properties, MAX_BATCH_GROWTH * self.max_message_body_size)
         except (ValueError, struct.error) as error:
             log.warning("batch of topic %s can't be stored: %s", batch.topic, error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -118,15 +122,18 @@ class MessageExtEncoder:
         return records
 
     @staticmethod
-    def _records(batch: MessageExtBatch, batch_properties: bytes) -> list[EncodedRecord]:
+    def _records(batch: MessageExtBatch, batch_properties: bytes, max_size: int) -> list[EncodedRecord]:
         topic = encode_topic(batch.topic)
         head_size = _HEADS[batch.sys_flag >> 4 & 3].size
-        records = []
+        records, total = [], 0
         for flag, body, properties in layout.iterate_batch(batch.body):
             own = bytes(properties)
             if own and batch_properties and not own.endswith(_PROPERTY_SEPARATOR):
                 own += _PROPERTY_SEPARATOR
             own += batch_properties
-            records.append(EncodedRecord(head_size + len(body) + len(topic) + 2 + len(own), layout.body_crc32(body),
-                                         flag, body, topic, _pack_short(len(own)), own))
+            size = head_size + len(body) + len(topic) + 2 + len(own)
+            total += size
+            if total > max_size or len(records) == MAX_BATCH_MESSAGES:
+                raise ValueError(f"more than {len(records)} messages, {total} bytes")
+            records.append(EncodedRecord(size, layout.body_crc32(body), flag, body, topic, _pack_short(len(own)), own))
         return records

@@ -68,7 +68,7 @@ def test_large_body_of_send_is_served_where_it_was_read(server, client):
 
 
 @pytest.mark.parametrize("code, size, thread", [
-    (PULL, 15_000, IO), (PULL, 20_000, ALONE), (SEND, 20_000, IO), (SEND, 40_000, IO), (SEND, 70_000, ALONE)])
+    (PULL, 7_000, IO), (PULL, 10_000, ALONE), (SEND, 20_000, IO), (SEND, 40_000, IO), (SEND, 70_000, ALONE)])
 def test_large_header_is_served_apart_unless_it_is_a_sends(server, client, code, size, thread):
     processor = Processor(echo)
     server.register_processor(code, processor)

@@ -38,6 +38,7 @@ log = logging.getLogger("RocketmqBroker")
 
 _V3_4_9 = int(Version["V3_4_9"])
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
+_LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
 _CONTINUE = -1  # the response's code while nothing speaks against the message
 
 SENT_CODES = {
@@ -64,7 +65,8 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
             return self._hand_over(lambda: self._consumer_send_msg_back(channel, request))
         header = self.parse_request_header(request)
-        if header.topic in self._topics and not header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+        if (header.topic in self._topics and not header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+                and not (header.batch and request.body is not None and len(request.body) > _LARGE_BATCH)):
             return self._send(channel, request, header)
         return self._hand_over(lambda: self._send(channel, request, header))
 

@@ -10,8 +10,10 @@ MAX_DOUBLE = 1.7976931348623157e308
 MIN_DOUBLE = 4.9e-324
 
 _WHOLE = re.compile(r"[+-]?\d{1,400}\Z").match
-_DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?\Z").match
-_HEX_DOUBLE = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?\Z").match
+# Digits are taken once (possessive): properties of messages are read as numbers, and may be long
+_DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?))[fFdD]?\Z").match
+_HEX_DOUBLE = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?\Z"
+                         ).match
 _BLANKS = "".join(map(chr, range(33)))
 
 

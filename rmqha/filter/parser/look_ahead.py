@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.filter.parser import selector_parser_constants as kinds
-from rmqha.filter.parser.stack_overflow_error import MAX_DEPTH, StackOverflowError
+from rmqha.filter.parser.stack_overflow_error import MAX_DEPTH, MAX_LOOKS, StackOverflowError
 
 _NO_LIMIT = (1 << 31) - 1
 _LIMITS = (2, 2, 2, _NO_LIMIT)
@@ -48,7 +48,7 @@ class LookAhead:
         self._calls = [[_Call()] for _ in _LIMITS]
         self._scans: tuple[_Scan, ...] = (self._is_null, self._not_between, self._not_in, self._plus)
         self._scan_at = self._last_at = self._left = 0
-        self._depth = 0
+        self._depth = self._looks = 0
         self._rescan_from: int | None = None  # the last consumed token while expected tokens are collected
         self._expected: list[int] = []
         self._expected_end = 0
@@ -161,7 +161,8 @@ class LookAhead:
 
     def _unary(self) -> bool:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        self._looks += 1
+        if self._depth > MAX_DEPTH or self._looks > MAX_LOOKS:
             raise StackOverflowError
         fits = self._first_of(
             self._plus, lambda: self._token(kinds.MINUS) and self._unary(),

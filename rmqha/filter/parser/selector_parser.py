@@ -48,12 +48,17 @@ _CHOICES: tuple[tuple[int, ...], ...] = (
     (*_LITERAL, kinds.ID, kinds.LEFT_PARENTHESIS),
     _LITERAL,
 )
+# Differs: the original parses whatever fits in a frame
+MAX_LENGTH = 1 << 16  # characters
 _ANY = -1  # what is asked for when no choice fits
 
 
 @lru_cache(maxsize=100)
 def parse(sql: str) -> BooleanExpression:
     """The condition that a text means. MQFilterException, worded as the original's, when it means none."""
+    if len(sql) > MAX_LENGTH:
+        raise MQFilterException("Invalid MessageSelector. ",
+                                f"an expression of {len(sql)} characters, the limit is {MAX_LENGTH}")
     try:
         return SelectorParser(sql).jms_selector()
     except FilterError as failure:

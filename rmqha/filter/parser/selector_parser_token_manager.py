@@ -5,9 +5,11 @@ from rmqha.filter.parser import selector_parser_constants as kinds
 from rmqha.filter.parser.token import Token
 from rmqha.filter.parser.token_mgr_error import TokenMgrError
 
-_SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r)|/\*(?:[^*]|\*(?!/))*\*/)*")
+_BLANKS = re.compile(r"[ \t\n\r\f]*+")
+_LINE_END = re.compile(r"[\n\r]")
+_COMMENT_END = re.compile(r"\*/")
 _FLOAT = r"[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
-_TOKEN = re.compile(rf"(?P<float>{_FLOAT})|(?P<decimal>0|[1-9][0-9]*[lL]?)|(?P<string>'(?:''|[^'])*')"
+_TOKEN = re.compile(rf"(?P<float>{_FLOAT})|(?P<decimal>0|[1-9][0-9]*[lL]?)|(?P<string>'[^']*+'(?:'[^']*+')*)"
                     r"|(?P<word>[a-zA-Z_$][a-zA-Z0-9_$]*)|(?P<sign><>|>=|<=|[=><(),+-])")
 _WORDS = {"NOT": kinds.NOT, "AND": kinds.AND, "OR": kinds.OR, "BETWEEN": kinds.BETWEEN, "IN": kinds.IN,
           "TRUE": kinds.TRUE, "FALSE": kinds.FALSE, "NULL": kinds.NULL, "IS": kinds.IS}
@@ -28,11 +30,12 @@ class SelectorParserTokenManager:
         self._is_wide = not text.isascii() and any(char > "\uffff" for char in text)
         self._text = to_utf16(text) if self._is_wide else text
         self._at = 0
+        self._no_line_end = self._no_comment_end = False  # behind where one was looked for
 
     def get_next_token(self) -> Token:
         """The next token; EOF again and again at the end. TokenMgrError where none begins."""
         text = self._text
-        begin = self._at = _SKIPPED.match(text, self._at).end()
+        begin = self._at = self._skip(self._at)
         if begin == len(text):
             return Token(kinds.EOF, "", len(text) - 1)
         match = _TOKEN.match(text, begin)
@@ -40,6 +43,24 @@ class SelectorParserTokenManager:
             raise self._error(begin)
         self._at = match.end()
         return Token(_kind(match), match[0], begin)
+
+    def _skip(self, at: int) -> int:
+        """Where blanks and comments end. That a comment has no end is found out once, not for each that begins."""
+        text = self._text
+        while True:
+            at = _BLANKS.match(text, at).end()
+            if text.startswith("--", at) and not self._no_line_end:
+                end = _LINE_END.search(text, at)
+                self._no_line_end = end is None
+            elif text.startswith("/*", at) and not self._no_comment_end:
+                end_at = text.find("*/", at + 2)
+                self._no_comment_end = end_at < 0
+                end = None if end_at < 0 else _COMMENT_END.match(text, end_at)
+            else:
+                return at
+            if end is None:
+                return at
+            at = end.end()
 
     def position(self, index: int) -> tuple[int, int]:
         """Line and column of a character; (0, 0) for -1, the end of an empty text."""

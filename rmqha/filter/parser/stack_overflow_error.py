@@ -2,6 +2,7 @@
 from rmqha.filter.expression.mq_filter_exception import FilterError
 
 MAX_DEPTH = 50  # parentheses, NOTs and signs within each other
+MAX_LOOKS = 5_000  # operands that are looked at ahead of their turn, behind plus signs
 MAX_CHAIN = 200  # comparisons whose left side is a comparison
 
 

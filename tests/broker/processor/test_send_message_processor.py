@@ -1,6 +1,7 @@
 """Sending: what is stored, what is answered, what is refused."""
 import json
 import struct
+import threading
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,18 @@ def test_batch_is_stored_as_single_messages(broker):
     offsets = [message_decoder.decode_message_id(msg_id).offset for msg_id in ids]
     assert [broker.store.look_message_by_offset(offset).body for offset in offsets] == [b"one", b"two"]
     assert response.ext_fields["queueOffset"] == "0" and broker.next_offset("Batch") == 2
+
+
+def test_large_batch_is_stored_by_the_pool_of_sends(broker, monkeypatch):
+    broker.send("Batch")  # makes the topic
+    threads, store = [], broker.store
+    put = store.async_put_messages
+    monkeypatch.setattr(store, "async_put_messages",
+                        lambda batch: threads.append(threading.current_thread().name) or put(batch))
+    for size, thread in ((100, "NettyServerNIOSelector_1_1"), (40_000, "SendMessageThread_1")):
+        body = message_decoder.encode_messages([Message(None, b"x" * size)] * 2)
+        response = broker.call(request_code.SEND_BATCH_MESSAGE, broker.send_header("Batch", m=True), body)
+        assert response.code == response_code.SUCCESS and threads.pop().startswith(thread[:-1])
 
 
 def lying_batch(total: int, length: int) -> bytes:
