@@ -99,8 +99,8 @@ class MessageExtEncoder:
         """The prepared records of a batch, or why there are none.
 
         Differs: a batch whose inner sizes lie, or that is empty, is illegal; the original throws or stores nothing.
-        So is one of more than MAX_BATCH_MESSAGES, or that its common properties make longer than MAX_BATCH_GROWTH times the
-        longest body: the lock is held, and memory taken, for all of them at once.
+        So is one of more than MAX_BATCH_MESSAGES, or that its common properties make longer than MAX_BATCH_GROWTH
+        times the longest body: the lock is held, and memory taken, for all of them at once.
         """
         if len(batch.body) > self.max_message_body_size:
             log.warning("message body size exceeded, msg body size: %s, maxMessageSize: %s",
