@@ -108,7 +108,7 @@ def test_acknowledged_nul_behind_a_sectors_edge_stays_after_a_loss_of_power(tmp_
 
 
 def test_record_torn_before_the_last_is_cut_off_with_all_behind_it(tmp_path):
-    killed(tmp_path, message(body=b"first"), message(body=b"torn", long=LONG), message(body=b"last"))
+    killed(tmp_path, message(body=b"first"), message(body=b"torn", long=LONG + LONG), message(body=b"last"))
     begin = len(record_of(message(body=b"first")))
     zero(tmp_path, 2 * SECTOR_SIZE, 3 * SECTOR_SIZE)
     with open_store(tmp_path) as store:
