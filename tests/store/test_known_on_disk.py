@@ -68,6 +68,26 @@ def test_units_of_a_killed_process_survive_a_loss_of_power_after_the_next_start(
         assert bodies(again) == [b"%d" % number for number in range(100)]
 
 
+def test_units_that_only_a_killed_process_wrote_are_not_taken_for_flushed(tmp_path):
+    now = 1_700_000_000_000
+    disk, clock = SyncedDisk(tmp_path), mock.Mock(return_value=now * 1_000_000)
+    with in_use(disk), mock.patch.object(time, "time_ns", clock):
+        store = opened(tmp_path, **SYNC)
+        put_and_flush(store, "A", 20)
+        store.dispatch()
+        store.kill()
+        store = opened(tmp_path, **SYNC)
+        for topic in "BC":
+            clock.return_value += 10_000 * 1_000_000
+            put_and_flush(store, topic, 20)
+        store.dispatch()
+        store.flush_queues(thoroughly=True)
+        store.kill()
+        disk.lose_power(NothingByChance())
+    with open_store(tmp_path) as again:
+        assert [len(bodies(again, topic)) for topic in "ABC"] == [20, 20, 20]
+
+
 def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and_power_was_lost(tmp_path):
     now = 1_700_000_000_000
     disk, clock = SyncedDisk(tmp_path), mock.Mock(return_value=now * 1_000_000)
@@ -80,6 +100,8 @@ def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and
         put_and_flush(store, "B", 20)
         put_and_flush(store, "C", 20)
         store.dispatch()
+        while not store.find_consume_queue("C", 0).flush(0):
+            continue
         store.kill()
         disk.lose_power(NothingByChance())
     with open_store(tmp_path) as again:
