@@ -41,6 +41,7 @@ MORE_S = 0.5  # that the bystander may wait longer than the original's, or at al
 SUSPECTS = 24  # inputs that are sent again alone, at most
 PARTS = 8  # of a run; between them nothing is under way, and memory is looked at
 REST_S = 0.5
+AFTER_S = 2.0  # behind an input that is sent alone: what a pool serves ends later than the question behind it
 SLACK_MIB = 48  # by which memory may grow in the second half of a run
 SPARE = {"descriptors": 8, "threads": 60}  # pools make their threads on demand
 SETTLED_MS = 60_000
@@ -360,6 +361,7 @@ def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
             sent = sender.send(one)
             sender.close()
             parts.append((kind.kind, sent))
+        time.sleep(AFTER_S)
         told = bystanders.end()
     finally:
         bystanders.kill()
