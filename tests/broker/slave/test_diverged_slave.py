@@ -14,6 +14,7 @@ from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from rmqha.store.ha import ha_client, log_cut
 from rmqha.tools.ha.ha_command import ha_group
 from tests.broker.support import BrokerHarness, bodies, running_broker
@@ -102,9 +103,9 @@ def state(slave: BrokerHarness) -> str:
 def after_loss(tmp_path):
     """after_loss(size of what comes new, **keys) -> pair, master, slave, end of the common log, end of the slave's."""
     with ExitStack() as stack:
-        def make(size: int, new: int = 60, **keys: object):
-            pair = Pair(tmp_path, stack, **keys)
-            master, slave = pair.start("master"), pair.start("slave")
+        def make(size: int, new: int = 60, of_master: dict | None = None, **keys: object):
+            pair, of_master = Pair(tmp_path, stack, **keys), of_master or {}
+            master, slave = pair.start("master", **of_master), pair.start("slave")
             pair.send(master, 40)
             wait_for_log(slave, master)
             common = master.store.get_max_phy_offset()
@@ -114,7 +115,7 @@ def after_loss(tmp_path):
             end = slave.next_offset(TOPIC) and slave.store.get_max_phy_offset()
             pair.take_image("slave")
             pair.lose_power()
-            master = pair.start("master")
+            master = pair.start("master", **of_master)
             assert master.store.get_max_phy_offset() == common
             pair.send(master, new, size)
             slave = pair.start("slave")
@@ -169,6 +170,21 @@ def test_slave_may_cut_its_tail_off_by_itself(size, after_loss):
     _pair, master, slave, _common, _end = after_loss(size, haTruncateDivergedTail=True)
     wait_for_log(slave, master)
     check_same(master, slave)
+
+
+@pytest.mark.parametrize("size", [300, 520], ids=["equal sizes", "other sizes"])
+def test_end_of_a_master_that_compares_nothing_is_looked_at_record_by_record(size, after_loss):
+    """As with RocketMQ: its HA port knows no handshake, its main port shows records."""
+    pair, master, slave, common, end = after_loss(size, of_master={"haHandshakeEnable": "false"})
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    assert told(slave)["haDivergedOffset"] == str(common) and slave.store.get_max_phy_offset() == end
+    assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
+    wait_for_log(slave, master)
+    (kept,) = (pair.folder / "slave" / "store" / "diverged").iterdir()
+    assert kept.stat().st_size == end - common
+    assert read_log(slave, 0) == read_log(master, 0)
+    synchronize(slave, master)
+    assert read_all(slave) == read_all(master)
 
 
 def test_what_was_cut_off_stays_so_over_a_restart(after_loss):
@@ -251,3 +267,19 @@ def test_only_a_slave_that_has_diverged_rejoins(tmp_path):
         for broker, reason in ((master, "no slave"), (slave, "has not diverged")):
             answer = broker.call(request_code.REJOIN_MASTER)
             assert answer.code == response_code.SYSTEM_ERROR and reason in answer.remark
+
+
+def test_pulls_from_a_slave_miss_nothing_behind_blank_units(tmp_path):
+    with ExitStack() as stack:
+        pair = Pair(tmp_path, stack)
+        master, slave = pair.start("master"), pair.start("slave")
+        pair.send(master, 90)
+        wait_for_log(slave, master)
+        synchronize(slave, master)
+        expected = read_all(slave)
+        files = slave.store.get_consume_queue(TOPIC, 1).mapped_file_queue.mapped_files
+        files[0].slice_byte_buffer()[7 * 20:10 * 20] = PRE_BLANK_UNIT * 3
+        answer = slave.pull(TOPIC, 8, queue_id=1)
+        assert answer.code == response_code.PULL_RETRY_IMMEDIATELY and answer.ext_fields["nextBeginOffset"] == "10"
+        del expected[1][7:10]
+        assert read_all(slave) == expected
