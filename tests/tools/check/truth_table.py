@@ -190,7 +190,7 @@ def _diverged(stage: Stage) -> Iterator[Row]:
     stage.restart_master()
 
 
-@case("behind, and catching up; `--warn 64KiB`")
+@case("behind, and catching up through a proxy; `--warn 64KiB`")
 def _behind(stage: Stage) -> Iterator[Row]:
     stage.send(60, 50_000)
     with stage.proxy() as proxy:
