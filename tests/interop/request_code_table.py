@@ -63,7 +63,8 @@ KNOWN = [
     Known("Numbers of queues below 0 or above 65536 are refused; the original stores them, and then each send fails, "
           "or a question for the topic's offsets takes all memory.",
           {17: "(read|write)QueueNums: (negative|2\\^31 - 1)"}),
-    Known("A change that is answered with SUCCESS has happened: a bad value is refused.", {25: "no number"}),
+    Known("A change that is answered with SUCCESS has happened: a bad value is refused.",
+          {25: "no number", 318: "no boolean"}),
     Known("4.9.8 has this black list, 4.9.7 not yet.", {25: "black listed key"}),
     Known("rmqha has configuration keys of its own, and those of 4.9.8.", {26: ".*"}),
     Known("rmqha tells about replication, too.", {28: ".*"}),
