@@ -8,7 +8,8 @@ Two slots, written in turn, each in a sector of its own:
     16      24     the three times that the checkpoint gets after this slot; others there: somebody else wrote it
     40      8      all of the log before this offset was forced to the disk
     48      8      the units and keys of all records before this offset were forced to the disk; at most the former
-    56      4      flags: 1 a slave wrote, whose log grows by pieces of records
+    56      4      bit 0: a slave wrote, whose log grows by pieces of records; the other bits: what this start of the
+                   machine is called, shortened to them
     60      4      CRC32 of all that
 
 At 4096, not forced to the disk: of the records that look torn (see torn_record), which ones are whole:
@@ -18,16 +19,20 @@ At 4096, not forced to the disk: of the records that look torn (see torn_record)
     16      4      CRC32 of the bytes of all of them, one behind the other
     20      4      CRC32 of these 20 bytes
 """
+import logging
 import os
 import struct
 import zlib
 from typing import NamedTuple
 
-_SLOT = struct.Struct(">8sqqqqqqi")
+log = logging.getLogger("RocketmqStore")
+
+_SLOT = struct.Struct(">8sqqqqqqI")
 _CRC = struct.Struct(">I")
 _MAGIC = b"rmqhaPOS"
 _SLOT_AT = (0, 512)  # a disk writes 512 bytes whole, or not at all
 _BY_SLAVE = 1
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _WHOLE_AT = 4096
 _WHOLE = struct.Struct(">qqI")
 _FILE_SIZE = 8192
@@ -42,6 +47,7 @@ class Positions(NamedTuple):
     log_flushed: int
     dispatched: int  # and its units and keys flushed
     by_slave: bool
+    is_same_boot: bool = True  # the machine has not been started since
 
 
 class WholeRecords(NamedTuple):
@@ -80,13 +86,16 @@ class PositionsFile:
         magic, number, *numbers, flags = _SLOT.unpack_from(data)
         is_newest, self._number = number > self._number, max(self._number, number)
         if magic == _MAGIC and tuple(numbers[:3]) == times and (is_newest or self.found is None):
-            self.found, self._next_slot = Positions(*numbers[3:], bool(flags & _BY_SLAVE)), 1 - slot
+            boot = boot_bits()
+            self.found = Positions(*numbers[3:], bool(flags & _BY_SLAVE), boot == flags & ~_BY_SLAVE and boot != 0)
+            self._next_slot = 1 - slot
 
     def write(self, positions: Positions, times: Times) -> None:
         """Force `positions` to the disk, for a checkpoint that has, or is about to get, these times. OSError."""
         self._number += 1
         data = _SLOT.pack(_MAGIC, self._number, *times, positions.log_flushed,
-                          min(positions.dispatched, positions.log_flushed), _BY_SLAVE if positions.by_slave else 0)
+                          min(positions.dispatched, positions.log_flushed),
+                          boot_bits() | (_BY_SLAVE if positions.by_slave else 0))
         os.pwrite(self._fd, data + _CRC.pack(zlib.crc32(data)), _SLOT_AT[self._next_slot])
         os.fdatasync(self._fd)
         self._next_slot = 1 - self._next_slot
@@ -103,6 +112,16 @@ class PositionsFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def boot_bits() -> int:
+    """31 bits of what this start of the machine is called, bit 0 being 0; 0 when the system doesn't tell."""
+    try:
+        with open(_BOOT_ID_FILE, "rb") as file:
+            return zlib.crc32(file.read()) & ~_BY_SLAVE
+    except OSError as error:
+        log.info("no boot id: %s", error)
+        return 0
 
 
 def _whole_records(data: bytes) -> WholeRecords:

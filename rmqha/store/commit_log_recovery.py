@@ -101,7 +101,9 @@ class CommitLogRecovery:
         walked = self._walk(files, index, not limited, base)
         end = self._without_torn_records(files, walked, base)
         if limited:
-            self._dispatch_again(files[index].file_from_offset, min(end, max_phy_offset_of_consume_queue))
+            queues = self.commit_log.default_message_store.all_consume_queues()
+            dispatched = max((queue.dispatched_before for queue in queues), default=-1)
+            self._dispatch_again(files[index].file_from_offset, min(end, dispatched))
         elif end < walked:
             max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
         self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
@@ -123,7 +125,7 @@ class CommitLogRecovery:
         # and a slave that holds it whole is other than its master from then on.
         if base.is_noted:
             whole_to = self._end_of_whole_records(files, end)
-            suspects = self._suspects(files, base.log_flushed, end, base.by_slave)
+            suspects = self._suspects(files, base.log_flushed, end, base.by_slave, base.doubts_heads)
             torn = next((offset for offset, record in suspects if offset + len(record) > whole_to), -1)
         else:
             torn = self._torn_at_the_end(files, end)
@@ -133,13 +135,15 @@ class CommitLogRecovery:
         return torn
 
     @staticmethod
-    def _suspects(files: list[MappedFile], begin: int, end: int, in_pieces: bool) -> Iterator[tuple[int, memoryview]]:
+    def _suspects(files: list[MappedFile], begin: int, end: int, in_pieces: bool,
+                  doubts_heads: bool) -> Iterator[tuple[int, memoryview]]:
         """Offset and bytes of the records that look torn, and that end between `begin` and `end`."""
         for mapped_file in files:
             start = mapped_file.file_from_offset
             if start < end and start + mapped_file.file_size > begin:
                 buffer = mapped_file.slice_byte_buffer()
-                for at, size in torn_records(buffer, min(end - start, mapped_file.file_size), begin - start, in_pieces):
+                stop = min(end - start, mapped_file.file_size)
+                for at, size in torn_records(buffer, stop, begin - start, in_pieces, doubts_heads):
                     yield start + at, buffer[at:at + size]
 
     def _end_of_whole_records(self, files: list[MappedFile], end: int) -> int:
@@ -147,7 +151,7 @@ class CommitLogRecovery:
         noted = self.commit_log.default_message_store.store_checkpoint.found_whole
         crc = 0
         if noted.begin < noted.end <= end:
-            for _offset, record in self._suspects(files, noted.begin, noted.end, False):
+            for _offset, record in self._suspects(files, noted.begin, noted.end, False, False):
                 crc = zlib.crc32(record, crc)
         return noted.end if crc and crc == noted.crc else 0
 

@@ -61,6 +61,7 @@ class ConsumeQueue:
         self.mapped_file_queue = self._new_mapped_file_queue()
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
+        self.dispatched_before = -1  # recovery: end of the last record that had a unit, on the disk or not
         self._emptied_at = 0  # recovery: where the queue began that has no unit which is sure to be on the disk
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
         self.consume_queue_ext: ConsumeQueueExt | None = None
@@ -106,6 +107,7 @@ class ConsumeQueue:
         if last_good[1] and not self._is_right(last_good[0], last_good[1] - CQ_STORE_UNIT_SIZE):
             last_good = self._end_of_right_units(*last_good)
             process_offset = last_good[0].file_from_offset + last_good[1]
+        self.dispatched_before = self._end_of_record(*last_good)
         if not base.was_stopped:
             last_good = self._without_unsure_units(*last_good, base.dispatched)
             process_offset = last_good[0].file_from_offset + last_good[1]
@@ -117,6 +119,13 @@ class ConsumeQueue:
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.recover(base)
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    @staticmethod
+    def _end_of_record(mapped_file: MappedFile, valid: int) -> int:
+        if not valid:
+            return -1
+        offset, size, _ = unpack_unit(mapped_file.slice_byte_buffer(), valid - CQ_STORE_UNIT_SIZE)
+        return offset + size if (offset, size) != BLANK_POSITION else -1
 
     def _take_last_unit(self, mapped_file: MappedFile, valid: int) -> int:
         """Note where the record of the last unit ends; the last address of the extension."""

@@ -20,6 +20,7 @@ class RecoveryBase(NamedTuple):
     dispatched: int  # units and keys of the records before are on the disk
     is_noted: bool  # by a store of ours; otherwise it follows from the original's times
     by_slave: bool
+    doubts_heads: bool  # a slave wrote, and power may be lost: pieces of records came to the disk in any order
     was_stopped: bool  # in order: everything was flushed
 
 
@@ -31,11 +32,12 @@ def recovery_base(store: DefaultMessageStore, last_exit_ok: bool) -> RecoveryBas
     """
     found = store.store_checkpoint.found
     if found is not None:
-        base = RecoveryBase(found.log_flushed, found.dispatched, True, found.by_slave, last_exit_ok)
+        base = RecoveryBase(found.log_flushed, found.dispatched, True, found.by_slave,
+                            found.by_slave and not found.is_same_boot, last_exit_ok)
     elif last_exit_ok:
-        base = RecoveryBase(0, 0, False, False, True)
+        base = RecoveryBase(0, 0, False, False, False, True)
     else:
         start = store.commit_log.begin_of_recovery_by_times()
-        base = RecoveryBase(start, start, False, False, False)
+        base = RecoveryBase(start, start, False, False, False, False)
     log.info("recover from %s", base)
     return base

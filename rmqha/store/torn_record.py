@@ -20,18 +20,20 @@ _LONGEST_REST = _LENGTHS + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
 _CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # bytes of a record without which it is none
 
 
-def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool) -> Iterator[tuple[int, int]]:
+def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool,
+                 doubts_heads: bool = False) -> Iterator[tuple[int, int]]:
     """Position and size of the records of a commit log file that may be torn, of those that end behind `flushed`.
 
-    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them.
+    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them, and `flushed`
+    may lie in one. `doubts_heads`: zeros in a head may be missing bytes, see above.
     """
     # what is written as whole records is flushed as whole records
     for position, size in records(buffer, 0 if in_pieces else max(flushed, 0), end):
-        if position + size > flushed and may_be_torn(buffer, position, size, in_pieces):
+        if position + size > flushed and may_be_torn(buffer, position, size, doubts_heads):
             yield position, size
 
 
-def may_be_torn(buffer: memoryview | bytes, position: int, size: int, in_pieces: bool = False) -> bool:
+def may_be_torn(buffer: memoryview | bytes, position: int, size: int, doubts_heads: bool = False) -> bool:
     """Whether the record at `position`, a multiple of the sector's size being the beginning of one, looks torn."""
     length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
     body_at, end = length_at + INT.size, position + size
@@ -39,7 +41,7 @@ def may_be_torn(buffer: memoryview | bytes, position: int, size: int, in_pieces:
     properties_at = topic_at + _LENGTHS + buffer[topic_at]
     if 0 in bytes(buffer[topic_at + 1:properties_at - 2]):
         return True
-    if in_pieces and _ends_with_zero(buffer, position + _CHECKED, body_at):
+    if doubts_heads and _ends_with_zero(buffer, position + _CHECKED, body_at):
         return True
     return end > properties_at and (buffer[end - 1] == 0 or _ends_with_zero(buffer, properties_at, end))
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from unittest import mock
 
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32, encode_topic
+from rmqha.store import checkpoint_positions
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.plain_put import PlainPut
@@ -44,15 +46,28 @@ class Machine:
         self._safe = 0  # end of what was acknowledged as being on the disk, or is said to be
         self._acknowledged: list[tuple[Completable, int]] = []  # and the ends of what they are of
         self._number = 0
+        self._boot = 2  # what this start of the machine is called: even
 
     # Life.
 
     def open(self) -> None:
         """Start the store."""
         self.store = SteppedStore(self._config)
-        if not self.store.open():
-            raise Wrong(f"{self.disk.root.name} does not start")
+        with mock.patch.object(checkpoint_positions, "boot_bits", lambda: self._boot):
+            if not self.store.open():
+                raise Wrong(f"{self.disk.root.name} does not start")
+        self._tell_boot_at_writes()
         self._runs = True
+
+    def _tell_boot_at_writes(self) -> None:
+        positions = self.store.store_checkpoint._positions
+        write = positions.write
+
+        def write_in_this_boot(*args: object) -> None:
+            with mock.patch.object(checkpoint_positions, "boot_bits", lambda: self._boot):
+                write(*args)
+
+        positions.write = write_in_this_boot
 
     @property
     def begin(self) -> int:
@@ -74,6 +89,7 @@ class Machine:
         self._stop()
         self._written = self._safe
         self.disk.lose_power(self.rng)
+        self._boot += 2
         self.open()
 
     def restart(self) -> None:

@@ -185,7 +185,7 @@ def test_extension_units_come_back_by_address(tmp_path):
     ext.mapped_file_queue.shutdown(0)
     again = ConsumeQueueExt("T", 0, str(tmp_path), 100)
     assert again.load()
-    again.recover(RecoveryBase(0, 0, False, False, True))
+    again.recover(RecoveryBase(0, 0, False, False, False, True))
     assert again.get_max_address() == ext.decorate(ext.un_decorate(addresses[-1]) + units[-1].size)
     again.truncate_by_max_address(addresses[4])
     assert again.put(units[5]) == addresses[5]

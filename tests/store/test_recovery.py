@@ -343,6 +343,6 @@ def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monk
     with open_store(tmp_path) as store:
         queue = store.find_consume_queue("T", 0)
         files = queue.mapped_file_queue.mapped_files
-        stopped, killed, early = (RecoveryBase(end, dispatched, True, False, was_stopped)
+        stopped, killed, early = (RecoveryBase(end, dispatched, True, False, False, was_stopped)
                                   for dispatched, was_stopped in ((0, True), (end, False), (0, False)))
         assert [queue._first_unsure(files, base) for base in (stopped, killed, early)] == [3, 3, 0]

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import INT
+from rmqha.store import checkpoint_positions
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -115,7 +116,9 @@ def test_record_torn_before_the_last_is_cut_off_with_all_behind_it(tmp_path):
         assert store.get_max_phy_offset() == begin and bodies(store) == [b"first"]
 
 
-def test_heads_that_a_slave_has_in_pieces_are_doubted(tmp_path):
+@pytest.mark.parametrize("power_lost", [True, False])
+def test_heads_that_a_slave_has_in_pieces_are_doubted_once_the_machine_was_started_anew(
+        tmp_path, monkeypatch, power_lost):
     """A sector ends in the head of the last record: what it holds before came with an earlier piece, or not at all."""
     killed(tmp_path / "master", message(body=bytes(SECTOR_SIZE - 91 - 1 - 25)), message(body=b"second"))
     data = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()
@@ -126,8 +129,10 @@ def test_heads_that_a_slave_has_in_pieces_are_doubted(tmp_path):
     assert slave.open()
     assert slave.append_to_commit_log(0, data, 0, second + size)
     slave.kill()
+    if power_lost:
+        monkeypatch.setattr(checkpoint_positions, "boot_bits", lambda: 2)
     with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as again:
-        assert again.get_max_phy_offset() == second
+        assert again.get_max_phy_offset() == second + (0 if power_lost else size)
 
 
 def test_a_record_in_front_is_no_last_one(tmp_path):
