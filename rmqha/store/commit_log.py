@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,12 @@ class CommitLog:
         self.topic_queue_table: dict[str, int] = {}
         self.lmq_topic_queue_table: dict[str, int] = {}
         self.confirm_offset = -1
-        self.unsure_to = 0  # end of the last record with NULs in its properties; written under the put lock
+        # Records that look torn, and are whole: ends of those that are not flushed, appended under the put lock, taken by
+        # the flushing thread; offsets and bytes of those in write buffers, taken by who commits
+        self.unsure_ends: deque[int] = deque()
+        self._uncommitted: deque[tuple[int, bytes]] = deque()
+        self._noting = threading.Lock()  # of those, in their order
+        self.mapped_file_queue.on_committed = self.note_whole_records
         self.begin_time_in_lock = 0
         # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
         self.put_message_lock = threading.Lock()
@@ -374,11 +380,23 @@ class CommitLog:
         buffer = mapped_file.write_buffer or mapped_file.slice_byte_buffer()
         if may_be_torn(buffer, position, size):
             offset = mapped_file.file_from_offset + position
-            self.unsure_to = offset + size
-            try:
-                self.default_message_store.store_checkpoint.note_whole(offset, bytes(buffer[position:position + size]))
-            except OSError as error:
-                log.error("that the record at %s is whole can't be noted: %s", offset, error)
+            none_waits = not self._uncommitted
+            self._uncommitted.append((offset, bytes(buffer[position:position + size])))
+            self.unsure_ends.append(offset + size)
+            if none_waits and mapped_file.write_buffer is None:
+                self.note_whole_records(offset + size)
+
+    def note_whole_records(self, end: int) -> None:
+        """Note those that are in the file, which has all before `end`."""
+        if not self._uncommitted:
+            return
+        with self._noting:
+            while self._uncommitted and self._uncommitted[0][0] + len(self._uncommitted[0][1]) <= end:
+                offset, record = self._uncommitted.popleft()
+                try:
+                    self.default_message_store.store_checkpoint.note_whole(offset, record)
+                except OSError as error:
+                    log.error("that the record at %s is whole can't be noted: %s", offset, error)
 
     def _file_is_full(self, mapped_file: MappedFile) -> None:
         if self.config.warmMapedFileEnable:

@@ -88,8 +88,12 @@ class FlushCommitLogService(ServiceThread):
         So that recovery can tell what was never flushed from damage: a flaw in front of a file that was flushed, and
         properties that look as if a part of them were missing.
         """
-        size = self.commit_log.mapped_file_size
-        return begin // size != end // size or begin < self.commit_log.unsure_to <= end
+        size, unsure_ends = self.commit_log.mapped_file_size, self.commit_log.unsure_ends
+        is_news = begin // size != end // size
+        while unsure_ends and unsure_ends[0] <= end:
+            unsure_ends.popleft()
+            is_news = True
+        return is_news
 
 
 class CommitRealTimeService(FlushCommitLogService):

@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common.util_all import current_time_millis, offset_to_file_name
@@ -48,6 +49,7 @@ class MappedFileQueue:
         self.last_file_was_mended = False  # by load: its length was wrong
         self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
         self._commit_lock = threading.Lock()  # one commit at a time
+        self.on_committed: Callable[[int], None] = _nothing  # called with what lies in the files, under _commit_lock
         self.committed_where = 0  # bytes; written under _commit_lock and by recovery
         self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
 
@@ -342,6 +344,7 @@ class MappedFileQueue:
             where = mapped_file.file_from_offset + mapped_file.commit(commit_least_pages)
             result = where == self.committed_where
             self.committed_where = where
+            self.on_committed(where)
             return result
 
     def find_mapped_file_by_offset(self, offset: int, return_first_on_not_found: bool = False) -> MappedFile | None:
@@ -422,6 +425,10 @@ def destroy_all(files: list[MappedFile]) -> None:
     for mapped_file in files:
         if not mapped_file.destroy(1000 * 3):
             mapped_file.delete()
+
+
+def _nothing(_offset: int) -> None:
+    """Nobody wants to know."""
 
 
 def _sleep(interval_ms: int) -> bool:
