@@ -97,8 +97,8 @@ class CommitLog:
         self.topic_queue_table: dict[str, int] = {}
         self.lmq_topic_queue_table: dict[str, int] = {}
         self.confirm_offset = -1
-        # Records that look torn, and are whole: ends of those that are not flushed, appended under the put lock, taken by
-        # the flushing thread; offsets and bytes of those in write buffers, taken by who commits
+        # Records that look torn, and are whole: ends of those that are not flushed, appended under the put lock, taken
+        # by the flushing thread; offsets and bytes of those in write buffers, taken by who commits
         self.unsure_ends: deque[int] = deque()
         self._uncommitted: deque[tuple[int, bytes]] = deque()
         self._noting = threading.Lock()  # of those, in their order

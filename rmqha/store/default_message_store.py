@@ -692,7 +692,7 @@ class DefaultMessageStore:
         max_physic_offset = -1
         for queue in self.all_consume_queues():
             queue.recover(base)
-        self.deleted_topics.drop_dead_queues()
+        self.deleted_topics.drop_dead_queues(at_start=True)
         for queue in self.all_consume_queues():
             max_physic_offset = max(max_physic_offset, queue.max_physic_offset)
         return max_physic_offset

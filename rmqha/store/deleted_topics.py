@@ -142,12 +142,16 @@ class DeletedTopics(ConfigManager):
         store.reput_message_service.run_between_records(self.drop_dead_queues)
         return list(new)
 
-    def drop_dead_queues(self) -> None:
-        """Delete the queues whose units are of dead records. For the dispatching thread, or before it runs."""
+    def drop_dead_queues(self, at_start: bool = False) -> None:
+        """Delete the queues whose units are of dead records. For the dispatching thread, or before it runs.
+
+        `at_start`: those without units, too. What recovery does not believe may be of dead records, and what is alive
+        makes its queue anew when it is dispatched.
+        """
         for topic, mark in self.marks.items():
             for queue in list(self._store.consume_queue_table.get(topic, {}).values()):
                 first = queue.first_record_offset()
-                if first is not None and first < mark:
+                if at_start if first is None else first < mark:
                     self._store.queue_removal.drop_dead_queue(queue, mark)
 
     # Its life.

@@ -24,8 +24,8 @@ def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool,
                  doubts_heads: bool = False) -> Iterator[tuple[int, int]]:
     """Position and size of the records of a commit log file that may be torn, of those that end behind `flushed`.
 
-    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them, and `flushed`
-    may lie in one. `doubts_heads`: zeros in a head may be missing bytes, see above.
+    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them,
+    and `flushed` may lie in one. `doubts_heads`: zeros in a head may be missing bytes, see above.
     """
     # what is written as whole records is flushed as whole records
     for position, size in records(buffer, 0 if in_pieces else max(flushed, 0), end):

@@ -114,8 +114,8 @@ def test_each_well_formed_request_gets_an_answer(known, request_and_header, body
 def test_names_from_requests_make_no_folders_outside_the_store(known):
     root = Path(known.controller.message_store_config.storePathRootDir)
     assert {path.name for path in root.iterdir()} <= {
-        "abort", "checkpoint", "checkpoint.positions", "commitlog", "config", "consumequeue", "consumequeue_ext", "index",
-        "lock"}
+        "abort", "checkpoint", "checkpoint.positions", "commitlog", "config", "consumequeue", "consumequeue_ext",
+        "index", "lock"}
     assert all(set(path.name) <= set(map(chr, range(32, 127))) for path in (root / "consumequeue").iterdir())
     assert {path.name for path in root.parent.iterdir()} <= {"store", "broker.conf", "broker.conf.bak"}
 

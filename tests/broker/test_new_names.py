@@ -12,6 +12,7 @@ from rmqha.broker.offset import consumer_offset_manager
 from rmqha.broker.subscription import subscription_group_manager
 from rmqha.broker.topic import topic_config_manager
 from rmqha.common.stats.stats_item import CallSnapshot
+from rmqha.common.topic.topic_validator import is_system_topic
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
@@ -42,7 +43,8 @@ def table_sizes(controller) -> dict[str, int]:
         "queues": sum(1 for queue in store.all_consume_queues()),
         "queue tables": len(store.consume_queue_table),
         "folders": sum(1 for _path in Path(store.get_store_path_logic()).rglob("*")),
-        TOPICS: len(controller.topic_config_manager.topic_config_table),
+        # the broker makes those of its own again when it needs them
+        TOPICS: sum(not is_system_topic(topic) for topic in list(controller.topic_config_manager.topic_config_table)),
         GROUPS: len(controller.subscription_group_manager.subscription_group_table),
         OFFSETS: sum(map(len, list(offsets.offset_table.values()))),
         "offset tables": len(offsets.offset_table),

@@ -287,7 +287,7 @@ _OTHER_POINTS = [
     Point("start: next offsets known", START, 2, after(DefaultMessageStore, "recover_topic_queue_table")),
     Point("start: before the abort file", START, 1, before(DefaultMessageStore, "_create_temp_file")),
     Point("start: abort file made", START, 1, after(DefaultMessageStore, "_create_temp_file")),
-    Point("recovery: index cut back", RECOVERY, 1, after(IndexFile, "cut_back"), "index: slot without count"),
+    Point("recovery: index cut back", RECOVERY, 1, after(IndexFile, "_cut_back"), "index: slot without count"),
     Point("recovery: consume queue before zeroing", RECOVERY, 3, before(MappedFile, "zero_from", _file_in(_QUEUE)),
           "dispatch: half of the unit"),
     Point("recovery: record not dispatched", RECOVERY, 60, _NOT_DISPATCHED,

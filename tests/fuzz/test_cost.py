@@ -8,6 +8,7 @@ from tests.fuzz.cost import MIB, Kind, growth, measure, send_alone
 from tests.fuzz.cost_inputs import CostInputs
 from tests.fuzz.frames import MAX_FRAME, Call, framed
 from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV_CODES, cases_of
+from tests.support.kinds import long_test
 
 SEED = 7
 INPUTS = 300
@@ -42,8 +43,8 @@ def test_costly_requests_make_nobody_wait_and_leave_nothing(kind_of, acl):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault, is_guilty", [
-    ("sleep", lambda one: b"1000000" in one.data),
-    ("quadratic", lambda one: one.data.count(b",") > 10_000)], ids=["sleep", "quadratic"])
+    pytest.param("sleep", lambda one: b"1000000" in one.data, marks=long_test),
+    pytest.param("quadratic", lambda one: one.data.count(b",") > 10_000)], ids=["sleep", "quadratic"])
 def test_planted_slow_path_is_found_and_its_input_named(kind_of, fault, is_guilty):
     kind = kind_of(fault)
     report = measure([kind], range(INPUTS), SEED)
@@ -55,8 +56,10 @@ def test_planted_slow_path_is_found_and_its_input_named(kind_of, fault, is_guilt
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault, found", [("leak", "the rmqha broker grows"), ("threads", "the rmqha broker holds"),
-                                          ("descriptors", "the rmqha broker holds")])
+@pytest.mark.parametrize("fault, found", [
+    pytest.param("leak", "the rmqha broker grows"),
+    pytest.param("threads", "the rmqha broker holds", marks=long_test),
+    pytest.param("descriptors", "the rmqha broker holds", marks=long_test)])
 def test_planted_leak_is_found(kind_of, monkeypatch, fault, found):
     monkeypatch.setattr("tests.fuzz.cost.SETTLED_MS", 1000)
     report = measure([kind_of(fault)], range(INPUTS), SEED)

@@ -25,6 +25,7 @@ from tests.common.protocol import samples
 
 GOLDEN = golden("bodies")
 BODIES = samples.bodies()
+OWN_FIELDS = {"TopicConfigSerializeWrapper": {"deletedTopics"}}  # rmqha's own, beside those of the original
 # fastjson writes an object that occurs again as a reference to its first place ($ref). The real servers send no such
 # bodies; the capture happens to hold them.
 WITH_REFERENCES = {name for name, text in GOLDEN["json"].items() if "$ref" in text}
@@ -70,11 +71,18 @@ def test_bodies_come_back(name):
     assert remoting_serializable.decode(type(body), remoting_serializable.encode(body)) == body
 
 
+@pytest.mark.parametrize("name", sorted(OWN_FIELDS))
+def test_own_fields_are_written_only_when_they_say_something(name):
+    text = remoting_serializable.to_json(type(BODIES[name])())
+    assert not any(f'"{field}"' in text for field in OWN_FIELDS[name])
+
+
 @pytest.mark.parametrize("name", sorted(GOLDEN["keys"]))
 def test_body_fields_are_javas(name):
     found = body_classes() | {"HeartbeatData": type(BODIES["HeartbeatData"]), "TopicRouteData": TopicRouteData,
                               "ConsumeStats": type(samples.STATS)}
-    assert sorted(field.name for field in dataclasses.fields(found[name])) == GOLDEN["keys"][name]
+    own = OWN_FIELDS.get(name, set())
+    assert sorted({field.name for field in dataclasses.fields(found[name])} - own) == GOLDEN["keys"][name]
 
 
 @pytest.mark.parametrize("name", sorted(body_classes()))

@@ -1,6 +1,7 @@
 """The truth table in the document: complete, never OK for what is broken, and what running brokers make of it."""
 import pytest
 
+from tests.support.kinds import long_test
 from tests.tools.check.truth_table import CASES, DOCUMENT, PAIRS, make, read_table
 
 _GOOD = ("healthy", "one of two name servers", "a receiver beside a healthy slave", "two slaves of one id")
@@ -43,6 +44,7 @@ def test_running_brokers_make_the_rows(table, tmp_path):
 
 
 @pytest.mark.java
+@long_test
 @pytest.mark.timeout(600)
 def test_running_brokers_of_49_make_the_rows(table, tmp_path):
     assert differing(table, "java-java", tmp_path, QUICK_JAVA) == {}

@@ -17,10 +17,10 @@ class DepartedBroker:
     One that is replaced still registers, and so does another one under the same brokerName and brokerId.
     """
 
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
+    cluster: str = ""
+    name: str = ""
+    broker_id: int = 0
+    address: str = ""
     since_ms: int = -1
 
 
