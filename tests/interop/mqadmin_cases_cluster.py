@@ -7,8 +7,9 @@ from tests.support.mqadmin import Command, case
 OWN_SETTINGS = {
     "allAckInSyncStateSet", "asyncLearner", "configBlackList", "dataReadAheadEnable", "dispatchBehindFlush",
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
-    "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "inSyncReplicas",
-    "maxHaTransferByteInSecond", "minInSyncReplicas", "preallocateMappedFile", "syncFromLastFile", "totalReplicas",
+    "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "haTruncateDivergedTail",
+    "inSyncReplicas", "maxHaTransferByteInSecond", "minInSyncReplicas", "preallocateMappedFile", "syncFromLastFile",
+    "totalReplicas",
 }
 OWN_COUNTERS = "ha"  # how their names begin
 # Where the servers stand, and what is of one moment. Java's earliestMessageTimeStamp (and with it the hours of

@@ -408,6 +408,7 @@ class DefaultMQAdminExt:
         for topic in list(wrapper.topicConfigTable or ()):
             if topic in system or not special_topic and topic.startswith(special):
                 del wrapper.topicConfigTable[topic]
+        wrapper.deletedTopics = None  # between a slave and its master
         return wrapper
 
     def update_name_server_config(self, properties: dict[str, str], name_servers: list[str] | None) -> None:
