@@ -63,8 +63,7 @@ KNOWN = [
     Known("Numbers of queues below 0 or above 65536 are refused; the original stores them, and then each send fails, "
           "or a question for the topic's offsets takes all memory.",
           {17: "(read|write)QueueNums: (negative|2\\^31 - 1)"}),
-    Known("A change that is answered with SUCCESS has happened: a bad value is refused.",
-          {25: "no number", 318: "no boolean"}),
+    Known("A change that is answered with SUCCESS has happened: a bad value is refused.", {25: "no number"}),
     Known("4.9.8 has this black list, 4.9.7 not yet.", {25: "black listed key"}),
     Known("rmqha has configuration keys of its own, and those of 4.9.8.", {26: ".*"}),
     Known("rmqha tells about replication, too.", {28: ".*"}),
@@ -79,6 +78,8 @@ KNOWN = [
     Known("An entry without a value is refused; the original stores null.", {100: "without value"}, NAMESRV),
     Known("A body that is no object is refused; the original takes it for an absent one.",
           {322: "body (\\[\\]|null)"}, NAMESRV),
+    Known("A change that is answered with SUCCESS has happened: what is no boolean is refused; the original takes it "
+          "for false.", {318: "no boolean"}, NAMESRV),
     Known("4.9.8 has this black list, 4.9.7 not yet.", {318: "black listed key"}, NAMESRV),
     Known("rmqha has the configuration keys of 4.9.8.", {319: ".*"}, NAMESRV),
 ]

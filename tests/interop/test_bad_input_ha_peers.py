@@ -135,11 +135,18 @@ class FakeMaster:
         self.connection: socket.socket | None = None
 
     def accept(self) -> int:
-        """Take the slave's next connection and its first report."""
-        self.hang_up()
-        self.connection, _ = self._listener.accept()
-        self.connection.settimeout(60)
-        return self.read_report()
+        """Take the slave's next connection that reports, and the report.
+
+        For 10 s a slave that holds a log comes and goes: nobody on the main port tells what this master is.
+        """
+        while True:
+            self.hang_up()
+            self.connection, _ = self._listener.accept()
+            self.connection.settimeout(60)
+            try:
+                return self.read_report()
+            except (EOFError, ConnectionResetError):
+                continue
 
     def read_report(self) -> int:
         """The slave's next report; EOFError when it closes."""
