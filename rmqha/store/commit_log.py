@@ -383,7 +383,10 @@ class CommitLog:
             none_waits = not self._uncommitted
             self._uncommitted.append((offset, bytes(buffer[position:position + size])))
             self.unsure_ends.append(offset + size)
-            if none_waits and mapped_file.write_buffer is None:
+            # where a buffer in front is not committed, the log ends there for recovery
+            if none_waits and mapped_file.write_buffer is None and (
+                    not self.transient_store_pool.is_in_use
+                    or self.mapped_file_queue.committed_where >= mapped_file.file_from_offset):
                 self.note_whole_records(offset + size)
 
     def note_whole_records(self, end: int) -> None:

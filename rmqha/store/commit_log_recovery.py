@@ -17,6 +17,7 @@ from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
+from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
 from rmqha.store.dispatch_request import DispatchRequest
@@ -124,9 +125,10 @@ class CommitLogRecovery:
         # Differs: a record that has lost a part without a CRC, and all behind it, is cut off. The original keeps it,
         # and a slave that holds it whole is other than its master from then on.
         if base.is_noted:
-            whole_to = self._end_of_whole_records(files, end)
+            whole = self._whole_records(files, end)
             suspects = self._suspects(files, base.log_flushed, end, base.by_slave, base.doubts_heads)
-            torn = next((offset for offset, record in suspects if offset + len(record) > whole_to), -1)
+            torn = next((offset for offset, record in suspects
+                         if offset < whole.begin or offset + len(record) > whole.end), -1)
         else:
             torn = self._torn_at_the_end(files, end)
         if torn < 0:
@@ -146,14 +148,14 @@ class CommitLogRecovery:
                 for at, size in torn_records(buffer, stop, begin - start, in_pieces, doubts_heads):
                     yield start + at, buffer[at:at + size]
 
-    def _end_of_whole_records(self, files: list[MappedFile], end: int) -> int:
-        """Up to where records that look torn were noted as whole, and are; 0 for none."""
+    def _whole_records(self, files: list[MappedFile], end: int) -> WholeRecords:
+        """Where records that look torn were noted as whole, and are."""
         noted = self.commit_log.default_message_store.store_checkpoint.found_whole
         crc = 0
         if noted.begin < noted.end <= end:
             for _offset, record in self._suspects(files, noted.begin, noted.end, False, False):
                 crc = zlib.crc32(record, crc)
-        return noted.end if crc and crc == noted.crc else 0
+        return noted if crc == noted.crc else NONE_WHOLE
 
     @staticmethod
     def _torn_at_the_end(files: list[MappedFile], end: int) -> int:

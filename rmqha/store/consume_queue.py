@@ -153,7 +153,8 @@ class ConsumeQueue:
         """Everything is dispatched again: nothing lies behind the units."""
         queue, begin = self.mapped_file_queue, self._emptied_at
         self._emptied_at = 0
-        if begin > 0 and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
+        has_expired = self.default_message_store.commit_log.get_min_offset() > 0  # messages of it, perhaps
+        if begin > 0 and has_expired and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
             queue.flushed_where = queue.committed_where = begin  # no index is given to a second message
         queue.truncate_dirty_files(queue.get_max_offset())
 

@@ -71,10 +71,9 @@ class MappedFileQueue:
 
     def truncate_dirty_files(self, offset: int) -> None:
         """Recovery: `offset` is the end of the data. Zero what lies behind it, delete the files behind it."""
-        will_remove = []
         self.flushed_where = min(self.flushed_where, offset)
         with self._commit_lock:  # a commit under way would move the position behind the end again
-            for mapped_file in self.mapped_files:
+            for mapped_file in reversed(self.mapped_files):  # so that no crash leaves a gap
                 if mapped_file.file_from_offset + self.mapped_file_size <= offset:
                     continue
                 if offset >= mapped_file.file_from_offset:
@@ -83,18 +82,16 @@ class MappedFileQueue:
                     mapped_file.go_back_to(position)
                 else:
                     _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
-                    will_remove.append(mapped_file)
-        self._forget_deleted(will_remove)
+                    self._forget_deleted([mapped_file])
 
     def go_back_to(self, offset: int) -> None:
         """Recovery: go on at `offset`. What lies behind it stays where it is, until `truncate_dirty_files`."""
         keep = [file for file in self.mapped_files if file.file_from_offset <= offset]
         for mapped_file in keep:
             mapped_file.go_back_to(min(offset - mapped_file.file_from_offset, self.mapped_file_size))
-        gone = self.mapped_files[len(keep):]
-        for mapped_file in gone:
+        for mapped_file in reversed(self.mapped_files[len(keep):]):
             _ = mapped_file.destroy(1000) or mapped_file.delete()
-        self._forget_deleted(gone)
+            self._forget_deleted([mapped_file])
 
     def _forget_deleted(self, files: list[MappedFile]) -> None:
         """Take files that were deleted out of the list.
@@ -144,7 +141,7 @@ class MappedFileQueue:
                 log.warning("the last file %s has a length of %s, and is brought to %s", path, length,
                             self.mapped_file_size)
                 self.last_file_was_mended = True
-                os.truncate(path, self.mapped_file_size)
+                _bring_to_length(path, self.mapped_file_size)
             try:
                 mapped_file = self._new_mapped_file(path)
             except (OSError, ValueError) as error:
@@ -272,12 +269,12 @@ class MappedFileQueue:
             if not mapped_file.destroy(interval_forcibly_ms):
                 break
             deleted.append(mapped_file)
+            self._forget_deleted([mapped_file])  # one by one: a crash leaves no gap
             if len(deleted) >= DELETE_FILES_BATCH_MAX:
                 break
             if delete_files_interval_ms > 0 and index + 1 < len(candidates):
                 if (pause or _sleep)(delete_files_interval_ms):
                     break
-        self._forget_deleted(deleted)
         return len(deleted)
 
     def delete_expired_file_by_offset(self, offset: int, unit_size: int) -> int:
@@ -425,6 +422,16 @@ def destroy_all(files: list[MappedFile]) -> None:
     for mapped_file in files:
         if not mapped_file.destroy(1000 * 3):
             mapped_file.delete()
+
+
+def _bring_to_length(path: str, length: int) -> None:
+    """On the disk too: behind a file of another length there must be none."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, length)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _nothing(_offset: int) -> None:

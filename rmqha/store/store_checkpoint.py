@@ -36,6 +36,7 @@ class StoreCheckpoint:
             if os.fstat(fd).st_size < CHECKPOINT_SIZE:
                 os.ftruncate(fd, CHECKPOINT_SIZE)
             os.posix_fallocate(fd, 0, CHECKPOINT_SIZE)  # so that a full disk shows here and not as SIGBUS
+            os.fdatasync(fd)  # what is read now may not be there: a killed process has written it
             self._mmap: mmap.mmap | None = mmap.mmap(fd, CHECKPOINT_SIZE)
         except (OSError, ValueError):
             os.close(fd)
