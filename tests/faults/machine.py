@@ -278,7 +278,9 @@ class Machine:
                 self.history[begin:end] = view[begin - mapped_file.file_from_offset:end - mapped_file.file_from_offset]
             if mapped_file.read_position < mapped_file.wrote_position:
                 break  # the rest is in its buffer
-        self._written = max(self._written, len(self.history))
+        with_pool = self.store.commit_log.transient_store_pool.is_in_use  # then a kill may take all but what it counts
+        self._written = max(self._written, min(len(self.history), queue.committed_where) if with_pool
+                            else len(self.history))
         waiting = []
         for future, end in self._acknowledged:
             if not future.is_done:
