@@ -6,6 +6,8 @@ does not ask gets the answer of 4.9, and a name server of 4.9 does not know the 
 import json
 from dataclasses import asdict, dataclass
 
+from rmqha.common.text_hash import text_hash
+
 ASK = "askDepartedBrokers"
 TOLD = "departedBrokers"
 
@@ -22,6 +24,9 @@ class DepartedBroker:
     broker_id: int = 0
     address: str = ""
     since_ms: int = -1
+
+    def __hash__(self) -> int:
+        return text_hash(self.cluster, self.name, self.broker_id, self.address, self.since_ms)
 
 
 def encode(brokers: list[DepartedBroker]) -> str:
