@@ -142,9 +142,11 @@ def test_slave_with_a_tail_that_the_master_lost_is_refused_until_it_rejoins(size
     stats = told(slave)
     assert stats["haDivergedOffset"] == str(common) and f"the master's up to {common}" in stats["haDivergedReason"]
     assert slave.store.get_max_phy_offset() == end
-    refused = told(master)[f"haRefusedSlave_127.0.0.1_{end}"].split(",")
+    key = f"haRefusedSlave_127.0.0.1_{end}"
+    wait_until(lambda: key in told(master) and master.store.ha_service.slave_count() == 0, 60_000,
+               "refused by the master, and gone")
+    refused = told(master)[key].split(",")
     assert (refused[0], refused[3]) == (str(end), str(common))
-    assert master.store.ha_service.slave_count() == 0
     # what was cut off is kept
     tail = read_log(slave, common)
     assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
