@@ -32,7 +32,7 @@ def master():
             peer.read_data_frame()
         wait_until(lambda: store.ha_service.connection_count.get() == 0 and store.ha_service.ha_client._selector)
         yield store
-    assert store.shares == 0
+    wait_until(lambda: store.shares == 0, what="all of the log is given back")
     assert store.ha_service.connection_count.get() == 0
 
 
