@@ -19,6 +19,7 @@ from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE
                                               count_blank_units, count_valid_units, filled_unit_before, first_unit_at,
                                               first_unit_behind, is_blank, is_ext_addr, iter_units, pack_unit,
                                               unpack_unit)
+from rmqha.store.consume_queue_times import file_by_time, unit_by_time
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -266,49 +267,16 @@ class ConsumeQueue:
 
     def get_offset_in_queue_by_time(self, timestamp: int) -> int:
         """Index of the message stored nearest to `timestamp` (ms), by bisection of one file; 0 when none is found."""
-        mapped_file = self.mapped_file_queue.get_mapped_file_by_time(timestamp)
+        commit_log = self.default_message_store.commit_log
+        mapped_file = file_by_time(self.mapped_file_queue, commit_log, timestamp)
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
         if result is None:
             return 0
         with result:
-            position = self._bisect_time(mapped_file, result.buffer, timestamp)
+            low = max(self.min_logic_offset - mapped_file.file_from_offset, 0)
+            position = unit_by_time(result.buffer, low, commit_log, self.default_message_store.get_min_phy_offset(),
+                                    timestamp)
         return 0 if position is None else (mapped_file.file_from_offset + position) // CQ_STORE_UNIT_SIZE
-
-    def _bisect_time(self, mapped_file: MappedFile, buffer: memoryview, timestamp: int) -> int | None:
-        low = max(self.min_logic_offset - mapped_file.file_from_offset, 0)
-        high = len(buffer) - CQ_STORE_UNIT_SIZE
-        left_offset = right_offset = -1
-        left_time = right_time = -1
-        min_physic_offset = self.default_message_store.get_min_phy_offset()
-        while high >= low:
-            middle = (low + high) // (2 * CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
-            phy_offset, size, _ = unpack_unit(buffer, middle)
-            if is_blank(phy_offset, size):
-                # Differs: it has the time of the unit before; the original goes to the beginning of the queue
-                filled = filled_unit_before(buffer, middle // CQ_STORE_UNIT_SIZE, low // CQ_STORE_UNIT_SIZE)
-                if filled < 0:
-                    low = middle + CQ_STORE_UNIT_SIZE
-                    continue
-                middle = filled * CQ_STORE_UNIT_SIZE
-                phy_offset, size, _ = unpack_unit(buffer, middle)
-            if phy_offset < min_physic_offset:
-                low, left_offset = middle + CQ_STORE_UNIT_SIZE, middle
-                continue
-            store_time = self.default_message_store.commit_log.pickup_store_timestamp(phy_offset, size)
-            if store_time < 0:
-                return None
-            if store_time == timestamp:
-                return middle
-            if store_time > timestamp:
-                high, right_offset, right_time = middle - CQ_STORE_UNIT_SIZE, middle, store_time
-            else:
-                low, left_offset, left_time = middle + CQ_STORE_UNIT_SIZE, middle, store_time
-        if left_time == -1:
-            # Differs: without a right neighbour either (all units expired) the original returns a negative offset.
-            return right_offset if right_offset >= 0 else max(left_offset, 0)
-        if right_time == -1:
-            return left_offset
-        return right_offset if abs(timestamp - left_time) > abs(timestamp - right_time) else left_offset
 
     def truncate_dirty_logic_files(self, phy_offset: int) -> None:
         """Recovery: drop the units of records at or behind `phy_offset`, the end of the commit log."""

@@ -1,4 +1,5 @@
 """Consume queues: units, blanks before the first, gaps, truncation, times."""
+import os
 import random
 
 import pytest
@@ -132,6 +133,23 @@ def test_index_is_found_by_store_time(store, monkeypatch, timestamp, expected):
         put(store, message())
     wait_dispatched(store)
     assert store.get_offset_in_queue_by_time("T", 0, timestamp) == expected
+
+
+@pytest.mark.parametrize("modified", [0, 1.07, 10**6], ids=["long ago", "in between", "when copied"])
+def test_index_is_found_by_store_time_whatever_the_files_are_dated(store, monkeypatch, modified):
+    current = [1000]
+    monkeypatch.setattr("rmqha.store.commit_log.current_time_millis", lambda: current[0])
+    for current[0] in range(1000, 2200, 10):
+        put(store, message())
+    wait_dispatched(store)
+    files = store.get_consume_queue("T", 0).mapped_file_queue.mapped_files
+    assert len(files) == 3
+    for mapped_file in files:
+        os.utime(mapped_file.file_name, (modified, modified))
+    found = [store.get_offset_in_queue_by_time("T", 0, time) for time in range(1000, 2200, 10)]
+    assert found == list(range(120))
+    assert store.get_offset_in_queue_by_time("T", 0, 900) == 0
+    assert store.get_offset_in_queue_by_time("T", 0, 5000) == 119
 
 
 def test_unsafe_topic_has_no_queue(store):
