@@ -316,7 +316,7 @@ class MappedFileQueue:
             if flush_least_pages == 0:
                 self.store_timestamp = timestamp
             return True
-        mapped_file = self.find_mapped_file_by_offset(self.flushed_where, self.flushed_where == 0)
+        mapped_file = self._file_at(self.flushed_where)
         if mapped_file is None:
             return True
         timestamp = mapped_file.store_timestamp
@@ -327,6 +327,14 @@ class MappedFileQueue:
             self.store_timestamp = timestamp
         return result
 
+    def _file_at(self, offset: int) -> MappedFile | None:
+        """The file to go on with.
+
+        Differs: the first one when the file at `offset` has expired before it was flushed; the original never flushes
+        such a queue again.
+        """
+        return self.find_mapped_file_by_offset(max(offset, self.get_min_offset()), offset == 0)
+
     def commit(self, commit_least_pages: int) -> bool:
         """Commit the write buffer of the file at the committed position; True when there was nothing to do.
 
@@ -335,7 +343,7 @@ class MappedFileQueue:
         with self._commit_lock:
             if self.committed_where == self.get_max_wrote_position():
                 return True
-            mapped_file = self.find_mapped_file_by_offset(self.committed_where, self.committed_where == 0)
+            mapped_file = self._file_at(self.committed_where)
             if mapped_file is None:
                 return True
             where = mapped_file.file_from_offset + mapped_file.commit(commit_least_pages)

@@ -230,6 +230,17 @@ def test_file_is_found_by_offset(tmp_path):
     queue.destroy()
 
 
+def test_flush_goes_on_when_a_file_expired_before_it_was_flushed(tmp_path):
+    queue = new_queue(tmp_path)
+    fill(queue, 2500)
+    queue.flushed_where = 400
+    queue.delete_expired_file(queue.mapped_files[:1])
+    while not queue.flush(0):
+        assert queue.flushed_where > 1000
+    assert queue.flushed_where == 2500
+    queue.destroy()
+
+
 def test_loaded_files_count_as_full_until_truncated(tmp_path):
     queue = new_queue(tmp_path)
     fill(queue, 2300)
