@@ -119,13 +119,14 @@ class AdminBrokerHandlers(AdminHandlers):
                                        _stats_item(item.get_stats_data_in_hour()),
                                        _stats_item(item.get_stats_data_in_day())))
 
-    def lock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    def lock_batch_mq(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a client."""
         body = decode_body(request, LockBatchRequestBody)
         if body.consumerGroup is None and body.mqSet:
             return system_error("the request has no consumerGroup")
+        host = parse_channel_remote_addr(channel).rpartition(":")[0]
         locked = self.broker_controller.rebalance_lock_manager.try_lock_batch(body.consumerGroup, body.mqSet,
-                                                                              body.clientId)
+                                                                              body.clientId, host)
         return success(LockBatchResponseBody(locked))
 
     def unlock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:

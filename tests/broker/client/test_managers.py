@@ -169,6 +169,20 @@ def test_only_the_holder_unlocks():
     assert locks.try_lock_batch("group", QUEUES, "c2") == {QUEUES[0]}
 
 
+def test_no_host_takes_the_locks_of_all(monkeypatch, clock):
+    monkeypatch.setattr("rmqha.broker.client.rebalance.rebalance_lock_manager.MAX_LOCKS_OF_HOST", 3)
+    locks = RebalanceLockManager()
+    assert locks.try_lock_batch("a", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
+    assert locks.try_lock_batch("b", QUEUES, "c1", "10.0.0.1") == set()
+    assert locks.try_lock_batch("b", QUEUES, "c2", "10.0.0.2") == set(QUEUES)
+    assert locks.try_lock_batch("a", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
+    locks.unlock_batch("a", QUEUES[:1], "c1")
+    assert len(locks.try_lock_batch("c", QUEUES, "c1", "10.0.0.1")) == 1
+    clock[0] += 60_001
+    locks.remove_expired()
+    assert locks.try_lock_batch("d", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
+
+
 def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
     locks = RebalanceLockManager()
     locks.try_lock("group", QUEUES[0], "c1")

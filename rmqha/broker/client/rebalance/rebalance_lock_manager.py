@@ -1,6 +1,7 @@
 """Which consumer may read a queue in order."""
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable
 
 from rmqha.broker.client.client_channel_info import now_ms
@@ -10,6 +11,7 @@ log = logging.getLogger("RocketmqRebalanceLock")
 
 REBALANCE_LOCK_MAX_LIVE_TIME_MS = 60_000
 MAX_LOCKS = 100_000  # of all groups
+MAX_LOCKS_OF_HOST = 25_000  # so that no stranger keeps others out
 MAX_NAME_LENGTH = 255  # of groups, topics, brokers and clients; what clients of 4.9 allow is shorter
 _LINES = 20  # of the log for one request
 
@@ -20,10 +22,11 @@ class LockEntry:
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager$LockEntry (4.9.8)
     """
 
-    __slots__ = ("client_id", "last_update_ms")
+    __slots__ = ("client_id", "host", "last_update_ms")
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, host: str) -> None:
         self.client_id = client_id
+        self.host = host  # that the lock came from
         self.last_update_ms = now_ms()  # monotonic
 
     def is_locked(self, client_id: str) -> bool:
@@ -56,25 +59,27 @@ class RebalanceLockManager:
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager (4.9.8)
     """
 
-    # Differs: there is a greatest number of locks, and those that have expired go; the original keeps an entry of each
+    # Differs: there is a greatest number of locks, also for one host, and those that have expired go; the original keeps an entry of each
     # name for ever
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mq_lock_table: dict[str, dict[MessageQueue, LockEntry]] = {}  # guarded by _lock
         self._count = 0  # entries of all groups; guarded by _lock
+        self._count_of_host: Counter[str] = Counter()  # guarded by _lock
 
     def try_lock(self, group: str, mq: MessageQueue, client_id: str) -> bool:
         """Lock one queue, or renew the lock."""
         return mq in self.try_lock_batch(group, (mq,), client_id)
 
-    def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
-        """Lock or renew each queue; the ones that the client now holds."""
+    def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str,
+                       host: str = "") -> set[MessageQueue]:
+        """Lock or renew each queue for a client on a host; the ones that the client now holds."""
         if _is_too_long(group) or _is_too_long(client_id):
             return set()
         lines = _Log()
         with self._lock:
             table = self._mq_lock_table.get(group, {})
-            locked = {mq for mq in mqs if self._try_lock_one(group, table, mq, client_id, lines)}
+            locked = {mq for mq in mqs if self._try_lock_one(group, table, mq, (client_id, host), lines)}
             if table:
                 self._mq_lock_table[group] = table
             return locked
@@ -96,8 +101,7 @@ class RebalanceLockManager:
                     lines.write(logging.WARNING, "unlockBatch, but mq locked by other client: %s, Group: %s %s %s",
                                 entry.client_id, group, mq, client_id)
                 else:
-                    del table[mq]
-                    self._count -= 1
+                    self._remove(table, mq)
                     lines.write(logging.INFO, "unlockBatch, Group: %s %s %s", group, mq, client_id)
             if not table:
                 del self._mq_lock_table[group]
@@ -107,21 +111,31 @@ class RebalanceLockManager:
         with self._lock:
             for group, table in list(self._mq_lock_table.items()):
                 for mq in [mq for mq, entry in table.items() if entry.is_expired()]:
-                    del table[mq]
-                    self._count -= 1
+                    self._remove(table, mq)
                 if not table:
                     del self._mq_lock_table[group]
 
-    def _try_lock_one(self, group: str, table: dict[MessageQueue, LockEntry], mq: MessageQueue, client_id: str,
-                      lines: _Log) -> bool:
-        entry = table.get(mq)
+    def _remove(self, table: dict[MessageQueue, LockEntry], mq: MessageQueue) -> None:
+        host = table.pop(mq).host
+        self._count -= 1
+        self._count_of_host[host] -= 1
+        if not self._count_of_host[host]:
+            del self._count_of_host[host]
+
+    def _is_full(self, host: str) -> bool:
+        return self._count >= MAX_LOCKS or self._count_of_host[host] >= MAX_LOCKS_OF_HOST
+
+    def _try_lock_one(self, group: str, table: dict[MessageQueue, LockEntry], mq: MessageQueue,
+                      client: tuple[str, str], lines: _Log) -> bool:
+        entry, (client_id, host) = table.get(mq), client
         if entry is None:
-            if self._count >= MAX_LOCKS or _is_too_long(mq.topic) or _is_too_long(mq.brokerName):
-                lines.write(logging.WARNING, "tryLockBatch refused, %d queues are locked. Group: %s NewClientId: %s",
-                            self._count, group, client_id)
+            if self._is_full(host) or _is_too_long(mq.topic) or _is_too_long(mq.brokerName):
+                lines.write(logging.WARNING, "tryLockBatch refused, %d queues are locked, %d by %s. Group: %s "
+                            "NewClientId: %s", self._count, self._count_of_host[host], host, group, client_id)
                 return False
-            table[mq] = LockEntry(client_id)
+            table[mq] = LockEntry(client_id, host)
             self._count += 1
+            self._count_of_host[host] += 1
             lines.write(logging.INFO, "tryLockBatch, message queue not locked, I got it. Group: %s NewClientId: %s %s",
                         group, client_id, mq)
             return True
