@@ -7,6 +7,7 @@ references to earlier values (`{"$ref":"$.a[0]"}`).
 import json
 import re
 
+from rmqha.common.garbage_pause import no_garbage_collection
 from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
 from rmqha.remoting.protocol.fastjson_writer import dumps
 
@@ -15,6 +16,7 @@ __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "dumps", 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
 _FREE_COPIES = 1024  # values that references may copy, however short the text is
+_LARGE = 64 << 10  # characters
 _CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
 
 
@@ -45,7 +47,7 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
 
 def _parse(text: str) -> object:
     try:
-        value = _decoder.decode(text)
+        value = _decode(text)
         if text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value)
         return value
@@ -53,6 +55,13 @@ def _parse(text: str) -> object:
         return parse(text)  # fastjson's dialect, or an error with its position
     except ValueError as error:
         raise error if isinstance(error, FastjsonError) else FastjsonError(str(error), 0) from None
+
+
+def _decode(text: str) -> object:
+    if len(text) < _LARGE:
+        return _decoder.decode(text)
+    with no_garbage_collection:  # the decoder holds the interpreter; with the collector up to five times as long
+        return _decoder.decode(text)
 
 
 def encodable(value: object, text: str) -> object:
