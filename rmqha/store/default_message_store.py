@@ -41,7 +41,7 @@ from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
-from rmqha.store.last_flush import flush_all, sync_folders
+from rmqha.store.last_flush import flush_all, sync_files
 from rmqha.store.log_followers import LogFollowers
 from rmqha.store.long_lock import dump_long_lock
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
@@ -153,7 +153,7 @@ class DefaultMessageStore:
                 self.schedule_message_service.parse_delay_level()
                 self._recover(base)
                 if not (base.was_stopped and base.is_noted):
-                    sync_folders(self)
+                    sync_files(self)
                 log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())
                 result = self.schedule_message_service.load()
         except Exception:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
-from rmqha.store.mapped_file import fsync_folder
+from rmqha.store.mapped_file import fsync_folder, fsync_path
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -47,11 +47,18 @@ def _flush_log(store: DefaultMessageStore) -> bool:
     return False
 
 
-def sync_folders(store: DefaultMessageStore) -> None:
-    """The files that a crashed process has made, and not flushed, may have no names on the disk yet. OSError."""
+def sync_files(store: DefaultMessageStore) -> None:
+    """What a crashed process has made, and not flushed, is not on the disk yet. OSError.
+
+    All names of files; and the length of the log's last file, the only one that may not have it: a file is made when the
+    one before it is there.
+    """
     root = store.message_store_config.storePathRootDir
     for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), store.get_store_path_logic(),
                 paths.get_store_path_consume_queue_ext(root), paths.get_store_path_index(root)):
         for folder, _folders, _files in os.walk(top):
             fsync_folder(folder)
     fsync_folder(root)
+    last = store.commit_log.mapped_file_queue.get_last_mapped_file()
+    if last is not None:
+        fsync_path(last.file_name)

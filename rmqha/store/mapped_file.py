@@ -13,6 +13,7 @@ import logging
 import mmap
 import os
 import time
+from contextlib import suppress
 from collections.abc import Iterable
 
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
@@ -436,10 +437,13 @@ class MappedFile(ReferenceResource):
 
 def fsync_folder(folder: str) -> None:
     """Have the names in `folder` on the disk as they are now. A folder that is gone has none. OSError."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
+    with suppress(FileNotFoundError):
+        fsync_path(folder, os.O_DIRECTORY)
+
+
+def fsync_path(path: str, flags: int = 0) -> None:
+    """Force the file or folder of this name to the disk. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(fd)
     finally:

@@ -18,6 +18,11 @@ def test_nothing_that_was_acknowledged_is_lost_and_all_queues_follow_from_the_lo
     assert all(any(step.endswith(name) for step in steps) for name in ("power", "kill", "restart", "append", "feed"))
 
 
+@pytest.mark.parametrize("seed", [513918, 901034, 906421])
+def test_sequences_that_once_failed_hold(seed):
+    assert run_some(seed, 1)[0] == []
+
+
 def test_disk_forgets_what_was_not_forced_to_it(tmp_path):
     disk = SyncedDisk(tmp_path)
     with in_use(disk):

@@ -57,11 +57,12 @@ def encoded(call: Call) -> tuple[int, bytes]:
     if not call.binary:
         return 0, json.dumps(call.header).encode("utf-8", "surrogatepass")
     head = call.header
-    pairs = b""
+    parts = []
     fields = head.get("extFields")
     for name, value in (fields.items() if isinstance(fields, dict) else ()):
         key, text = _bytes(name), _bytes(value)
-        pairs += struct.pack(">H", len(key) & 0xFFFF) + key + struct.pack(">i", len(text)) + text
+        parts += (struct.pack(">H", len(key) & 0xFFFF), key, struct.pack(">i", len(text)), text)
+    pairs = b"".join(parts)
     remark = _bytes(head["remark"]) if head.get("remark") is not None else b""
     fixed = struct.pack(">hbhiii", _number(head.get("code"), 16), 0, _number(head.get("version"), 16),
                         _number(head.get("opaque"), 32), _number(head.get("flag"), 32), len(remark))
