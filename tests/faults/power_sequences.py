@@ -178,13 +178,16 @@ def run_one(seed: int) -> tuple[str, Counter[str]]:
 
 def run_some(first: int, count: int) -> tuple[list[str], Counter[str]]:
     """Sequences one behind the other, in one process."""
-    logging.disable(logging.CRITICAL)
     failures, steps = [], Counter()
-    for seed in range(first, first + count):
-        failure, made = run_one(seed)
-        steps += made
-        if failure:
-            failures.append(failure)
+    logging.disable(logging.CRITICAL)
+    try:
+        for seed in range(first, first + count):
+            failure, made = run_one(seed)
+            steps += made
+            if failure:
+                failures.append(failure)
+    finally:
+        logging.disable(logging.NOTSET)
     return failures, steps
 
 
