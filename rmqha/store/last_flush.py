@@ -50,8 +50,8 @@ def _flush_log(store: DefaultMessageStore) -> bool:
 def sync_files(store: DefaultMessageStore) -> None:
     """What a crashed process has made, and not flushed, is not on the disk yet. OSError.
 
-    All names of files; and the length of the log's last file, the only one that may not have it: a file is made when the
-    one before it is there.
+    All names of files; and the length of the log's last file, the only one that may not have it: a file is made when
+    the one before it is there.
     """
     root = store.message_store_config.storePathRootDir
     for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), store.get_store_path_logic(),

@@ -30,7 +30,7 @@ def test_java_follows_and_takes_over_a_store_with_a_deleted_topic(make_namesrv, 
 
     # the slave reads a table of topics that has one more key
     java_driver.create_topic(namesrv, master.address, "Later")
-    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 90_000, "the slave's table of topics")
+    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 90_000, "the slave's topics")
     wait_until(lambda: store_compare.log_end(slave.commit_log) == store_compare.log_end(master.commit_log), 30_000,
                "the slave's log")
 

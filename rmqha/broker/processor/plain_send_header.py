@@ -36,6 +36,7 @@ _CLUSTER, _WAIT = message_const.PROPERTY_CLUSTER, message_const.PROPERTY_WAIT_ST
 # Properties that make a message more than something to append, and the one that the broker sets.
 _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PROPERTY_TRANSACTION_PREPARED,
                       message_const.PROPERTY_INNER_MULTI_DISPATCH, _CLUSTER))
+_KEPT_LENGTH = 4096  # bytes of properties the order of whose names is kept
 _MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
 
 PlainHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
@@ -106,14 +107,14 @@ def _stored_properties(text: bytes, cluster: bytes) -> bytes | None:
         pairs = [(name, value) for name, value in [entry.split(b"\x01") for entry in entries]]
     except ValueError:
         return None
-    order = _order(tuple([name for name, _ in pairs]))
+    names = tuple([name for name, _ in pairs])
+    order = _kept_order(names) if len(text) <= _KEPT_LENGTH else _order(names)
     if order is None or not all(map(all, pairs)) or dict(pairs).get(b"WAIT", b"true") != b"true":
         return None
     entries.append(cluster)
     return b"\x02".join([entries[index] for index in order])
 
 
-@functools.lru_cache(maxsize=4096)
 def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
     """Which entry comes when, of properties with these names; -1 is CLUSTER's. None for names that are unusual."""
     texts = [name.decode("ascii") for name in names]
@@ -123,6 +124,9 @@ def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
     # WAIT has left the map when it is iterated over
     stored = tuple([name for name in (*texts, _CLUSTER) if name != _WAIT])
     return tuple([places.get(name, -1) for name in property_order(stored)])
+
+
+_kept_order = functools.lru_cache(maxsize=4096)(_order)
 
 
 _READERS = {0: _read_json, 1: _read_binary}  # by SerializeType

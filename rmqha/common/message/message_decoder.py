@@ -21,6 +21,7 @@ from rmqha.common.sysflag import message_sys_flag
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
+_KEPT_LENGTH = 1024  # characters of all names whose order is kept
 PHY_POS_POSITION = layout.PHYSICAL_OFFSET_POSITION
 MESSAGE_FLAG_POSTION = layout.MESSAGE_FLAG_POSITION
 MESSAGE_PHYSIC_OFFSET_POSTION = layout.PHYSICAL_OFFSET_POSITION
@@ -136,9 +137,13 @@ def encode(message: MessageExt, need_compress: bool = False) -> bytes:
         layout.encode_topic(message.topic), properties)
 
 
-@lru_cache(maxsize=1024)
 def property_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The order in which a Java HashMap of these names is iterated over."""
+    """The order in which a Java HashMap of these names is iterated over. Kept for names of the usual lengths."""
+    return _kept_order(names) if sum(map(len, names)) <= _KEPT_LENGTH else tuple(hash_map_order(names))
+
+
+@lru_cache(maxsize=1024)
+def _kept_order(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(hash_map_order(names))
 
 

@@ -50,12 +50,16 @@ _CHOICES: tuple[tuple[int, ...], ...] = (
 )
 # Differs: the original parses whatever fits in a frame
 MAX_LENGTH = 1 << 16  # characters
+_KEPT_LENGTH = 1 << 12  # characters of a text whose condition is kept
 _ANY = -1  # what is asked for when no choice fits
 
 
-@lru_cache(maxsize=100)
 def parse(sql: str) -> BooleanExpression:
     """The condition that a text means. MQFilterException, worded as the original's, when it means none."""
+    return _kept(sql) if len(sql) <= _KEPT_LENGTH else _parsed(sql)
+
+
+def _parsed(sql: str) -> BooleanExpression:
     if len(sql) > MAX_LENGTH:
         raise MQFilterException("Invalid MessageSelector. ",
                                 f"an expression of {len(sql)} characters, the limit is {MAX_LENGTH}")
@@ -63,6 +67,9 @@ def parse(sql: str) -> BooleanExpression:
         return SelectorParser(sql).jms_selector()
     except FilterError as failure:
         raise MQFilterException("Invalid MessageSelector. ", failure.describe()) from failure
+
+
+_kept = lru_cache(maxsize=100)(_parsed)
 
 
 class SelectorParser:

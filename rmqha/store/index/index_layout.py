@@ -37,6 +37,7 @@ _MASK = 0xFFFF_FFFF
 # client), and each 4 of those 12 have few values in unique keys, which end in 12 hexadecimal digits.
 _PIECE = 4
 _TAIL = 3 * _PIECE
+_CACHED_LENGTH = 128  # characters of a text that is kept; what senders write may be long
 _SHIFT_4 = pow(31, _PIECE, 1 << 32)
 _SHIFT_8 = pow(31, 2 * _PIECE, 1 << 32)
 _SHIFT_12 = pow(31, _TAIL, 1 << 32)
@@ -47,9 +48,11 @@ def file_size(hash_slot_num: int, index_num: int) -> int:
     return INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE + index_num * INDEX_SIZE
 
 
-@lru_cache(maxsize=65536)
+_cached_hash = lru_cache(maxsize=65536)(string_hash_code_plain)
+
+
 def _piece_hash(text: str) -> int:
-    return string_hash_code_plain(text) & _MASK
+    return (_cached_hash(text) if len(text) <= _CACHED_LENGTH else string_hash_code_plain(text)) & _MASK
 
 
 def index_key_hash_method(key: str) -> int:

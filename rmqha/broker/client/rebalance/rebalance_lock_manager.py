@@ -59,8 +59,8 @@ class RebalanceLockManager:
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager (4.9.8)
     """
 
-    # Differs: there is a greatest number of locks, also for one host, and those that have expired go; the original keeps
-    # an entry of each name for ever
+    # Differs: there is a greatest number of locks, also for one host, and those that have expired go; the original
+    # keeps an entry of each name for ever
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mq_lock_table: dict[str, dict[MessageQueue, LockEntry]] = {}  # guarded by _lock
