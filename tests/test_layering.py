@@ -1,4 +1,5 @@
-"""Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker.
+"""Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker;
+common <- native <- store, broker, tools.
 
 The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools.
 """
@@ -10,14 +11,15 @@ from tests.support.sources import imports, modules
 
 ALLOWED = {
     "common": {"common"},
+    "native": {"common", "native"},
     "remoting": {"common", "remoting"},
-    "store": {"common", "remoting", "store"},
+    "store": {"common", "native", "remoting", "store"},
     "namesrv": {"common", "remoting", "namesrv"},
     "filter": {"common", "filter"},
     "acl": {"common", "remoting", "acl"},
-    "broker": {"common", "remoting", "store", "filter", "acl", "broker"},
+    "broker": {"common", "native", "remoting", "store", "filter", "acl", "broker"},
     "client": {"common", "remoting", "client"},
-    "tools": {"common", "remoting", "acl", "client", "tools", "store"},
+    "tools": {"common", "native", "remoting", "acl", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "client", "store", "pipeline"},
 }
 # The store below tools and pipeline means its pure layouts only.

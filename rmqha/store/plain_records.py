@@ -1,7 +1,7 @@
 """The bytes of plain messages as they stand in the log. Pure.
 
-`plain_records` is compiled where a C compiler was (_plain_records.c), and `records_in_python` where none was: both
-give the same.
+`plain_records` is compiled where a C compiler was (rmqha/native/_plain_records.c), and `records_in_python` where none
+was: both give the same.
 """
 from typing import NamedTuple
 
@@ -79,5 +79,5 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
     return queue_offsets, physical_offsets, data, next_offsets, totals
 
 
-plain_records = compiled_or(records_in_python, "rmqha.store._plain_records", "plain_records", VERSION)
+plain_records = compiled_or(records_in_python, "rmqha.native._plain_records", "plain_records", VERSION)
 """`records_in_python`, or its compiled twin."""

@@ -12,7 +12,7 @@ from rmqha.store import plain_records
 @pytest.mark.parametrize("used, module, name, twin", [
     (plain_sends.read_plain_sends, plain_sends.COMPILED, "read_plain_sends", plain_sends.sends_in_python),
     (plain_send_answer._json_answers, plain_sends.COMPILED, "json_answers", plain_send_answer.json_in_python),
-    (plain_records.plain_records, "rmqha.store._plain_records", "plain_records", plain_records.records_in_python),
+    (plain_records.plain_records, "rmqha.native._plain_records", "plain_records", plain_records.records_in_python),
 ], ids=["sends", "answers", "records"])
 def test_compiled_one_is_used_where_there_is_one(used, module, name, twin):
     try:

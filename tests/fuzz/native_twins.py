@@ -319,9 +319,9 @@ class SendsTarget:
 
 
 TARGETS: dict[str, tuple[str, Callable[[ModuleType], Target]]] = {
-    "rmqha/store/bulk/_bulk.c": ("rmqha.store.bulk._bulk", BulkTarget),
-    "rmqha/store/_plain_records.c": ("rmqha.store._plain_records", RecordsTarget),
-    "rmqha/broker/processor/_plain_send.c": ("rmqha.broker.processor._plain_send", SendsTarget),
+    "rmqha/native/_bulk.c": ("rmqha.native._bulk", BulkTarget),
+    "rmqha/native/_plain_records.c": ("rmqha.native._plain_records", RecordsTarget),
+    "rmqha/native/_plain_send.c": ("rmqha.native._plain_send", SendsTarget),
 }
 """By source: the compiled module, and what feeds it."""
 

@@ -13,7 +13,7 @@ INT, LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled twin."""
-    module = pytest.importorskip("rmqha.store._plain_records", reason="no C compiler was there at the install")
+    module = pytest.importorskip("rmqha.native._plain_records", reason="no C compiler was there at the install")
     return module.plain_records
 
 

@@ -1,7 +1,7 @@
 """The answers to plain sends: what is the same in all of them is encoded once.
 
-Those with JSON headers are compiled where a C compiler was (_plain_send.c), and `json_in_python` where none was: both
-give the same.
+Those with JSON headers are compiled where a C compiler was (rmqha/native/_plain_send.c), and `json_in_python` where
+none was: both give the same.
 """
 import operator
 import struct

@@ -1,7 +1,7 @@
 """The plain sends in what a connection has brought, up to the first frame that is none. Pure.
 
-`read_plain_sends` is compiled where a C compiler was (_plain_send.c), and `sends_in_python` where none was: both read
-the same.
+`read_plain_sends` is compiled where a C compiler was (rmqha/native/_plain_send.c), and `sends_in_python` where none
+was: both read the same.
 """
 from rmqha.broker.processor.plain_send_header import read_plain_header
 from rmqha.common.compiled import compiled_or
@@ -10,7 +10,7 @@ from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
 from rmqha.store.plain_records import PlainSend
 
-COMPILED, VERSION = "rmqha.broker.processor._plain_send", 4
+COMPILED, VERSION = "rmqha.native._plain_send", 4
 
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 

@@ -20,7 +20,7 @@ _MEND = "with a C compiler there, install rmqha again"
 
 def _choose() -> tuple[ModuleType, str]:
     try:
-        compiled = importlib.import_module("rmqha.store.bulk._bulk")
+        compiled = importlib.import_module("rmqha.native._bulk")
     except ModuleNotFoundError:
         return bulk_plain, f"plain Python, slower: no C compiler was there when rmqha was installed; {_MEND}"
     except ImportError as error:

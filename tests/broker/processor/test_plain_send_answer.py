@@ -17,7 +17,7 @@ LONG = st.integers(-2**63, 2**63 - 1)
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled encoder."""
-    module = pytest.importorskip("rmqha.broker.processor._plain_send", reason="no C compiler was there at the install")
+    module = pytest.importorskip("rmqha.native._plain_send", reason="no C compiler was there at the install")
     return module.json_answers
 
 

@@ -19,7 +19,7 @@ MANY = 1 << 20
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled twin."""
-    module = pytest.importorskip("rmqha.broker.processor._plain_send", reason="no C compiler was there at the install")
+    module = pytest.importorskip("rmqha.native._plain_send", reason="no C compiler was there at the install")
     return module.read_plain_sends
 
 

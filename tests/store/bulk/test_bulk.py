@@ -35,7 +35,7 @@ def kernel(request, monkeypatch):
 
 
 def compiled_kernel():
-    return pytest.importorskip("rmqha.store.bulk._bulk", reason="the compiled kernel is not there: no C compiler")
+    return pytest.importorskip("rmqha.native._bulk", reason="the compiled kernel is not there: no C compiler")
 
 
 def record(at=0, topic="T", body=b"body", properties="TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u", queue_offset=5,

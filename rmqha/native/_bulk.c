@@ -1,5 +1,5 @@
-/* The bulk kernel, compiled: what bulk_plain.py does, without the GIL. bulk.py checks arguments and tells what each
- * function does; bulk_layout.py has the tables of the rows.
+/* The bulk kernel, compiled: what rmqha/store/bulk/bulk_plain.py does, without the GIL. bulk.py beside that checks
+ * arguments and tells what each function does; bulk_layout.py has the tables of the rows.
  *
  * The bytes of a log are not to be trusted, and another thread may write them while they are read: a length is loaded
  * once, compared with what is left of the span, and only then used. No byte outside the span is touched.

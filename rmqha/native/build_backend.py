@@ -1,4 +1,4 @@
-"""Builds the project with setuptools and, where a C compiler is, the bulk kernel and what serves plain sends with it.
+"""Builds the project with setuptools and, where a C compiler is, an extension of each C source beside this file.
 
 Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and all are optional:
 when one can't be compiled, setuptools says so and the project is installed without it.
@@ -17,23 +17,24 @@ import setuptools
 from setuptools import build_meta
 
 _setup = setuptools.setup
+_FOLDER = Path("rmqha/native")  # of the checkout: build backends run in its root
 
 
 def _extensions() -> list[setuptools.Extension]:
     flags = [] if sys.platform == "win32" else ["-O2", "-std=c11"]
-    return [setuptools.Extension(path.replace("/", "."), [f"{path}.c"], extra_compile_args=flags, optional=True)
-            for path in ("rmqha/store/bulk/_bulk", "rmqha/store/_plain_records",
-                         "rmqha/broker/processor/_plain_send")]
+    headers = [str(header) for header in _FOLDER.glob("*.h")]
+    return [setuptools.Extension(".".join(source.with_suffix("").parts), [str(source)], depends=headers,
+                                 extra_compile_args=flags, optional=True)
+            for source in sorted(_FOLDER.glob("*.c"))]
 
 
 @functools.wraps(_setup)
-def _setup_with_kernel(**attributes):
+def _setup_with_extensions(**attributes):
     return _setup(ext_modules=_extensions(), **attributes)
 
 
 # There is no setup.py: build_meta runs a plain `setuptools.setup()`.
-setuptools.setup = _setup_with_kernel
-
+setuptools.setup = _setup_with_extensions
 
 
 def _with_formats(folder: str, wheel: str) -> str:

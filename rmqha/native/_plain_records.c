@@ -1,4 +1,4 @@
-/* The records of plain sends, compiled: what plain_records.py does in Python, and documents. */
+/* The records of plain sends, compiled: what rmqha/store/plain_records.py does in Python, and documents. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Plain sends and the answers to them, compiled: what plain_sends.py, plain_send_header.py and plain_send_answer.py do in
- * Python, and document.
+/* Plain sends and the answers to them, compiled: what plain_sends.py, plain_send_header.py and plain_send_answer.py of
+ * rmqha/broker/processor do in Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
  * looked at. The first frame that differs from the expected ends what is read.

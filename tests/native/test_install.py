@@ -1,0 +1,96 @@
+"""The compiled parts are an optional part of the installation: with and without a C compiler."""
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.sources import ROOT
+
+NATIVE = Path("rmqha", "native")
+EXTENSIONS = sorted(source.stem for source in (ROOT / NATIVE).glob("*.c"))
+HEADERS = sorted(header.name for header in (ROOT / NATIVE).glob("*.h"))
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what is needed to build, without what was built."""
+    pytest.importorskip("setuptools", reason="building needs setuptools and wheel")
+    pytest.importorskip("wheel", reason="building needs setuptools and wheel")
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copytree(ROOT / NATIVE, copy / NATIVE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    shutil.copy(ROOT / "rmqha" / "__init__.py", copy / "rmqha")
+    return copy
+
+
+def build(checkout, hook, compiler=None):
+    """Run a hook of the build backend as pip does; what it made."""
+    environment = dict(os.environ, PYTHONPATH=str(checkout / NATIVE))
+    if compiler is not None:
+        environment["CC"] = compiler
+    (checkout / "out").mkdir(exist_ok=True)
+    done = subprocess.run([sys.executable, "-c", f"import build_backend; print(build_backend.{hook}('out'))"],
+                          cwd=checkout, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return checkout / "out" / done.stdout.splitlines()[-1]
+
+
+def names(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def compiled(files):
+    """The extensions among files, by name."""
+    return sorted(Path(file).name.split(".")[0] for file in files
+                  if Path(file).parts[-3:-1] == NATIVE.parts and str(file).endswith((".so", ".pyd")))
+
+
+def test_extensions_are_those_that_there_are():
+    assert EXTENSIONS == ["_bulk", "_plain_records", "_plain_send"]
+
+
+def test_wheel_without_a_compiler_has_the_twins_alone(checkout):
+    files = names(build(checkout, "build_wheel", "/bin/false"))
+    assert "rmqha/native/__init__.py" in files and not compiled(files)
+
+
+@needs_compiler
+def test_wheel_has_the_extensions_and_the_headers(checkout):
+    files = names(build(checkout, "build_wheel"))
+    assert compiled(files) == EXTENSIONS
+    assert sorted(Path(file).name for file in files if file.endswith(".h")) == HEADERS
+
+
+@needs_compiler
+def test_another_source_needs_no_other_change(checkout):
+    source = (checkout / NATIVE / "_plain_records.c").read_text("utf-8")
+    (checkout / NATIVE / "_another.c").write_text(source.replace("_plain_records", "_another"), "utf-8")
+    assert compiled(names(build(checkout, "build_wheel"))) == sorted([*EXTENSIONS, "_another"])
+
+
+@needs_compiler
+def test_editable_install_puts_extensions_beside_their_sources(checkout):
+    build(checkout, "build_editable")
+    assert compiled((checkout / "rmqha").rglob("*")) == EXTENSIONS
+    left = {path.name for path in checkout.iterdir()}
+    assert left <= {"setup.cfg", "pyproject.toml", "README.md", "rmqha", "rmqha.egg-info", "build", "out"}
+
+
+def test_editable_install_without_a_compiler_works(checkout):
+    build(checkout, "build_editable", "/bin/false")
+    assert not compiled((checkout / "rmqha").rglob("*"))
+
+
+def test_source_distribution_has_what_it_is_built_from(checkout):
+    shutil.unpack_archive(build(checkout, "build_sdist"), checkout / "unpacked")
+    unpacked = next((checkout / "unpacked").iterdir()) / NATIVE
+    sources = {f"{extension}.c" for extension in EXTENSIONS}
+    assert {file.name for file in unpacked.iterdir()} >= {"build_backend.py", *sources, *HEADERS}
