@@ -162,5 +162,5 @@ CASES = [
     Case(1007),
     Case(1008, "", {"masterAddress": "x", "masterHaAddress": "x", "masterBrokerId": 0, "masterEpoch": 1,
                     "syncStateSetEpoch": 1}),
-    Case(90001),
+    Case(30001),
 ]

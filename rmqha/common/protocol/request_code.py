@@ -105,4 +105,4 @@ GET_BROKER_EPOCH_CACHE = 1007
 NOTIFY_BROKER_ROLE_CHANGED = 1008
 
 # rmqha's own
-REJOIN_MASTER = 90001  # a slave that has diverged is to cut off what its master does not have
+REJOIN_MASTER = 30001  # a slave that has diverged is to cut off what its master does not have

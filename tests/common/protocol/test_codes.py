@@ -32,6 +32,7 @@ def test_constants_are_javas(name):
 def test_codes_are_distinct_and_none_is_invented(name):
     own = {constant: value for constant, value in vars(MODULES[name]).items() if constant.isupper()}
     assert len(set(own.values())) == len(own)
+    assert max(own.values()) < 1 << 15  # a ROCKETMQ header has 16 bits for it
     assert set(own) - set(CONSTANTS[name]) <= {"FLOW_CONTROL", "SUCCESS"} | FROM_514 | OWN
 
 
