@@ -240,7 +240,7 @@ class Run:
         with self._lock:
             self.outcomes[f"{sent.server}: {sent.outcome}"] += 1
             if sent.end - sent.begin > bystander.NOTED_S / 3 or sent.outcome == "no answer":
-                self.sent.append(replace(sent, one=replace(sent.one, data=b"")))  # it is made again when it is asked for
+                self.sent.append(replace(sent, one=replace(sent.one, data=b"")))  # made again when it is asked for
 
 
 def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = float("inf"),
