@@ -14,6 +14,7 @@ from rmqha.store.message_ext_encoder import EncodedRecord, finish_record
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
+    from rmqha.store.plain_records import PlainSend
 
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
@@ -21,20 +22,31 @@ _WITHOUT_QUEUE_OFFSET = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys
 
 
 class PutMessageContext:
-    """What one put carries through the lock: the key of its queue and its prepared records.
+    """What one put carries through the lock, and what has become of it.
 
-    `records` is None for a message of several queues, whose record is made under the lock.
+    `rows`: the prepared records of `message`, or those of plain messages, which have no other form (`message` is None);
+    None for a message of several queues, whose record is made under the lock. `is_ok`: they are in the log, up to its
+    offset `end`, whatever flush and replicas say. `result`: of a message; the rest is told of plain messages, in their
+    order.
 
     Java: org.apache.rocketmq.store.CommitLog$PutMessageContext (4.9.8)
     """
 
-    __slots__ = ("topic_queue_table_key", "records", "is_batch", "multi_dispatch")
+    __slots__ = ("topic_queue_table_key", "rows", "message", "is_batch", "multi_dispatch", "wait_store_msg_ok",
+                 "store_host", "is_ok", "end", "result", "begin", "queue_offsets", "physical_offsets", "data", "totals",
+                 "status")
 
-    def __init__(self, topic_queue_table_key: str, records: Sequence[EncodedRecord] | None, is_batch: bool) -> None:
+    def __init__(self, topic_queue_table_key: str, rows: Sequence[EncodedRecord] | list[PlainSend] | None,
+                 message: MessageExt | None, store_host: bytes = b"", is_batch: bool = False) -> None:
         self.topic_queue_table_key = topic_queue_table_key
-        self.records = records
+        self.rows = rows
+        self.message = message
         self.is_batch = is_batch
-        self.multi_dispatch = records is None
+        self.multi_dispatch = rows is None
+        self.wait_store_msg_ok = message is None or message.wait_store_msg_ok
+        self.store_host = store_host
+        self.is_ok = False
+        self.result: AppendMessageResult | None = None
 
 
 class AppendMessageCallback(Protocol):
@@ -69,12 +81,12 @@ class DefaultAppendMessageCallback:
         wrote_offset = mapped_file.file_from_offset + position
         key = context.topic_queue_table_key
         queue_offset = commit_log.topic_queue_table.get(key, 0)
-        if context.records is None and not commit_log.multi_dispatch.wrap_multi_dispatch(msg, context):
+        if context.rows is None and not commit_log.multi_dispatch.wrap_multi_dispatch(msg, context):
             return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
         queued = msg.sys_flag & _TRANSACTION_MASK not in _WITHOUT_QUEUE_OFFSET
         if not queued:
             queue_offset = 0
-        record = context.records[0]
+        record = context.rows[0]
         size = record.size
         if size + END_FILE_MIN_BLANK_LENGTH > max_blank:
             return self._end_of_file(mapped_file, position, max_blank, msg, queue_offset)
@@ -105,18 +117,18 @@ class DefaultAppendMessageCallback:
         wrote_offset = mapped_file.file_from_offset + position
         table, key = self.commit_log.topic_queue_table, context.topic_queue_table_key
         begin_queue_offset = table.get(key, 0)
-        total = sum(record.size for record in context.records)
+        total = sum(record.size for record in context.rows)
         if total + END_FILE_MIN_BLANK_LENGTH > max_blank:
             return self._end_of_file(mapped_file, position, max_blank, batch, begin_queue_offset)
         parts: list[message_layout.Buffer] = []
         offsets: list[int] = []
         offset = wrote_offset
-        for queue_offset, record in enumerate(context.records, begin_queue_offset):
+        for queue_offset, record in enumerate(context.rows, begin_queue_offset):
             parts += finish_record(record, batch, queue_offset, offset, 0)
             offsets.append(offset)
             offset += record.size
         mapped_file.write_at(position, b"".join(parts))
-        for at, record in zip(offsets, context.records, strict=True):
+        for at, record in zip(offsets, context.rows, strict=True):
             if 0 in record.properties:
                 self.commit_log.note_if_it_looks_torn(mapped_file, at - mapped_file.file_from_offset, record.size)
         table[key] = begin_queue_offset + len(offsets)

@@ -1,6 +1,7 @@
 """The log of all messages, in the order in which they came.
 
-    putting threads  --async_put_message(s)--> encode -> [put lock] append -> flush and replica futures
+    putting threads  --async_put_message(s)--> encode --put--> [put lock] append -> flush and replica futures
+    IO thread        --PlainPut.put---------> what came together --put--> the same
     HAClient         --append_data-->          [put lock] append (slave)
     flushing thread  --mapped_file_queue.flush-->
     any thread       --get_message, get_data--> slices of the map
@@ -12,7 +13,6 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.completable import Completable
@@ -24,8 +24,8 @@ from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
+from rmqha.remoting.write_round import serves_one_connection
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
-from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
@@ -42,6 +42,7 @@ from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_ext_encoder import MessageExtEncoder
 from rmqha.store.multi_dispatch import MultiDispatch
 from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
+from rmqha.store.plain_records import plain_records
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
@@ -49,9 +50,6 @@ from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.torn_record import may_be_torn
-
-if TYPE_CHECKING:
-    from rmqha.store.plain_records import PlainSend
 
 __all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
            "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
@@ -69,6 +67,7 @@ _PUT_OK_STATUS = PutMessageStatus.PUT_OK
 _PUT_OK = Completable.completed(_PUT_OK_STATUS)
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+_LENGTHS = 3  # bytes of a tail: topic length and properties length
 _NOT_DELAYED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -266,7 +265,7 @@ class CommitLog:
             if record.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
                 return self._too_large_for_a_file(record.size)
             records = (record,)
-        return self._put(msg, PutMessageContext(f"{msg.topic}-{msg.queue_id}", records, False))
+        return self._put(PutMessageContext(f"{msg.topic}-{msg.queue_id}", records, msg))
 
     @staticmethod
     def _too_large_for_a_file(size: int) -> Completable[PutMessageResult]:
@@ -297,42 +296,13 @@ class CommitLog:
         size = sum(record.size for record in records)
         if size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
             return self._too_large_for_a_file(size)
-        return self._put(batch, PutMessageContext(f"{batch.topic}-{batch.queue_id}", records, True))
+        return self._put(PutMessageContext(f"{batch.topic}-{batch.queue_id}", records, batch, is_batch=True))
 
-    def _put(self, msg: MessageExt, context: PutMessageContext) -> Completable[PutMessageResult]:
-        store, ack_nums = self.default_message_store, None
-        term = store.ha_service.term  # before the role is looked at
-        if self.config.brokerRole is SYNC_MASTER and msg.wait_store_msg_ok:
-            ack_nums = store.ha_service.need_ack_nums()
-            if ack_nums is None:
-                return _completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
-        with self.put_message_lock:
-            # The role has changed since the message was checked, or nobody flushes and dispatches any more.
-            # Differs: the original takes what was checked before its shutdown and comes behind its last flush
-            if self.config.brokerRole is SLAVE or store.ha_service.term != term or store.is_shutdown:
-                return _completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-            if store.deleted_topics.names and store.deleted_topics.refuses(msg):
-                return _completed(PutMessageStatus.TOPIC_NOT_EXIST)
-            begin = self.begin_time_in_lock = current_time_millis()
-            try:
-                # under the lock, so that store times never go down along the log
-                msg.store_timestamp = begin
-                status, result = self._append(msg, context)
-                if status is _PUT_OK_STATUS:
-                    store.store_stats_service.count_put(msg.topic, result.msg_num, result.wrote_bytes)
-            finally:
-                self.begin_time_in_lock = 0
-        put_result = PutMessageResult(status, result)
-        if status is not _PUT_OK_STATUS:
-            return Completable.completed(put_result)
-        if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
-            if self.config.enableMultiDispatch:  # it goes to other queues too
-                store.on_appended()
-            else:
-                store.on_appended(msg.topic, msg.queue_id)
-        status = self.when_safe(result.wrote_offset + result.wrote_bytes, msg, ack_nums, term)
+    def _put(self, context: PutMessageContext) -> Completable[PutMessageResult]:
+        status = self.put(context)
         if status is _PUT_OK:
-            return Completable.completed(put_result)
+            return Completable.completed(PutMessageResult(_PUT_OK_STATUS, context.result))
+        put_result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, context.result)
 
         def tell(put_message_status: PutMessageStatus) -> PutMessageResult:
             put_result.put_message_status = put_message_status
@@ -340,10 +310,93 @@ class CommitLog:
 
         return status.then_apply(tell, lambda _error: put_result)
 
-    def _append(self, msg: MessageExt, context: PutMessageContext,
-                ) -> tuple[PutMessageStatus, AppendMessageResult | None]:
-        """Under the put lock: append to the last file or the next one."""
-        files = self.mapped_file_queue.mapped_files
+    def put(self, context: PutMessageContext) -> Completable[PutMessageStatus]:
+        """Append what `context` carries, and say there where it went; done once it is as safe as the configuration and
+        its WAIT ask, or at once when it was not appended.
+
+        Whatever is acknowledged has come through here: nothing else puts a message into the log of a master.
+        """
+        store, ack_nums = self.default_message_store, None
+        ha_service, message = store.ha_service, context.message
+        term = ha_service.term  # before the role is looked at
+        if self.config.brokerRole is SYNC_MASTER and context.wait_store_msg_ok:
+            ack_nums = ha_service.need_ack_nums()
+            if ack_nums is None:
+                return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+        with self.put_message_lock:
+            # The role has changed since the message was checked, or nobody flushes and dispatches any more.
+            # Differs: the original takes what was checked before its shutdown and comes behind its last flush
+            if self.config.brokerRole is SLAVE or ha_service.term != term or store.is_shutdown:
+                return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+            deleted = store.deleted_topics
+            if deleted.names and (deleted.refuses_any(context.rows) if message is None else deleted.refuses(message)):
+                return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
+            # under the lock, so that store times never go down along the log
+            self.begin_time_in_lock = now = current_time_millis()
+            try:
+                status = (self._append_sends if message is None else self._append)(context, now)
+            finally:
+                self.begin_time_in_lock = 0
+        if status is not _PUT_OK_STATUS:
+            return Completable.completed(status)
+        context.is_ok = True
+        if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
+            if message is None:
+                self._tell_of_sends(context)
+            elif self.config.enableMultiDispatch:  # it goes to other queues too
+                store.on_appended()
+            else:
+                store.on_appended(message.topic, message.queue_id)
+        return self.when_safe(context.end, context.wait_store_msg_ok, ack_nums, term)
+
+    def _tell_of_sends(self, context: PutMessageContext) -> None:
+        """Wake who follows the log: it has got plain messages."""
+        store = self.default_message_store
+        if serves_one_connection():
+            store.ha_service.on_appended(context.physical_offsets[0], context.data)
+        else:
+            store.ha_service.on_appended()
+        rows = context.rows
+        for topic, queue_id in ({(row.topic, row.queue_id) for row in rows} if len(rows) > 1
+                                else ((rows[0].topic, rows[0].queue_id),)):
+            store.reput_message_service.on_appended(topic, queue_id)
+
+    def _append_sends(self, context: PutMessageContext, now: int) -> PutMessageStatus:
+        """Under the put lock: append plain messages to the last file, all or none; none when it has no room for all of
+        them. Whoever puts them one by one gets the reason."""
+        sends, files = context.rows, self.mapped_file_queue.mapped_files
+        if not files:
+            return PutMessageStatus.CREATE_MAPEDFILE_FAILED
+        mapped_file = files[-1]
+        position = mapped_file.wrote_position
+        total = sends[0].size if len(sends) == 1 else sum([send.size for send in sends])
+        if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
+            return PutMessageStatus.UNKNOWN_ERROR
+        begin, table = mapped_file.file_from_offset + position, self.topic_queue_table
+        context.queue_offsets, context.physical_offsets, context.data, next_offsets, context.totals = plain_records(
+            sends, total, table, begin, now, context.store_host)
+        try:
+            mapped_file.append_bytes(context.data)
+        except OSError as error:
+            log.warning("plain messages are put one by one: %s", error)
+            return PutMessageStatus.UNKNOWN_ERROR
+        mapped_file.store_timestamp = now
+        try:
+            table.update(next_offsets)
+        except BaseException:
+            log.error("The commit log has messages that their queues don't count. The store takes no more messages.")
+            self.default_message_store.running_flags.make_flush_error()
+            raise
+        for send, offset in zip(sends, context.physical_offsets, strict=True):
+            if send.tail.find(0, send.tail[0] + _LENGTHS) >= 0:  # NULs in the properties
+                self.note_if_it_looks_torn(mapped_file, offset - mapped_file.file_from_offset, send.size)
+        context.end = begin + total
+        return _PUT_OK_STATUS
+
+    def _append(self, context: PutMessageContext, now: int) -> PutMessageStatus:
+        """Under the put lock: append a message or batch to the last file or the next one."""
+        msg, files = context.message, self.mapped_file_queue.mapped_files
+        msg.store_timestamp = now
         mapped_file = files[-1] if files else None
         next_offset, position = self.topic_queue_table.get(context.topic_queue_table_key), -1
         try:
@@ -352,28 +405,32 @@ class CommitLog:
                     mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
                 if mapped_file is None:
                     log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
-                    return PutMessageStatus.CREATE_MAPEDFILE_FAILED, None
+                    return PutMessageStatus.CREATE_MAPEDFILE_FAILED
                 position = mapped_file.wrote_position
                 result = mapped_file.append_message(msg, self.append_message_callback, context)
                 status = result.status
                 if status is AppendMessageStatus.PUT_OK:
-                    return _PUT_OK_STATUS, result
+                    context.result, context.end = result, result.wrote_offset + result.wrote_bytes
+                    self.default_message_store.store_stats_service.count_put(msg.topic, result.msg_num,
+                                                                             result.wrote_bytes)
+                    return _PUT_OK_STATUS
                 if status is not AppendMessageStatus.END_OF_FILE:
                     break
                 position = -1
                 self._file_is_full(mapped_file)
         except OSError as error:
-            return self._append_failed(error), None
+            return self._append_failed(error)
         except (struct.error, ValueError) as error:
             # Differs: the original writes numbers that do not fit their field cut off.
             log.warning("message of topic %s can't be stored: %s", msg.topic, error)
-            return PutMessageStatus.MESSAGE_ILLEGAL, None
+            return PutMessageStatus.MESSAGE_ILLEGAL
         except Exception:
             log.exception("append of a message of topic %s to the commit log failed", msg.topic)
-            return self._append_broke_off(mapped_file, position, context, next_offset), None
+            return self._append_broke_off(mapped_file, position, context, next_offset)
+        context.result = result
         if status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
-            return PutMessageStatus.MESSAGE_ILLEGAL, result
-        return PutMessageStatus.UNKNOWN_ERROR, result
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        return PutMessageStatus.UNKNOWN_ERROR
 
     def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:
         """Under the put lock: a record with NULs in its properties was written. Have recovery know that it is whole."""
@@ -432,11 +489,10 @@ class CommitLog:
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def when_safe(self, end: int, msg: MessageExt | PlainSend, ack_nums: int | None,
-                  term: int) -> Completable[PutMessageStatus]:
-        """The status of `msg`, the last that was appended, which ends at commit log offset `end`: once it is as safe as
-        it gets, on disk and on `ack_nums` replicas."""
-        flush = self.submit_flush_request(end, msg)
+    def when_safe(self, end: int, wait: bool, ack_nums: int | None, term: int) -> Completable[PutMessageStatus]:
+        """The status of what was appended up to commit log offset `end`: once it is as safe as it gets, on disk, if its
+        sender waits for it, and on `ack_nums` replicas."""
+        flush = self.submit_flush_request(end, wait)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
@@ -445,11 +501,11 @@ class CommitLog:
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
-    def submit_flush_request(self, end: int, msg: MessageExt | PlainSend) -> Completable[PutMessageStatus]:
-        """Done once the message is flushed, with SYNC_FLUSH and WAIT; at once otherwise."""
+    def submit_flush_request(self, end: int, wait: bool) -> Completable[PutMessageStatus]:
+        """Done once the log is flushed up to `end`, with SYNC_FLUSH and `wait`; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
-            if msg.wait_store_msg_ok:
+            if wait:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)

@@ -24,6 +24,7 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.bulk import bulk
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
@@ -49,7 +50,6 @@ from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.message_reader import MessageReader
-from rmqha.store.plain_put import PlainPutResult
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
@@ -379,7 +379,7 @@ class DefaultMessageStore:
             result.then(lambda put_result: self.count_put(put_result, begin))
         return result
 
-    def count_put(self, result: PutMessageResult | PlainPutResult, begin: int, times: int = 1) -> None:
+    def count_put(self, result: PutMessageResult | PutMessageContext, begin: int, times: int = 1) -> None:
         """Count a put of `times` messages that began at `begin` (ms since 1970) and is done."""
         elapsed = current_time_millis() - begin
         if elapsed > 500:

@@ -64,7 +64,7 @@ class MultiDispatch:
         if isinstance(record, PutMessageResult):
             log.error("rebuild msgInner for multiDispatch %s", record)
             return False
-        context.records = [record]
+        context.rows = [record]
         return True
 
     def update_multi_queue_offset(self, msg: MessageExtBrokerInner) -> None:

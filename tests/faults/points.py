@@ -25,7 +25,6 @@ from rmqha.store.index.index_header import IndexHeader
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.plain_put import PlainPut
 from rmqha.store.store_checkpoint import StoreCheckpoint
 
 # When a point counts: while messages are put, while the store is closed, while a closed or a killed store is opened,
@@ -223,9 +222,9 @@ def singly(plant: Plant) -> Plant:
 
 
 _LOAD_POINTS = [
-    Point("append: before the record", LOAD, 60, all_of(before(*_do_append), before(PlainPut, "_append"))),
+    Point("append: before the record", LOAD, 60, all_of(before(*_do_append), before(CommitLog, "_append_sends"))),
     Point("append: before several records", LOAD, 20,
-          before(PlainPut, "_append", lambda _self, sends, *_: len(sends) > 1)),
+          before(CommitLog, "_append_sends", lambda _self, context, _now: len(context.rows) > 1)),
     Point(_TORN, LOAD, 60, _half_record),
     Point("append: record without its head", LOAD, 60,
           torn_write(_LOG, lambda size: slice(size // 2, size), lambda size: size > _BLANK_LENGTH)),
@@ -235,7 +234,7 @@ _LOAD_POINTS = [
     Point("append: position moved, not flushed", LOAD, 60,
           all_of(after(MappedFile, "append_message"), after(MappedFile, "append_bytes", _result_file_in(_LOG)))),
     Point("append: several records appended, nobody told", LOAD, 20,
-          before(PlainPut, "_tell", lambda _self, sends, *_: len(sends) > 1)),
+          before(CommitLog, "_tell_of_sends", lambda _self, context: len(context.rows) > 1)),
     Point("roll: before the blank", LOAD, 4, before(message_layout, "encode_blank")),
     Point("roll: half of the blank", LOAD, 4,
           torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),

@@ -21,7 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from rmqha.store import plain_put
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from tests.faults import machine as machines
@@ -75,8 +74,7 @@ class Sequence:
     def run(self) -> None:
         """All steps; Wrong, or whatever the store raises, when something does not hold."""
         disks = [machine.disk for machine in self._machines()]
-        with in_use(*disks), mock.patch.object(time, "time_ns", self.clock), \
-                mock.patch.object(plain_put, "time_ns", self.clock):
+        with in_use(*disks), mock.patch.object(time, "time_ns", self.clock):
             try:
                 for machine in self._machines():
                     machine.open()

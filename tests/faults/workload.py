@@ -20,7 +20,7 @@ from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.common.sysflag import message_sys_flag
-from rmqha.store import commit_log, plain_put
+from rmqha.store import commit_log
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -85,7 +85,6 @@ class Process:
         now = max(begin + 1, int(time.time() * 1000))
         ticks = iter(range(now, now + 10_000_000, _MS_PER_PUT))
         commit_log.current_time_millis = lambda: next(ticks)
-        plain_put.time_ns = lambda: next(ticks) * 1_000_000
 
     def put_until_killed(self, seed: int, prefix: str) -> list[threading.Thread]:
         """Start the putting threads."""

@@ -18,7 +18,8 @@ from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
-from rmqha.store.plain_put import PlainPut, PlainPutResult
+from rmqha.store.append_message_callback import PutMessageContext
+from rmqha.store.plain_put import PlainPut
 from rmqha.store.plain_records import PlainSend
 from rmqha.store.put_message_status import PutMessageStatus
 
@@ -124,7 +125,7 @@ class _Put:
     __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result", "_answers")
 
     def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int],
-                 host: bytes, result: PlainPutResult) -> None:
+                 host: bytes, result: PutMessageContext) -> None:
         self._lane = lane
         self._channel = channel
         self._kind = kind
