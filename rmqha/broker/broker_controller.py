@@ -51,7 +51,8 @@ from rmqha.broker.topic.lmq_topic_config_manager import LmqTopicConfigManager
 from rmqha.broker.topic.topic_config_manager import TopicConfigManager
 from rmqha.broker.topic.topic_deletion import TopicDeletion
 from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
-    DefaultTransactionalMessageCheckListener)
+    DefaultTransactionalMessageCheckListener,
+)
 from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.queue.transactional_message_service_impl import TransactionalMessageServiceImpl
 from rmqha.broker.transaction.transactional_message_check_service import TransactionalMessageCheckService

@@ -5,11 +5,29 @@ from typing import Annotated
 
 from rmqha.common.config_field import important
 from rmqha.common.config_value import (
-    AnyInt, AnyLong, Host, LONG_MAX, Long, LongMillis, LongPeriod, Millis, Name, NamesrvAddresses, Natural, Period,
-    PlainText, Positive, Topic, whole_number,
+    LONG_MAX,
+    AnyInt,
+    AnyLong,
+    Host,
+    Long,
+    LongMillis,
+    LongPeriod,
+    Millis,
+    Name,
+    NamesrvAddresses,
+    Natural,
+    Period,
+    PlainText,
+    Positive,
+    Topic,
+    whole_number,
 )
 from rmqha.common.mix_all import (
-    DEFAULT_TRACE_REGION_ID, MASTER_ID, NAMESRV_ADDR_ENV, ROCKETMQ_HOME_ENV, get_local_address,
+    DEFAULT_TRACE_REGION_ID,
+    MASTER_ID,
+    NAMESRV_ADDR_ENV,
+    ROCKETMQ_HOME_ENV,
+    get_local_address,
 )
 
 _CORES = os.cpu_count() or 1

@@ -80,7 +80,7 @@ class OtherDaysFileHandler(RotatingFileHandler):
         base, _, index = os.path.basename(default_name).rpartition(".")
         return os.path.join(self._old_folder, f"{base.removesuffix('.log')}.{index}.log")
 
-    def doRollover(self) -> None:  # noqa: N802, logging's name
+    def doRollover(self) -> None:  # logging's name
         """Shift the old files by one and begin anew."""
         os.makedirs(self._old_folder, exist_ok=True)
         super().doRollover()

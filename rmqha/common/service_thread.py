@@ -43,7 +43,7 @@ class ServiceThread:
         self._life = threading.Lock()
         self._stopped = False  # written by the owner, read by the service; a plain flag is enough
         self.failure: BaseException | None = None  # what made it give up; written by the service
-        self.on_failed: Callable[["ServiceThread"], None] | None = None  # told on its thread that it has given up
+        self.on_failed: Callable[[ServiceThread], None] | None = None  # told on its thread that it has given up
         self._notified = False  # guarded by _wake
         self._wake = threading.Condition(threading.Lock())
 

@@ -15,8 +15,17 @@ from pyspark.sql import SparkSession
 
 from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline import ranges
-from rmqha.pipeline.archive_layout import (COLUMNS, STAGING, Manifest, Piece, Residue, range_name, read_manifests,
-                                           sync_folder, write_manifest)
+from rmqha.pipeline.archive_layout import (
+    COLUMNS,
+    STAGING,
+    Manifest,
+    Piece,
+    Residue,
+    range_name,
+    read_manifests,
+    sync_folder,
+    write_manifest,
+)
 from rmqha.pipeline.commit_log_source import FORMAT
 from rmqha.pipeline.log_files import LogFiles, find_logs
 from rmqha.pipeline.log_scan import ByteRange, Hole, log_end, open_file, scan_range

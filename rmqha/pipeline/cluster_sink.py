@@ -175,8 +175,8 @@ class ClusterWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
                     sender.put(message)
             return sender.finish()
 
-    def commit(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # noqa: N803, Spark's name
+    def commit(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # Spark's name
         """Everything was sent by the tasks."""
 
-    def abort(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # noqa: N803, Spark's name
+    def abort(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # Spark's name
         """What was sent can't be taken back; see `idempotent`."""

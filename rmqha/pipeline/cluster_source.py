@@ -15,8 +15,20 @@ from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.pipeline.cluster_queues import (DEFAULT_GROUP, EARLIEST, LATEST, UNREACHABLE, ClusterQueues, QueueOffsets,
-                                           as_text, get_offset, name_server_of, new_consumer, set_offset, walk)
+from rmqha.pipeline.cluster_queues import (
+    DEFAULT_GROUP,
+    EARLIEST,
+    LATEST,
+    UNREACHABLE,
+    ClusterQueues,
+    QueueOffsets,
+    as_text,
+    get_offset,
+    name_server_of,
+    new_consumer,
+    set_offset,
+    walk,
+)
 from rmqha.pipeline.cluster_sink import ClusterWriter
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, table_schema
@@ -52,7 +64,7 @@ class ClusterDataSource(DataSource):
             raise PipelineError(f"{FORMAT}: messages are only added to a topic: use mode('append')")
         return self.streamWriter(schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ClusterWriter:  # noqa: N802, Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ClusterWriter:  # Spark's name
         """A writer of a stream's batches."""
         return ClusterWriter(Options(self._given, (*WRITE_OPTIONS, *COMMON_OPTIONS, *_SPARKS_OWN), FORMAT), schema)
 
@@ -71,7 +83,7 @@ class ClusterDataSource(DataSource):
         """A reader of what is in the queues when the query is planned."""
         return ClusterReader(self._options(), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """A reader of what comes into the queues."""
         return ClusterStreamReader(self._options(), schema)
 
@@ -251,22 +263,22 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
             self._queues.start()
         return self._queues
 
-    def initialOffset(self) -> dict:  # noqa: N802, Spark's name
+    def initialOffset(self) -> dict:  # Spark's name
         """Where a new query begins: at the end, unless the options say otherwise."""
         timestamp = self.options.integer("startingTimestamp")
         queues = self._connected()
         found = queues.wanted("startingOffsets", LATEST) if timestamp is None else queues.offsets(EARLIEST, timestamp)
         return {"version": _VERSION, "queues": found}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
         """Remember the ends: the query stops there."""
         self._stop_at = self._connected().offsets(LATEST)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
         """maxOffsetsPerTrigger, if given."""
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # noqa: N802, Spark's name
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # Spark's name
         """How far the next batch goes: up to the ends, or a fair share of each queue's backlog."""
         ends = self._stop_at if self._stop_at is not None else self._connected().offsets(LATEST)
         begins, backlog = {}, {}

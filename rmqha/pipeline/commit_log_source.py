@@ -7,8 +7,19 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import (DataSource, DataSourceReader, EqualNullSafe, EqualTo, Filter, GreaterThan,
-                                    GreaterThanOrEqual, In, InputPartition, LessThan, LessThanOrEqual)
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import StructType
 
 from rmqha.pipeline import ranges
@@ -73,7 +84,7 @@ class CommitLogDataSource(DataSource):
         pushes = options.boolean("pushFilters", False) and _is_pushing()
         return (PushdownReader if pushes else CommitLogReader)(options, schema)
 
-    def streamReader(self, schema: StructType):  # noqa: N802, Spark's name
+    def streamReader(self, schema: StructType):  # Spark's name
         """A reader of what comes to be written."""
         from rmqha.pipeline.commit_log_stream import CommitLogStreamReader
         return CommitLogStreamReader(common_options(self._given), schema)
@@ -186,7 +197,7 @@ class CommitLogReader(RangeReader, DataSourceReader):
 class PushdownReader(CommitLogReader):
     """A table that takes filters from Spark."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802, Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
         """Take those on topic, queueId, offsets, store time, sizes; give back the others."""
         for each in filters:
             if not self._take(each):

@@ -37,7 +37,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
     def _logs(self) -> list[LogFiles]:
         return find_logs(wanted_paths(self.options), self.options.text("brokerName"))
 
-    def initialOffset(self) -> dict:  # noqa: N802, Spark's name
+    def initialOffset(self) -> dict:  # Spark's name
         """Where a new query begins: at the end, unless the options say otherwise."""
         logs = {}
         for each in self._logs():
@@ -50,15 +50,15 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
             logs[each.path] = begin
         return {"version": _VERSION, "logs": logs}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
         """Remember the ends: the query stops there."""
         self._stop_at = {each.path: log_end(each) for each in self._logs()}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
         """maxOffsetsPerTrigger, if given."""
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # noqa: N802, Spark's name
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # Spark's name
         """How far the next batch goes."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         logs = dict(start["logs"])
@@ -99,7 +99,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
                                                              self.fail_on_data_loss), size)
         return found
 
-    def reportLatestOffset(self) -> dict:  # noqa: N802, Spark's name
+    def reportLatestOffset(self) -> dict:  # Spark's name
         """The ends of the logs, for the progress that Spark shows."""
         return {"version": _VERSION, "logs": {each.path: log_end(each) for each in self._logs()}}
 

@@ -14,9 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE,
-                                                 MESSAGE_MAGIC_CODE_POSITION, MIN_RECORD_LENGTH, MessageDecodeError,
-                                                 RecordParts, body_crc32, decode_header, decode_parts, decode_text)
+from rmqha.common.message.message_layout import (
+    BLANK,
+    BLANK_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    MIN_RECORD_LENGTH,
+    MessageDecodeError,
+    RecordParts,
+    body_crc32,
+    decode_header,
+    decode_parts,
+    decode_text,
+)
 from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.log_files import LogFiles
 from rmqha.pipeline.options import PipelineError

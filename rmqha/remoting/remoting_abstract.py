@@ -21,14 +21,17 @@ from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.common.semaphore_release_only_once import SemaphoreReleaseOnlyOnce
 from rmqha.remoting.exception import (
-    RemotingCommandException, RemotingException, RemotingSendRequestException, RemotingTimeoutException,
-    RemotingTooMuchRequestException, RequestDeniedException)
+    RemotingCommandException,
+    RemotingException,
+    RemotingSendRequestException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+    RequestDeniedException,
+)
 from rmqha.remoting.io_thread import IoThread
-from rmqha.remoting.large_requests import (
-    ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy)
+from rmqha.remoting.large_requests import ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.remoting_sys_response_code import (
-    REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR)
+from rmqha.remoting.protocol.remoting_sys_response_code import REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR
 from rmqha.remoting.request_processor import RequestProcessor
 from rmqha.remoting.request_task import RequestTask
 from rmqha.remoting.response_future import ResponseFuture

@@ -15,7 +15,11 @@ from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr, string2_socket_address
 from rmqha.remoting.exception import (
-    RemotingConnectException, RemotingSendRequestException, RemotingTimeoutException, RemotingTooMuchRequestException)
+    RemotingConnectException,
+    RemotingSendRequestException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+)
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract

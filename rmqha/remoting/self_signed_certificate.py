@@ -9,7 +9,7 @@ that one signature on P-256 takes. It signs one thing in its life, and no secret
 import base64
 import hashlib
 import secrets
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 _P = 2**256 - 2**224 + 2**192 + 2**96 - 1  # P-256 (FIPS 186-4, D.1.2.3): y^2 = x^3 - 3 x + b over this field
 _N = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # order of _G
@@ -43,7 +43,7 @@ def _to_be_signed(name: str, public: bytes) -> bytes:
     """Version 3, serial number, algorithm, issuer, validity, subject (the issuer), public key."""
     common_name = _der(_SET, _der(_SEQUENCE, _oid(2, 5, 4, 3), _der(_UTF8, name.encode())))
     issuer = _der(_SEQUENCE, common_name)
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     validity = _der(_SEQUENCE, _time(now - _VALID), _time(now + _VALID))
     key_info = _der(_SEQUENCE, _der(_SEQUENCE, _oid(1, 2, 840, 10045, 2, 1), _curve()), _bits(public))
     return _der(_SEQUENCE, _der(_CONTEXT_0, _integer(2)), _integer(secrets.randbits(63) | 1), _ecdsa_with_sha256(),

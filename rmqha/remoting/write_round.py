@@ -22,7 +22,7 @@ class Flushable(Protocol):
         """Write what is queued."""
 
 
-class write_round:  # noqa: N801 - used like a function
+class write_round:  # used like a function
     """`with write_round():` channels written to inside only queue; each is flushed once at the end.
 
     Per thread. A round inside a round joins it. Services that complete many futures wrap their batch; what they wait

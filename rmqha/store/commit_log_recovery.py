@@ -11,8 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.message.message_layout import (INT, LONG, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION,
-                                                 SYSFLAG_POSITION, decode_text, store_timestamp_position)
+from rmqha.common.message.message_layout import (
+    INT,
+    LONG,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    SYSFLAG_POSITION,
+    decode_text,
+    store_timestamp_position,
+)
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk

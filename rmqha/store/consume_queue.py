@@ -15,10 +15,21 @@ from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
-from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, PRE_BLANK_UNIT,
-                                              count_blank_units, count_valid_units, filled_unit_before, first_unit_at,
-                                              first_unit_behind, is_blank, is_ext_addr, iter_units, pack_unit,
-                                              unpack_unit)
+from rmqha.store.consume_queue_layout import (
+    BLANK_POSITION,
+    CQ_STORE_UNIT_SIZE,
+    CQ_UNIT,
+    PRE_BLANK_UNIT,
+    count_blank_units,
+    count_valid_units,
+    filled_unit_before,
+    first_unit_at,
+    first_unit_behind,
+    is_ext_addr,
+    iter_units,
+    pack_unit,
+    unpack_unit,
+)
 from rmqha.store.consume_queue_times import file_by_time, unit_by_time
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space

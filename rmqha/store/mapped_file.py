@@ -13,8 +13,8 @@ import logging
 import mmap
 import os
 import time
-from contextlib import suppress
 from collections.abc import Iterable
+from contextlib import suppress
 
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store.append_message_result import AppendMessageResult

@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.topic.topic_validator import (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC,
-                                                RMQ_SYS_TRANS_OP_HALF_TOPIC)
+from rmqha.common.topic.topic_validator import (
+    RMQ_SYS_SCHEDULE_TOPIC,
+    RMQ_SYS_TRANS_HALF_TOPIC,
+    RMQ_SYS_TRANS_OP_HALF_TOPIC,
+)
 from rmqha.store.config.broker_role import SLAVE
 from rmqha.store.consume_queue import ConsumeQueue
 

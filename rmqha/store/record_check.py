@@ -15,8 +15,17 @@ from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
-from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_TOPIC_LENGTH,
-                                                 MESSAGE_MAGIC_CODE, V6_FLAGS, cal_msg_length, decode_text)
+from rmqha.common.message.message_layout import (
+    BLANK,
+    BLANK_MAGIC_CODE,
+    HEAD_LENGTH,
+    HEADS,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    V6_FLAGS,
+    cal_msg_length,
+    decode_text,
+)
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.dispatch_request import DispatchRequest

@@ -6,8 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import (
-    BORN_HOST_POSITION, INT, LONG, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION, MIN_RECORD_LENGTH,
-    PHYSICAL_OFFSET_POSITION, SYSFLAG_POSITION)
+    BORN_HOST_POSITION,
+    INT,
+    LONG,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    MIN_RECORD_LENGTH,
+    PHYSICAL_OFFSET_POSITION,
+    SYSFLAG_POSITION,
+)
 from rmqha.common.sysflag.message_sys_flag import BORNHOST_V6_FLAG
 
 if TYPE_CHECKING:

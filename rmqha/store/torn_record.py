@@ -11,8 +11,15 @@ nothing special, may be missing bytes, too. A slave can afford doubts: its maste
 """
 from collections.abc import Iterator
 
-from rmqha.common.message.message_layout import (INT, MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH, MESSAGE_MAGIC_CODE,
-                                                 MESSAGE_MAGIC_CODE_POSITION, SYSFLAG_POSITION, body_length_position)
+from rmqha.common.message.message_layout import (
+    INT,
+    MAX_PROPERTIES_LENGTH,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    SYSFLAG_POSITION,
+    body_length_position,
+)
 
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
 _LENGTHS = 3  # bytes of topic length and properties length
@@ -58,7 +65,7 @@ def torn_at_the_end(buffer: memoryview, end: int) -> int:
     if not _has_hole(buffer, max(end - _LONGEST_REST, 0), end):
         return -1
     position = size = 0
-    for position, size in records(buffer, 0, end):
+    for position, size in records(buffer, 0, end):  # noqa: B007, the last ones are used below
         continue
     if position + size != end or not size:
         return -1

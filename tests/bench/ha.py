@@ -16,7 +16,6 @@ import shutil
 import socket
 import statistics
 import struct
-import sys
 import tempfile
 import time
 from collections.abc import Callable

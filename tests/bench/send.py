@@ -51,7 +51,7 @@ class Cluster:
         return timing
 
 
-class _running:  # noqa: N801 - used like a function
+class _running:  # used like a function
     """Start a server, and end it."""
 
     def __init__(self, node) -> None:

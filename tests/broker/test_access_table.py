@@ -23,8 +23,7 @@ from rmqha.namesrv.processor.default_request_processor import DefaultRequestProc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.server_config import ServerConfig
 from tests.broker.access_cases import CASES, Case, Things
-from tests.broker.acl_broker import (
-    ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused)
+from tests.broker.acl_broker import ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused
 from tests.support.raw_remoting import Answer, binary_header, frame
 from tests.support.signed_client import SignedClient
 from tests.support.sources import ROOT

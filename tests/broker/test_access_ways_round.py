@@ -7,7 +7,17 @@ import pytest
 from rmqha.common.java_compat import string_hash_code_plain
 from rmqha.remoting.protocol import remoting_serializable
 from tests.broker.acl_broker import (
-    ADMIN, BY_DEFAULT, DENIED, OTHER, OWN, PUBBER, SECRET, SUBBER, acl_broker, is_refused)
+    ADMIN,
+    BY_DEFAULT,
+    DENIED,
+    OTHER,
+    OWN,
+    PUBBER,
+    SECRET,
+    SUBBER,
+    acl_broker,
+    is_refused,
+)
 from tests.interop.acl_requests import batch_body, heartbeat, pull_fields, send_fields, send_v2_fields
 from tests.support.raw_remoting import binary_header, frame, header
 from tests.support.wait import wait_until

@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header import (
-    admin_headers, consumer_admin_headers, consumer_headers, offset_headers, pull_headers, query_headers, send_headers,
-    transaction_headers)
+    admin_headers,
+    consumer_admin_headers,
+    consumer_headers,
+    offset_headers,
+    pull_headers,
+    query_headers,
+    send_headers,
+    transaction_headers,
+)
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.common.config_file import ConfigError
-from rmqha.common.config_field import config_keys
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_field import config_keys
+from rmqha.common.config_file import ConfigError
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
 

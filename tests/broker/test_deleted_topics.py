@@ -11,8 +11,8 @@ from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader,
 from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
 from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.common.sysflag import message_sys_flag
-from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.broker_role import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import bodies, message, open_store, put

@@ -8,8 +8,11 @@ from rmqha.common.protocol.body.kv_table import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader
 from rmqha.common.protocol.header.namesrv.registration_headers import (
-    QueryDataVersionResponseHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader,
-    UnRegisterBrokerRequestHeader)
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from rmqha.common.util_all import crc32
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmqha.client.common.service_state import ServiceState
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.communication_mode import CommunicationMode
-from rmqha.client.common.service_state import ServiceState
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_callback import SendCallback

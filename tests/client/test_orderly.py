@@ -50,14 +50,14 @@ class InOrder(MessageListenerOrderly):
             return sum(len(bodies) for bodies in self.seen.values())
 
 
-def send_in_order(producer, topic, first, count):  # noqa: F811
+def send_in_order(producer, topic, first, count):
     """`count` numbers, round the queues."""
     queues = sorted(producer.fetch_publish_message_queues(topic))
     for number in range(first, first + count):
         producer.send(Message(topic, b"%d" % number), queue=queues[number % len(queues)])
 
 
-def test_each_queue_is_consumed_in_its_order(servers, make_topic, producer):  # noqa: F811
+def test_each_queue_is_consumed_in_its_order(servers, make_topic, producer):
     topic, listener = make_topic("Ordered", 2), InOrder()
     with consuming(servers, servers.unique("ordered"), topic, listener) as consumer:
         send_in_order(producer, topic, 0, 200)
@@ -69,7 +69,7 @@ def test_each_queue_is_consumed_in_its_order(servers, make_topic, producer):  # 
     assert all(bodies == sorted(bodies) for bodies in listener.seen.values())
 
 
-def test_suspended_queue_gives_the_same_message_first(servers, make_topic, producer):  # noqa: F811
+def test_suspended_queue_gives_the_same_message_first(servers, make_topic, producer):
     topic = make_topic("Suspended", 1)
     listener = InOrder(lambda body, times: SUSPEND if body == 4 and times < 3 else SUCCESS)
     with consuming(servers, servers.unique("suspended"), topic, listener, suspend_current_queue_time_millis=10):
@@ -78,7 +78,7 @@ def test_suspended_queue_gives_the_same_message_first(servers, make_topic, produ
     assert sorted(listener.seen.values()) == [[0, 2, 4, 4, 4, *range(6, 20, 2)], [*range(1, 20, 2)]]
 
 
-def test_what_was_tried_too_often_becomes_a_dead_letter(servers, make_topic, producer):  # noqa: F811
+def test_what_was_tried_too_often_becomes_a_dead_letter(servers, make_topic, producer):
     topic, group = make_topic("Given", 1), servers.unique("given_up")
     listener = InOrder(lambda body, times: SUSPEND if body == 0 else SUCCESS)
     with consuming(servers, group, topic, listener, suspend_current_queue_time_millis=10, max_reconsume_times=1):
@@ -90,7 +90,7 @@ def test_what_was_tried_too_often_becomes_a_dead_letter(servers, make_topic, pro
     assert sorted(listener.seen.values()) == [[0, 0, 2], [1, 3]]
 
 
-def test_without_auto_commit_a_rollback_gives_all_again(servers, make_topic, producer):  # noqa: F811
+def test_without_auto_commit_a_rollback_gives_all_again(servers, make_topic, producer):
     topic = make_topic("Manual", 1)
 
     def say(body, times):
@@ -109,7 +109,7 @@ def test_without_auto_commit_a_rollback_gives_all_again(servers, make_topic, pro
     assert sorted(listener.seen.values()) == [[0, 2, 4, 0, 2, 4], [1, 3, 5, 1, 3, 5]]
 
 
-def test_second_consumer_takes_its_queues_over_in_order(servers, make_topic, producer):  # noqa: F811
+def test_second_consumer_takes_its_queues_over_in_order(servers, make_topic, producer):
     topic, group = make_topic("Shared", 2), servers.unique("shared")
     first, second = InOrder(), InOrder()
     with ExitStack() as stack:

@@ -31,7 +31,7 @@ class Replier(MessageListenerConcurrently):
 
 
 @pytest.fixture
-def replied(servers, make_topic, producer):  # noqa: F811
+def replied(servers, make_topic, producer):
     """(topic with a consumer that replies, a producer of requests on an instance of its own)."""
     topic = make_topic("Requests")
     with consuming(servers, servers.unique("repliers"), topic, Replier(producer)):

@@ -48,7 +48,7 @@ def checking(servers):
         config.transactionTimeOut, config.transactionCheckInterval = 6_000, 60_000
 
 
-def test_only_what_is_committed_arrives(servers, make_topic):  # noqa: F811
+def test_only_what_is_committed_arrives(servers, make_topic):
     topic, listener, seen = make_topic("Trans"), Outcomes(), Seen()
     with consuming(servers, servers.unique("trans_readers"), topic, seen):
         with TransactionMQProducer(servers.unique("trans"), servers.namesrv, listener) as transactions:
@@ -61,7 +61,7 @@ def test_only_what_is_committed_arrives(servers, make_topic):  # noqa: F811
     assert {msg.tags for msg in seen.messages} == {"T"}
 
 
-def test_broker_asks_about_what_nobody_ended(servers, make_topic, checking):  # noqa: F811
+def test_broker_asks_about_what_nobody_ended(servers, make_topic, checking):
     topic, listener, seen = make_topic("Late"), Outcomes(), Seen()
     with consuming(servers, servers.unique("late_readers"), topic, seen):
         with TransactionMQProducer(servers.unique("late"), servers.namesrv, listener) as transactions:

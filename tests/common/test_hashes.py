@@ -13,6 +13,7 @@ import rmqha.namesrv
 import rmqha.remoting
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
+
 def hashable_dataclasses():
     for room in (rmqha.common, rmqha.remoting, rmqha.namesrv, rmqha.broker):
         for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):

@@ -80,7 +80,8 @@ def test_wraps_stay_in_range_and_agree_modulo(value):
 
 
 @pytest.mark.parametrize("text, code", [
-    ("", 0), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("TagA", 2598919), ("消息", 893927), ("😀", 1772899)])
+    ("", 0), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("TagA", 2598919),
+    ("消息", 893927), ("😀", 1772899)])
 def test_string_hash_code_is_javas(text, code):
     assert string_hash_code(text) == code
 

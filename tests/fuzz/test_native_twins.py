@@ -2,7 +2,6 @@
 
 `python -m tests.fuzz.native_sanitizers` gives them any number, and looks for accesses outside of their buffers.
 """
-import importlib
 from types import SimpleNamespace
 
 import pytest

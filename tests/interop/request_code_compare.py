@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 
 from rmqha.remoting.protocol import fastjson
-from tests.interop.request_code_cases import (
-    BROKER, CLIENT, GROUP, NAMESRV, ONLINE, PRODUCERS, TOPIC, Case, heartbeat)
+from tests.interop.request_code_cases import BROKER, CLIENT, GROUP, NAMESRV, ONLINE, PRODUCERS, TOPIC, Case, heartbeat
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.raw_remoting import Answer, RawClient, binary_header, frame, header
 from tests.support.wait import wait_until

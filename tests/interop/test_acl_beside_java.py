@@ -17,7 +17,13 @@ from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.interop.acl_requests import (
-    broker_requests, denied_by_rmqha_only, group_requests, send_fields, send_v2_fields, topic_requests)
+    broker_requests,
+    denied_by_rmqha_only,
+    group_requests,
+    send_fields,
+    send_v2_fields,
+    topic_requests,
+)
 from tests.support.mqadmin import rmqha_tool
 from tests.support.signed_client import SignedClient
 from tests.support.wait import wait_until

@@ -62,6 +62,6 @@ def test_no_acknowledged_message_is_lost_when_the_master_is_killed_and_another_p
                   for record in store_compare.walk(broker.commit_log)}
         lost = {index: place for index, place in acknowledged.items() if places.get(index) != place}
         assert len(acknowledged) >= 600 and not lost, f"{broker.name}: {len(lost)} lost: {sorted(lost)[:5]}"
-        wait_until(lambda store=broker.store, count=len(places): store_compare.unit_count(store) >= count, WAIT_MS,
+        wait_until(lambda store=broker.store, places=places: store_compare.unit_count(store) >= len(places), WAIT_MS,
                    "all dispatched")
         assert store_compare.check_consume_queues(broker.store) == len(places)

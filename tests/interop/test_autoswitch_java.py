@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.support import real_rocketmq
-from tests.support.auto_switch_replica import (SEGMENT, TIMEOUT_MS, JavaReplica, Replica, RmqhaReplica,
-                                               assert_same_logs, log_bytes, stored_indexes, wait_same_end)
+from tests.support.auto_switch_replica import (
+    SEGMENT,
+    TIMEOUT_MS,
+    JavaReplica,
+    Replica,
+    RmqhaReplica,
+    assert_same_logs,
+    log_bytes,
+    stored_indexes,
+    wait_same_end,
+)
 from tests.support.auto_switch_store import VERSION
 from tests.support.wait import wait_until
 

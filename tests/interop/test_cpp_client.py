@@ -13,8 +13,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from tests.support import cpp_client
-from tests.support.nodes import BrokerNode
 from tests.support.kinds import long_test
+from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 
 _REASON = cpp_client.why_unavailable()

@@ -9,7 +9,10 @@ from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.protocol.header.transaction_headers import (
-    CheckTransactionStateRequestHeader, EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader)
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.protocol.heartbeat.producer_data import ProducerData
 from rmqha.common.sysflag import message_sys_flag as flags

@@ -10,17 +10,22 @@ from rmqha.common.protocol import request_code
 from rmqha.namesrv.kvconfig import kv_config_manager
 from rmqha.namesrv.routeinfo import registration_limits
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.interop.request_code_cases import NAMESRV_CODES
 from tests.namesrv.test_default_request_processor import (  # noqa: F401, the fixtures
-    BROKER, CHANNEL, ask, controller, register, registration)
+    BROKER,
+    CHANNEL,
+    ask,
+    controller,
+    register,
+    registration,
+)
 
 NAMES, LIMIT = 200, 30
 KEPT_OBJECTS = 100
 PLACE = ("brokerName", "brokerAddr", "clusterName")
 
 
-def table_sizes(controller) -> dict[str, int]:  # noqa: F811
+def table_sizes(controller) -> dict[str, int]:
     """Entries of all tables."""
     routes, kv = controller.route_info_manager, controller.kv_config_manager
     return {name: len(getattr(routes, name)) for name in (
@@ -31,7 +36,7 @@ def table_sizes(controller) -> dict[str, int]:  # noqa: F811
         "namespaces": len(kv._config_table), "keys": sum(map(len, kv._config_table.values()))}
 
 
-def flood(ask, code, names: int) -> int:  # noqa: F811
+def flood(ask, code, names: int) -> int:
     """Ask with as many new names; how many were refused."""
     refused = 0
     for number in range(names):
@@ -57,7 +62,7 @@ def silent():
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("code", NAMESRV_CODES, ids=lambda code: f"{code.number}-{code.name}")
-def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatch, code):  # noqa: F811
+def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatch, code):
     monkeypatch.setattr(registration_limits, "MAX_PLACES_OF_CHANNEL", LIMIT)
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", LIMIT * 200)
     register(ask, "T")
@@ -81,7 +86,7 @@ def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatc
     assert not any(gone.values()), gone
 
 
-def test_values_of_a_full_kv_config_can_still_be_changed_and_deleted(ask, controller, monkeypatch):  # noqa: F811
+def test_values_of_a_full_kv_config_can_still_be_changed_and_deleted(ask, controller, monkeypatch):
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", 300)
     ask(request_code.PUT_KV_CONFIG, namespace="n", key="k", value="v" * 100)
     with pytest.raises(RemotingCommandException, match="characters already"):
@@ -91,12 +96,12 @@ def test_values_of_a_full_kv_config_can_still_be_changed_and_deleted(ask, contro
     assert controller.kv_config_manager._size == 0 and not controller.kv_config_manager._config_table
 
 
-def test_deleting_what_is_not_there_writes_no_file(ask, tmp_path):  # noqa: F811
+def test_deleting_what_is_not_there_writes_no_file(ask, tmp_path):
     ask(request_code.DELETE_KV_CONFIG, namespace="n", key="k")
     assert not (tmp_path / "kvConfig.json").exists()
 
 
-def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, controller, monkeypatch):  # noqa: F811
+def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, controller, monkeypatch):
     monkeypatch.setattr(registration_limits, "MAX_TOPICS_OF_BROKER", 3)
     register(ask, "A", "B")
     body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": {
@@ -109,7 +114,7 @@ def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, cont
     assert controller.route_info_manager._limits.topics_of("broker-a") == ["B"]
 
 
-def test_names_of_brokers_and_topics_have_a_length(ask, controller):  # noqa: F811
+def test_names_of_brokers_and_topics_have_a_length(ask, controller):
     for field in PLACE + ("haServerAddr",):
         with pytest.raises(registration_limits.RegistrationError, match="256 characters"):
             register(ask, "T", **{field: "n" * 256})
@@ -118,7 +123,7 @@ def test_names_of_brokers_and_topics_have_a_length(ask, controller):  # noqa: F8
     assert not controller.route_info_manager._broker_addr_table
 
 
-def test_unregistering_under_a_wrong_name_leaves_no_broker_that_never_expires(ask, controller):  # noqa: F811
+def test_unregistering_under_a_wrong_name_leaves_no_broker_that_never_expires(ask, controller):
     register(ask, "T")
     ask(request_code.UNREGISTER_BROKER, brokerName="other", brokerAddr=BROKER["brokerAddr"], clusterName="c1",
         brokerId=0)
@@ -129,7 +134,7 @@ def test_unregistering_under_a_wrong_name_leaves_no_broker_that_never_expires(as
     assert not routes._broker_addr_table and not routes._topic_queue_table
 
 
-def test_broker_that_was_in_two_clusters_leaves_both(ask, controller):  # noqa: F811
+def test_broker_that_was_in_two_clusters_leaves_both(ask, controller):
     register(ask, "T")
     register(ask, "T", clusterName="c2")
     channel = SimpleNamespace()

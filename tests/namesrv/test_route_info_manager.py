@@ -10,7 +10,10 @@ from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfi
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers
 from rmqha.namesrv.routeinfo.route_info_manager import (
-    BROKER_CHANNEL_EXPIRED_TIME, BrokerRegistration, RegistrationError, RouteInfoManager,
+    BROKER_CHANNEL_EXPIRED_TIME,
+    BrokerRegistration,
+    RegistrationError,
+    RouteInfoManager,
 )
 
 

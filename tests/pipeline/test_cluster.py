@@ -113,7 +113,7 @@ def test_a_table_is_sent_and_read_back(spark, cluster):
         assert properties.items() <= row.properties.items()
 
 
-def test_a_stream_is_sent(spark, servers, send, tmp_path):  # noqa: F811, the fixture
+def test_a_stream_is_sent(spark, servers, send, tmp_path):
     source, target = new_topic(), new_topic()
     send(servers.namesrv, source, 0, 50)
     stream = spark.readStream.format(FORMAT).options(nameServer=servers.namesrv, subscribe=source,
@@ -170,7 +170,7 @@ def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
     assert taken == [(1, 0, 40), (1, 40, 70)]
 
 
-def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):  # noqa: F811, the fixture
+def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):
     topic = new_topic()
     send(servers.namesrv, topic, 0, 20)
     for broker in servers.brokers.values():

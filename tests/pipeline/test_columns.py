@@ -13,8 +13,7 @@ from rmqha.common.segment_files import Segment
 from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
 from rmqha.pipeline.columns import BlockColumns
 from rmqha.pipeline.log_files import LogFiles
-from rmqha.pipeline.log_scan import (ROW, Block, ByteRange, Hole, file_end, find_record, log_end,
-                                     scan_range, whole_file)
+from rmqha.pipeline.log_scan import ROW, Block, ByteRange, Hole, file_end, find_record, log_end, scan_range, whole_file
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 

@@ -2,7 +2,7 @@
 import shutil
 import struct
 import zlib
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -78,7 +78,7 @@ def test_a_store_of_the_real_broker_reads_as_its_own_reader_says(spark, tmp_path
     for topic, queue_id, queue_offset, offset, size, crc, sys_flag, stored, tags in expected:
         row = rows[topic, int(queue_id), int(queue_offset), int(offset)]
         assert (row.storeSize, zlib.crc32(row.body), row.sysFlag) == (int(size), int(crc), int(sys_flag))
-        assert row.storeTimestamp == datetime.fromtimestamp(int(stored) / 1000, timezone.utc).replace(tzinfo=None)
+        assert row.storeTimestamp == datetime.fromtimestamp(int(stored) / 1000, UTC).replace(tzinfo=None)
         assert (row.tags or "null", row.crcOk) == (tags, True)
 
 
@@ -93,7 +93,7 @@ def test_every_column_is_what_was_put(spark, store):
         assert (row.tags, row.keys, row.uniqKey) == (f"Tag{number % 3}", f"key-{number} all", f"U{number:05d}")
         assert (row.bornHost, row.storeHost, row.brokerName) == ("10.1.2.3:40000", "127.0.0.1:10911", "store")
         assert (row.bodyCrc, row.crcOk, row.flag, row.reconsumeTimes) == (zlib.crc32(row.body) & 0x7FFFFFFF, True, 0, 0)
-        assert row.bornTimestamp == datetime.fromtimestamp(1_600_000_000, timezone.utc).replace(tzinfo=None)
+        assert row.bornTimestamp == datetime.fromtimestamp(1_600_000_000, UTC).replace(tzinfo=None)
 
 
 def test_the_table_of_the_older_connector_is_there_and_so_is_kafkas(spark, store):

@@ -217,7 +217,7 @@ def test_a_record_counts_once_it_is_whole(tmp_path):
         results = support.put(store, support.message(body=b"last" * 20, KEYS="k" * 40))
     path = sorted((tmp_path / "store" / "commitlog").iterdir())[0]
     whole, begin, size = path.read_bytes(), results[0].wrote_offset, results[0].wrote_bytes
-    for seen in range(0, size):
+    for seen in range(size):
         path.write_bytes(whole[:begin + seen] + bytes(len(whole) - begin - seen))
         assert log_end(find_logs([str(tmp_path / "store")])[0]) == begin, seen
     path.write_bytes(whole)

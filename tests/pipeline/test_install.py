@@ -11,7 +11,7 @@ MODULES = {"pyspark_rocketmq.py", "pyspark_rocketmq_commitlog.py"}
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
-def test_the_modules_are_at_the_top_of_the_wheel_and_in_its_record(checkout, hook):  # noqa: F811, the fixture
+def test_the_modules_are_at_the_top_of_the_wheel_and_in_its_record(checkout, hook):
     shutil.copytree(ROOT / "rmqha" / "pipeline", checkout / "rmqha" / "pipeline")
     wheel = build(checkout, hook, "/bin/false")
     assert MODULES < set(names(wheel))

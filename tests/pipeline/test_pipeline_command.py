@@ -48,7 +48,7 @@ def test_audit_says_equal_and_what_differs(run, store, tmp_path):
     assert result.exit_code == 1 and found["problems"] and found["messages"] == 0
 
 
-def test_audit_asks_the_name_server_for_stores(run, servers):  # noqa: F811, the fixture
+def test_audit_asks_the_name_server_for_stores(run, servers):
     result = run("audit", "-n", servers.namesrv)
     assert result.exit_code == 0 and "note broker-a has no slave now: its master is 127.0.0.1:" in result.output
     assert json.loads(run("audit", "-n", servers.namesrv, "-o", "json").stdout) == []
@@ -89,7 +89,7 @@ def test_report_is_a_page_of_its_own(run, store, tmp_path):
     assert "<svg" in page and "T1" in page and "http" not in page.replace("http-equiv", "")
 
 
-def test_replay_sends_what_is_chosen(run, spark, store, servers):  # noqa: F811, the fixture
+def test_replay_sends_what_is_chosen(run, spark, store, servers):
     with DefaultMQProducer("maker", servers.namesrv) as producer:
         producer.send(Message("ReplayedHere", b"first"))
     options = ("-n", servers.namesrv, "--to", "ReplayedHere", "--subscribe", "T1", "--where", "keys = 'k1'")

@@ -15,7 +15,17 @@ from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 from tests.remoting.support import (
-    ECHO, Processor, Raw, address, echo, frame, json_frame, request, running_client, running_server)
+    ECHO,
+    Processor,
+    Raw,
+    address,
+    echo,
+    frame,
+    json_frame,
+    request,
+    running_client,
+    running_server,
+)
 from tests.support.wait import wait_until
 
 CLOSED = {

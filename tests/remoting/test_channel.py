@@ -1,5 +1,6 @@
 """Writing: rounds, full sockets, regions, closed channels."""
 import socket
+import struct
 import threading
 
 import pytest
@@ -140,7 +141,7 @@ def test_region_of_a_command_that_does_not_encode_is_released(pair):
     command.opaque = None
     command.serialize_type = 1
     command.set_file_region([b"x"], lambda: released.append(1))
-    with pytest.raises(Exception):
+    with pytest.raises(struct.error):
         channel.write(command)
     assert released == [1] and channel.pending_bytes == 0
 

@@ -11,7 +11,16 @@ from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting import large_requests
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.remoting.support import (
-    ECHO, Processor, Raw, address, echo, json_frame, request, running_client, running_server)
+    ECHO,
+    Processor,
+    Raw,
+    address,
+    echo,
+    json_frame,
+    request,
+    running_client,
+    running_server,
+)
 from tests.support.wait import wait_until
 
 HEART_BEAT, LOCK, PULL, SEND = 34, 41, 11, 310

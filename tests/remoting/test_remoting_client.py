@@ -5,11 +5,15 @@ import time
 
 import pytest
 
+from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import (
-    RemotingConnectException, RemotingSendRequestException, RemotingTimeoutException, RemotingTooMuchRequestException)
+    RemotingConnectException,
+    RemotingSendRequestException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+)
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.write_round import write_round
 from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
 from tests.support.wait import wait_until

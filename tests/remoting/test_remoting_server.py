@@ -13,7 +13,16 @@ from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 from tests.remoting.support import (
-    ECHO, Processor, Raw, address, echo, json_frame, request, running_client, running_server)
+    ECHO,
+    Processor,
+    Raw,
+    address,
+    echo,
+    json_frame,
+    request,
+    running_client,
+    running_server,
+)
 from tests.support.wait import wait_until
 
 

@@ -169,8 +169,8 @@ def _flips() -> list[Damage]:
                             lambda p, at=position: p.flip(MIDDLE, at), "whole" if blind else "refused",
                             lambda p: str(p.records[MIDDLE].offset)))
     for name, back in (("topic length", 4), ("properties length", 1)):
-        at = (lambda p, back=back: p.records[LAST].size - _tail(p) - back)
-        found.append(Damage(f"log: {name} flipped in the last file", lambda p, at=at: p.flip(LAST, at(p)), "cut",
+        found.append(Damage(f"log: {name} flipped in the last file",
+                            lambda p, back=back: p.flip(LAST, p.records[LAST].size - _tail(p) - back), "cut",
                             kept=lambda p: LAST))
     return found
 

@@ -1,8 +1,14 @@
 """Units that point at no record, in the midst of a queue: whoever reads goes on at the next one that does."""
 import pytest
 
-from rmqha.store.consume_queue_layout import (CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT, count_blank_units,
-                                              filled_unit_before, first_unit_at, pack_unit)
+from rmqha.store.consume_queue_layout import (
+    CQ_STORE_UNIT_SIZE,
+    PRE_BLANK_UNIT,
+    count_blank_units,
+    filled_unit_before,
+    first_unit_at,
+    pack_unit,
+)
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.store.test_get_message import TagFilter, get
 
@@ -123,7 +129,7 @@ def test_filled_unit_before_any_number_of_blanks_is_found(blanks):
 
 def test_bisection_finds_the_first_unit_among_blanks():
     units = [*FILLED[:200]]
-    for index in [*range(0, 5), *range(30, 60), *range(90, 110), 199]:
+    for index in [*range(5), *range(30, 60), *range(90, 110), 199]:
         units[index] = PRE_BLANK_UNIT if index % 2 else ZEROS
     data = b"".join(units)
     filled = [index for index, unit in enumerate(units) if unit not in (PRE_BLANK_UNIT, ZEROS)]

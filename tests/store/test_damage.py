@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.store.default_message_store import DefaultMessageStore
 from tests.store.damages import COUNT, DAMAGES, SIZES, Place, write
-from tests.store.support import FILE_SIZE, message, new_store, put, tree, wait_dispatched
+from tests.store.support import message, new_store, put, tree, wait_dispatched
 from tests.support import store_compare
 
 NUMBER = re.compile(rb"body(\d{3})x{100}")

@@ -4,8 +4,12 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.record_times import (first_store_timestamp, last_store_timestamp, newest_store_timestamp,
-                                      store_timestamp_from)
+from rmqha.store.record_times import (
+    first_store_timestamp,
+    last_store_timestamp,
+    newest_store_timestamp,
+    store_timestamp_from,
+)
 from rmqha.tools.store.record_scan import scan_block
 from tests.store.support import FILE_SIZE, message, open_store, put
 

@@ -1,12 +1,12 @@
 """The project's own source files, parsed once, for the tests that keep the house in order."""
 import ast
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@lru_cache(maxsize=None)
+@cache
 def modules(folder: str = "rmqha") -> dict[str, ast.Module]:
     """Every module below `folder`: path relative to the root -> syntax tree."""
     files = sorted((ROOT / folder).rglob("*.py"))

@@ -26,7 +26,7 @@ class ConsumerGroupInfo:
                  consume_from_where: ConsumeFromWhere | None) -> None:
         self.group_name = group_name
         self.subscription_table: dict[str, SubscriptionData] = {}
-        self.channel_info_table: "dict[Channel, ClientChannelInfo]" = {}
+        self.channel_info_table: dict[Channel, ClientChannelInfo] = {}
         self.consume_type = consume_type
         self.message_model = message_model
         self.consume_from_where = consume_from_where

@@ -47,7 +47,7 @@ class ConsumerManager:
     def __init__(self, consumer_ids_change_listener: ConsumerIdsChangeListener) -> None:
         self._consumer_table: dict[str, ConsumerGroupInfo] = {}
         self._listener = consumer_ids_change_listener
-        self._held: "dict[Channel, _Held]" = {}  # guarded by _lock
+        self._held: dict[Channel, _Held] = {}  # guarded by _lock
         self._lock = threading.Lock()
 
     def find_channel(self, group: str, client_id: str) -> ClientChannelInfo | None:

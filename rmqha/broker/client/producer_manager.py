@@ -28,9 +28,9 @@ class ProducerManager:
     """
 
     def __init__(self) -> None:
-        self.group_channel_table: "dict[str, dict[Channel, ClientChannelInfo]]" = {}  # written under _lock
-        self._client_channel_table: "dict[str, Channel]" = {}  # written under _lock
-        self._groups_of_channel: "dict[Channel, set[str]]" = {}  # guarded by _lock
+        self.group_channel_table: dict[str, dict[Channel, ClientChannelInfo]] = {}  # written under _lock
+        self._client_channel_table: dict[str, Channel] = {}  # written under _lock
+        self._groups_of_channel: dict[Channel, set[str]] = {}  # guarded by _lock
         self._counter = itertools.count()
         self._lock = threading.Lock()
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from rmqha.common.completable import Completable
 from rmqha.common.protocol import response_code
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException, RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.common.remoting_helper import exception_simple_desc
 
 log = logging.getLogger("RocketmqBroker")
 

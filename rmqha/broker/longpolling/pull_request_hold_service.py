@@ -53,7 +53,7 @@ class PullRequestHoldService(ServiceThread):
         self._broker_controller = broker_controller
         self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
         self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
-        self._held: "dict[Channel, _Held]" = {}  # guarded by _held_lock
+        self._held: dict[Channel, _Held] = {}  # guarded by _held_lock
         self._held_lock = threading.Lock()
 
     def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> bool:

@@ -18,8 +18,12 @@ from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.protocol.header.namesrv.registration_headers import (
-    QueryDataVersionRequestHeader, QueryDataVersionResponseHeader, RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader, UnRegisterBrokerRequestHeader)
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.client_config import ClientConfig

@@ -10,9 +10,9 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

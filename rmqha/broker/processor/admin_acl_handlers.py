@@ -11,8 +11,11 @@ from rmqha.common import util_all
 from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.acl_headers import (
-    CreateAccessConfigRequestHeader, DeleteAccessConfigRequestHeader, GetBrokerAclConfigResponseHeader,
-    UpdateGlobalWhiteAddrsConfigRequestHeader)
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

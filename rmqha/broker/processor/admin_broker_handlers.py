@@ -23,8 +23,11 @@ from rmqha.common.protocol.body.lock_batch_response_body import LockBatchRespons
 from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
 from rmqha.common.protocol.header.admin_headers import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from rmqha.common.protocol.header.consumer_admin_headers import (
-    ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader, GetConsumerStatusRequestHeader,
-    ResetOffsetRequestHeader)
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmqha.common.stats.stats_snapshot import StatsSnapshot
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException, RemotingTimeoutException

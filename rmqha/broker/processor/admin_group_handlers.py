@@ -22,11 +22,18 @@ from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsume
 from rmqha.common.protocol.body.query_correction_offset_body import QueryCorrectionOffsetBody
 from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
 from rmqha.common.protocol.header.admin_headers import (
-    DeleteSubscriptionGroupRequestHeader, GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader)
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
 from rmqha.common.protocol.header.consumer_admin_headers import (
-    CloneGroupOffsetRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader,
-    QueryConsumeTimeSpanRequestHeader, QueryCorrectionOffsetHeader, QueryTopicConsumeByWhoRequestHeader)
+    CloneGroupOffsetRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryCorrectionOffsetHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -17,11 +17,21 @@ from rmqha.common.protocol.body.consume_queue_data import ConsumeQueueData
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
 from rmqha.common.protocol.body.topic_list import TopicList
 from rmqha.common.protocol.header.admin_headers import (
-    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigResponseHeader, GetTopicStatsInfoRequestHeader)
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicStatsInfoRequestHeader,
+)
 from rmqha.common.protocol.header.offset_headers import (
-    GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader, SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader)
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
 from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
 from rmqha.common.topic_config import TopicConfig
 from rmqha.filter.util.bits_array import BitsArray

@@ -21,9 +21,9 @@ from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.mq_filter_exception import MQFilterException
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

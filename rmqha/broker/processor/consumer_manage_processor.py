@@ -4,11 +4,15 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.consumer_headers import (
-    GetConsumerListByGroupRequestHeader, GetConsumerListByGroupResponseBody, QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader, UpdateConsumerOffsetRequestHeader)
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerListByGroupResponseBody,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

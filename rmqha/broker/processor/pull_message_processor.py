@@ -30,9 +30,9 @@ from rmqha.common.subscription.subscription_group_config import SubscriptionGrou
 from rmqha.common.sysflag import message_sys_flag, pull_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.get_message_status import GetMessageStatus

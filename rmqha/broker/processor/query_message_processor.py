@@ -5,7 +5,10 @@ from rmqha.common import mix_all
 from rmqha.common.java_compat import string_of
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.query_headers import (
-    QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader)
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:

@@ -7,7 +7,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.abstract_send_message_processor import (
-    DLQ_NUMS_PER_GROUP, READ_WRITE, AbstractSendMessageProcessor, random_queue_id)
+    DLQ_NUMS_PER_GROUP,
+    READ_WRITE,
+    AbstractSendMessageProcessor,
+    random_queue_id,
+)
 from rmqha.common import mix_all, util_all
 from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
@@ -16,8 +20,7 @@ from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.mq_version import Version
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import (
-    ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader)
+from rmqha.common.protocol.header.send_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from rmqha.common.sysflag import message_sys_flag, topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_config import TopicConfig

@@ -10,7 +10,8 @@ from rmqha.store.put_message_result import PutMessageResult
 
 if TYPE_CHECKING:
     from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
-        AbstractTransactionalMessageCheckListener)
+        AbstractTransactionalMessageCheckListener,
+    )
 
 
 class TransactionalMessageService:

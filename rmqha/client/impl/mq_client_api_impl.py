@@ -45,12 +45,12 @@ from rmqha.common.protocol.header.offset_headers import (
 )
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader, ViewMessageRequestHeader
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.common.protocol.header.send_headers import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData

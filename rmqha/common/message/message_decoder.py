@@ -16,7 +16,13 @@ from rmqha.common.message.message_client_ext import MessageClientExt
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_id import MessageId
 from rmqha.common.message.message_layout import (  # noqa: F401  (the constants are Java's MessageDecoder's)
-    MESSAGE_MAGIC_CODE, QUEUE_OFFSET_POSITION, SYSFLAG_POSITION, Buffer, Host, MessageDecodeError)
+    MESSAGE_MAGIC_CODE,
+    QUEUE_OFFSET_POSITION,
+    SYSFLAG_POSITION,
+    Buffer,
+    Host,
+    MessageDecodeError,
+)
 from rmqha.common.sysflag import message_sys_flag
 
 NAME_VALUE_SEPARATOR = "\x01"

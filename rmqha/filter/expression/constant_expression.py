@@ -3,7 +3,16 @@ from rmqha.common import util_all
 from rmqha.filter.expression.evaluation_context import EvaluationContext
 from rmqha.filter.expression.expression import BooleanExpression, Expression
 from rmqha.filter.expression.java_values import (
-    MAX_DOUBLE, MIN_DOUBLE, Integer, Long, Value, double_text, double_value_of, long_value_of, value_text)
+    MAX_DOUBLE,
+    MIN_DOUBLE,
+    Integer,
+    Long,
+    Value,
+    double_text,
+    double_value_of,
+    long_value_of,
+    value_text,
+)
 from rmqha.filter.expression.mq_filter_exception import FilterError
 
 

@@ -13,24 +13,34 @@ from rmqha.common.help import faq_url
 from rmqha.common.java_compat import string_of
 from rmqha.common.mq_version import Version, value2version
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.protocol.body.topic_list import TopicList
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.admin_headers import GetTopicsByClusterRequestHeader
 from rmqha.common.protocol.header.namesrv.kv_config_headers import (
-    DeleteKVConfigRequestHeader, GetKVConfigRequestHeader, GetKVConfigResponseHeader, GetKVListByNamespaceRequestHeader,
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
 from rmqha.common.protocol.header.namesrv.registration_headers import (
-    AddWritePermOfBrokerRequestHeader, AddWritePermOfBrokerResponseHeader, QueryDataVersionRequestHeader,
-    QueryDataVersionResponseHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader,
-    UnRegisterBrokerRequestHeader, WipeWritePermOfBrokerRequestHeader, WipeWritePermOfBrokerResponseHeader,
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
 )
 from rmqha.common.protocol.header.namesrv.topic_headers import (
-    DeleteTopicFromNamesrvRequestHeader, GetRouteInfoRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
 )
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration

@@ -24,7 +24,7 @@ class RegistrationLimits:
 
     # Differs: the original takes any number of brokers, clusters and topics of any length from whoever comes
     def __init__(self) -> None:
-        self._places: "dict[int, tuple[Channel, set[tuple[str, str, int, str]]]]" = {}  # by id of the channel
+        self._places: dict[int, tuple[Channel, set[tuple[str, str, int, str]]]] = {}  # by id of the channel
         self._topics: dict[str, set[str]] = {}  # by broker name
         self._count = 0  # of the topics of all brokers
 

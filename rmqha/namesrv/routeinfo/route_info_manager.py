@@ -27,7 +27,12 @@ from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
 from rmqha.namesrv.routeinfo.registration_limits import (
-    MAX_BROKERS, MAX_FILTER_SERVERS, RegistrationError, RegistrationLimits, check_names)
+    MAX_BROKERS,
+    MAX_FILTER_SERVERS,
+    RegistrationError,
+    RegistrationLimits,
+    check_names,
+)
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -320,7 +325,7 @@ class RouteInfoManager:
             oldest = self._clock() - BROKER_CHANNEL_EXPIRED_TIME
             expired = [(addr, info) for addr, info in self._broker_live_table.items()
                        if info.last_update_timestamp < oldest]
-            for addr, info in expired:
+            for addr, _info in expired:
                 log.warning("The broker channel expired, %s %dms", addr, BROKER_CHANNEL_EXPIRED_TIME)
                 self._remove_broker_addr(addr)
         for _addr, info in expired:  # without the lock: closing calls listeners

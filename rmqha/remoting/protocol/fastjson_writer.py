@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Set
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 
 from rmqha.common.atomics import AtomicBoolean, AtomicLong
 
@@ -70,7 +70,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04X}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def json_fields(cls: type) -> tuple[tuple[str, str], ...]:
     """(name, `"name":`) of what is written of a dataclass, in fastjson's order.
 

@@ -16,7 +16,7 @@ from rmqha.common.protocol.command_custom_header import LONG, CommandCustomHeade
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol.fastjson_writer import java_double, quote, SPECIAL
+from rmqha.remoting.protocol.fastjson_writer import SPECIAL, java_double, quote
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -136,7 +136,7 @@ class HeaderPlan:
         return self._orders[(count > 12) + (count > 24) + (count > 48)]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def plan_of(cls: type[CommandCustomHeader]) -> HeaderPlan:
     """The plan of a header class."""
     return HeaderPlan(cls)

@@ -56,7 +56,7 @@ def from_value(cls: type[T], value: object) -> T:
         raise FastjsonError("too many levels") from None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _converter(annotation: Any) -> Converter:
     """The function that makes a value of the annotated type; TypeError for a type that JSON does not hold."""
     simple = _SIMPLE.get(annotation)
@@ -69,7 +69,7 @@ def _converter(annotation: Any) -> Converter:
         return _converter(args[0])
     if origin is not None:
         return _container(origin, args)
-    if isinstance(annotation, TypeVar) or isinstance(annotation, typing.NewType):
+    if isinstance(annotation, (TypeVar, typing.NewType)):
         return _converter(getattr(annotation, "__supertype__", Any))
     if isinstance(annotation, type):
         return _class_converter(annotation)
@@ -119,7 +119,7 @@ def _sequence(value: object) -> Sequence:
     return value
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _bean_plan(cls: type) -> dict[str, tuple[Converter, bool]]:
     """For each field that JSON may set: its converter, and whether null is a value of it."""
     hints = typing.get_type_hints(cls)

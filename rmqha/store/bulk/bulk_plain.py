@@ -9,15 +9,35 @@ from collections.abc import Sequence
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
-from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_TOPIC_LENGTH,
-                                                 MESSAGE_MAGIC_CODE, SHORT, V6_FLAGS, Buffer)
+from rmqha.common.message.message_layout import (
+    BLANK,
+    BLANK_MAGIC_CODE,
+    HEAD_LENGTH,
+    HEADS,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    SHORT,
+    V6_FLAGS,
+    Buffer,
+)
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.bulk.bulk_layout import KERNEL_VERSION as KERNEL_VERSION
 from rmqha.store.bulk.bulk_layout import KEY, KEYS_PER_RECORD, RECORD, RUN, Stop
 from rmqha.store.consume_queue_layout import CQ_UNIT
-from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX,
-                                            MAX_INT, SLOT, file_size, index_key_hash_method, time_diff_seconds)
+from rmqha.store.index.index_layout import (
+    ENTRY,
+    HASH_SLOT_SIZE,
+    HEADER,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    INVALID_INDEX,
+    MAX_INT,
+    SLOT,
+    file_size,
+    index_key_hash_method,
+    time_diff_seconds,
+)
 
 _GOOD = -1
 _MAX_LONG = (1 << 63) - 1

@@ -5,16 +5,37 @@ from typing import Annotated, ClassVar
 
 from rmqha.common.config_field import important, renamed
 from rmqha.common.config_value import (
-    Allowed, AnyInt, AnyText, AutoSwitch, ByteCount, Bytes, DelayLevels, Hours, INT_MAX, LongBytes, LongMillis,
-    LongPeriod, MasterAddress, Millis, Natural, Pages, Path, Paths, Percent, Period, PlainText, Port,
-    Positive, whole_number,
+    INT_MAX,
+    Allowed,
+    AnyInt,
+    AnyText,
+    AutoSwitch,
+    ByteCount,
+    Bytes,
+    DelayLevels,
+    Hours,
+    LongBytes,
+    LongMillis,
+    LongPeriod,
+    MasterAddress,
+    Millis,
+    Natural,
+    Pages,
+    Path,
+    Paths,
+    Percent,
+    Period,
+    PlainText,
+    Port,
+    Positive,
+    whole_number,
 )
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.ha.allowed_peers import AllowedPeers
 
 # Java's system property rocketmq.broker.multiPathSplitter; here an environment variable, as for all of them.
-MULTI_PATH_SPLITTER = os.environ.get("rocketmq_broker_multiPathSplitter", ",")
+MULTI_PATH_SPLITTER = os.environ.get("rocketmq_broker_multiPathSplitter", ",")  # noqa: SIM112, Java's name
 
 _CQ_STORE_UNIT_SIZE = 20
 

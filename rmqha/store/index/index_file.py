@@ -7,8 +7,18 @@ from array import array
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.index.index_header import IndexHeader
-from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, INVALID_INDEX, SLOT,
-                                            file_size, index_key_hash_method, time_diff_seconds, walk_chain)
+from rmqha.store.index.index_layout import (
+    ENTRY,
+    HASH_SLOT_SIZE,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    INVALID_INDEX,
+    SLOT,
+    file_size,
+    index_key_hash_method,
+    time_diff_seconds,
+    walk_chain,
+)
 from rmqha.store.mapped_file import MappedFile
 
 log = logging.getLogger("RocketmqStore")
@@ -241,7 +251,7 @@ class IndexFile:
             walked, end_ns = 0, time.monotonic_ns() + _WALK_NS
             for entry_hash, phy_offset, seconds, _number in walk_chain(
                     self._buffer, self.hash_slot_num, header.index_count, key_hash % self.hash_slot_num):
-                walked += 1
+                walked += 1  # noqa: SIM113, enumerate would make a pair per step
                 # Differs: a chain of millions of entries (a key that all messages have) is left after two seconds
                 if seconds < 0 or walked % _LOOK_AT_CLOCK == 0 and time.monotonic_ns() > end_ns:
                     break

@@ -13,6 +13,7 @@ from rmqha.tools.ha.status import as_json
 from rmqha.tools.ha.views import MasterView
 from rmqha.tools.store.output import counted, output_option, put, seconds_text, size_text, to_json
 
+
 def perfdata(views: list[MasterView], rules: Rules) -> str:
     """Lag of each slave as monitoring reads it: 'label'=value;warn;crit;min."""
     parts = []

@@ -3,12 +3,12 @@ import abc
 from collections.abc import Iterator
 from typing import ClassVar
 
+from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, Option, OptionGroup, Options
 from rmqha.tools.command.output import Part, Renderer
 from rmqha.tools.command.sub_command_exception import SubCommandException
-from rmqha.remoting.rpc_hook import RPCHook
 
 _SHARED = (
     commons_cli.flag("h", "help", "Print help"),

@@ -9,9 +9,15 @@ import click
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.common.byte_stream import StreamError
 from rmqha.tools.ha.broker_admin import (
-    DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, ReplicationToolError, number, parsed_address)
-from rmqha.tools.ha.receiver import Master, Receiver
+    DEFAULT_TIMEOUT_MS,
+    BrokerAdmin,
+    NoAnswerError,
+    ReplicationToolError,
+    number,
+    parsed_address,
+)
 from rmqha.tools.ha.received_log import ReceivedLog
+from rmqha.tools.ha.receiver import Master, Receiver
 from rmqha.tools.store.output import size_text
 
 _RETRY_S = 5.0

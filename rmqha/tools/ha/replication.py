@@ -14,7 +14,14 @@ from rmqha.common.mix_all import MASTER_ID
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all
 from rmqha.tools.ha.broker_admin import (
-    Broker, BrokerAdmin, NoAnswerError, RefusedError, ReplicationToolError, number, parsed_address)
+    Broker,
+    BrokerAdmin,
+    NoAnswerError,
+    RefusedError,
+    ReplicationToolError,
+    number,
+    parsed_address,
+)
 from rmqha.tools.ha.evidence import Case, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids

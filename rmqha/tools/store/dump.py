@@ -10,7 +10,7 @@ from itertools import islice
 import click
 
 from rmqha.common.message import message_const
-from rmqha.common.message.message_decoder import (MessageDecodeError, create_message_id, decode, decode_message_id)
+from rmqha.common.message.message_decoder import MessageDecodeError, create_message_id, decode, decode_message_id
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.tools.cluster_table import render_table

@@ -6,8 +6,14 @@ from typing import Protocol
 from rmqha.common.segment_files import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
-from rmqha.store.index.index_layout import (HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, file_size,
-                                            index_key_hash_method)
+from rmqha.store.index.index_layout import (
+    HASH_SLOT_SIZE,
+    HEADER,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    file_size,
+    index_key_hash_method,
+)
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader, Shape
 

@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.common.segment_files import read_at
-from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, HEADER, INDEX_HEADER_SIZE, INDEX_SIZE, SLOT,
-                                            file_size, index_key_hash_method)
+from rmqha.store.index.index_layout import (
+    ENTRY,
+    HASH_SLOT_SIZE,
+    HEADER,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    SLOT,
+    file_size,
+    index_key_hash_method,
+)
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000

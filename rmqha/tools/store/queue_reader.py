@@ -3,8 +3,14 @@ import os
 from typing import NamedTuple
 
 from rmqha.common.segment_files import read_at
-from rmqha.store.consume_queue_layout import (BLANK_POSITION, CQ_STORE_UNIT_SIZE, CQ_UNIT, MAX_EXT_ADDR,
-                                              count_valid_units, first_unit_at)
+from rmqha.store.consume_queue_layout import (
+    BLANK_POSITION,
+    CQ_STORE_UNIT_SIZE,
+    CQ_UNIT,
+    MAX_EXT_ADDR,
+    count_valid_units,
+    first_unit_at,
+)
 from rmqha.tools.store.segments import Folder, list_folder
 
 UNIT = CQ_STORE_UNIT_SIZE

@@ -9,8 +9,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.common.message.message_decoder import string2message_properties
-from rmqha.common.message.message_layout import (BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS, MAX_PROPERTIES_LENGTH,
-                                                 MAX_TOPIC_LENGTH, MESSAGE_MAGIC_CODE, SHORT, V6_FLAGS, decode_text)
+from rmqha.common.message.message_layout import (
+    BLANK,
+    BLANK_MAGIC_CODE,
+    HEAD_LENGTH,
+    HEADS,
+    MAX_PROPERTIES_LENGTH,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    SHORT,
+    V6_FLAGS,
+    decode_text,
+)
 
 _FIXED_TAIL = 3  # the lengths of topic and properties
 

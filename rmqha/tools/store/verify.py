@@ -16,8 +16,13 @@ from rmqha.tools.store.output import output_option, progress, put, to_json
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.span_taker import has_dead, runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
-from rmqha.tools.store.verify_files import (check_checkpoint, check_commit_log_files, check_index_files,
-                                            check_queue_files, common_file_size)
+from rmqha.tools.store.verify_files import (
+    check_checkpoint,
+    check_commit_log_files,
+    check_index_files,
+    check_queue_files,
+    common_file_size,
+)
 from rmqha.tools.store.verify_index import IndexCheck
 from rmqha.tools.store.verify_queues import QueuesCheck
 

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from rmqha.common.segment_files import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
-from rmqha.store.index.index_layout import (ENTRY, HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE, SLOT,
-                                            index_key_hash_method, time_diff_seconds)
+from rmqha.store.index.index_layout import (
+    ENTRY,
+    HASH_SLOT_SIZE,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    SLOT,
+    index_key_hash_method,
+    time_diff_seconds,
+)
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.index_reader import IndexEntry, IndexReader, Shape
 from rmqha.tools.store.record_scan import LogRecord

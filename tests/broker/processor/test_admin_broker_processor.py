@@ -28,19 +28,37 @@ from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGr
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.protocol.body.topic_list import TopicList
 from rmqha.common.protocol.header.admin_headers import (
-    CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader,
-    GetConsumerConnectionListRequestHeader, GetProducerConnectionListRequestHeader, GetTopicStatsInfoRequestHeader,
-    ViewBrokerStatsDataRequestHeader)
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
 from rmqha.common.protocol.header.consumer_admin_headers import (
-    CloneGroupOffsetRequestHeader, ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
-    GetConsumerStatusRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader,
-    QueryConsumeTimeSpanRequestHeader, QueryCorrectionOffsetHeader, QueryTopicConsumeByWhoRequestHeader,
-    ResetOffsetRequestHeader)
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryCorrectionOffsetHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmqha.common.protocol.header.offset_headers import (
-    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    SearchOffsetRequestHeader)
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
 from rmqha.common.protocol.header.query_headers import (
-    QueryConsumeQueueRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader)
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -4,8 +4,12 @@ import pytest
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
 from rmqha.common.protocol.header.consumer_headers import (
-    GetConsumerListByGroupRequestHeader, GetConsumerListByGroupResponseBody, QueryConsumerOffsetRequestHeader,
-    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader)
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerListByGroupResponseBody,
+    QueryConsumerOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable

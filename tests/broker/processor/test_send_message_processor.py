@@ -13,7 +13,10 @@ from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import (
-    ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2)
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.broker_role import BrokerRole

@@ -7,7 +7,9 @@ from rmqha.common import util_all
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.transaction_headers import (
-    EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader)
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from rmqha.common.sysflag import message_sys_flag as flags
 from rmqha.store.config.broker_role import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker

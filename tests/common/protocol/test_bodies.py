@@ -12,7 +12,10 @@ from rmqha.common.protocol import body as body_package
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
 from rmqha.common.protocol.body.consumer_running_info import (
-    PROP_CONSUME_ORDERLY, PROP_CONSUMER_START_TIMESTAMP, ConsumerRunningInfo)
+    PROP_CONSUME_ORDERLY,
+    PROP_CONSUMER_START_TIMESTAMP,
+    ConsumerRunningInfo,
+)
 from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.protocol.route.broker_data import BrokerData

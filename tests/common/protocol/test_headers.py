@@ -7,12 +7,20 @@ import pytest
 
 from rmqha.common.protocol import header as header_package
 from rmqha.common.protocol.command_custom_header import (
-    INTEGER, LONG, CommandCustomHeader, HeaderFieldError, RpcRequestHeader, not_null_names)
+    INTEGER,
+    LONG,
+    CommandCustomHeader,
+    HeaderFieldError,
+    RpcRequestHeader,
+    not_null_names,
+)
 from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader
 from rmqha.common.protocol.header.namesrv.topic_headers import GetRouteInfoRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.protocol.header.transaction_headers import (
-    CheckTransactionStateResponseHeader, EndTransactionRequestHeader)
+    CheckTransactionStateResponseHeader,
+    EndTransactionRequestHeader,
+)
 from rmqha.common.topic_filter_type import TopicFilterType
 from tests.common.model_golden import golden
 

@@ -117,7 +117,8 @@ def test_command_is_read_as_java_wrote_it(name, kind):
 class Beans:
     """Every kind of value that a body may hold, as RemotingGolden.java's class of this name."""
 
-    l: list = field(default_factory=lambda: [MessageQueue("t", "b", 1), MessageQueue("t", "b", 2)])
+    l: list = field(  # noqa: E741, the name in RemotingGolden.java
+        default_factory=lambda: [MessageQueue("t", "b", 1), MessageQueue("t", "b", 2)])
     s: frozenset = frozenset()
     sarr: tuple = ("a", "b")
     mqs: frozenset = frozenset({MessageQueue("t", "b", 1)})

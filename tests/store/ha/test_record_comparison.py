@@ -134,7 +134,7 @@ def test_empty_slave_does_not_wait_for_the_main_port():
 def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch):
     monkeypatch.setattr(ha_client, "_SOON_MS", 20)
     monkeypatch.setattr(ha_client, "_MAIN_PORT_WAIT_MS", 0)
-    master, slave = store_of([*COMMON, *LOST]), store_of(COMMON)
+    slave = store_of(COMMON)
     kinds = [MasterKind.OURS]
     client = slave.ha_service.ha_client
     client.ask_main_port = lambda _address: kinds.pop() if kinds else None

@@ -16,7 +16,9 @@ from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.namesrv.registration_headers import (
-    RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader)
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.client.exception import MQClientException
 from rmqha.common.message.message_client_ext import MessageClientExt
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
@@ -14,12 +15,14 @@ from rmqha.common.protocol.body.connection import Connection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.route.queue_data import QueueData
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.tools.command.commons_cli import NumberFormatException, parse
 from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand, plain_access_config
 from rmqha.tools.command.broker.send_msg_status_command import build_message
+from rmqha.tools.command.commons_cli import NumberFormatException, parse
 from rmqha.tools.command.consumer.consumer_status_sub_command import write_info
 from rmqha.tools.command.consumer.update_sub_group_sub_command import (
-    UpdateSubGroupSubCommand, subscription_group_config)
+    UpdateSubGroupSubCommand,
+    subscription_group_config,
+)
 from rmqha.tools.command.message import message_report
 from rmqha.tools.command.message.consume_message_command import ConsumeMessageCommand, Wanted, wanted_messages
 from rmqha.tools.command.message.message_text import host_text, message_fields, message_text
@@ -27,7 +30,6 @@ from rmqha.tools.command.message.message_times import TimestampError, timestamp_
 from rmqha.tools.command.message.query_msg_by_id_sub_command import split_ids
 from rmqha.tools.command.message.queue_reader import in_java_order
 from rmqha.tools.command.message.response_times import ResponseTimes
-from rmqha.client.exception import MQClientException
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1))
 LONGS = st.integers(-1 << 63, (1 << 63) - 1)

@@ -3,8 +3,16 @@ import shutil
 
 import pytest
 
-from tests.tools.store.test_verify import (damage_unit_tags, damage_zeroed_last_units, flip, place, poke, queue_file,
-                                           records, segment)
+from tests.tools.store.test_verify import (
+    damage_unit_tags,
+    damage_zeroed_last_units,
+    flip,
+    place,
+    poke,
+    queue_file,
+    records,
+    segment,
+)
 
 
 def pair(copy):

@@ -33,7 +33,7 @@ def block(originals):
 
 def test_block_may_end_anywhere(block):
     data, count = block
-    for end in (*range(0, 700), len(data) - 1, len(data)):
+    for end in (*range(700), len(data) - 1, len(data)):
         scan = scan_block(data[:end], 0, True)
         rest = scan_block(data[scan.consumed:], scan.consumed, True)
         assert len(scan.records) + len(rest.records) == count

@@ -452,7 +452,7 @@ def test_what_an_earlier_crash_left_behind_the_end_is_no_flaw(run_json, tmp_path
 def test_store_whose_oldest_files_are_deleted_is_clean(run_json, copy):
     for name in ("own", "normal"):
         root = copy(name)
-        for number in range(3):
+        for _number in range(3):
             segment(root, 0).unlink()
         code, found = run_json("verify", root)
         assert (code, found["flaws"]) == (0, [])

@@ -2,11 +2,13 @@
 import logging
 
 from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
-    TCMT_QUEUE_NUMS, AbstractTransactionalMessageCheckListener)
+    TCMT_QUEUE_NUMS,
+    AbstractTransactionalMessageCheckListener,
+)
+from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.common.constant import perm_name
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_status import PutMessageStatus
 

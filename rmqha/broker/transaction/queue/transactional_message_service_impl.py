@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass, field
 
 from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
-    AbstractTransactionalMessageCheckListener)
+    AbstractTransactionalMessageCheckListener,
+)
 from rmqha.broker.transaction.operation_result import OperationResult
 from rmqha.broker.transaction.queue import transactional_message_util as util
 from rmqha.broker.transaction.queue.get_result import GetResult, PullStatus

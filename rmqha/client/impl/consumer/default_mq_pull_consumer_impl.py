@@ -17,8 +17,8 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
-from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
+from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common import mix_all, util_all

@@ -14,8 +14,8 @@ from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
 from rmqha.common.protocol.heartbeat.message_model import MessageModel
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
+    from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 
 log = logging.getLogger("RocketmqClient")
 

@@ -32,8 +32,8 @@ from rmqha.common import mix_all, mq_version, util_all
 from rmqha.common.filter import expression_type
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
 from rmqha.common.protocol.body import consumer_running_info
+from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData

@@ -2,7 +2,12 @@
 from dataclasses import dataclass
 
 from rmqha.common.protocol.command_custom_header import (
-    INTEGER, CommandCustomHeader, HeaderFieldError, not_null, nullable)
+    INTEGER,
+    CommandCustomHeader,
+    HeaderFieldError,
+    not_null,
+    nullable,
+)
 from rmqha.common.topic_filter_type import TopicFilterType
 
 

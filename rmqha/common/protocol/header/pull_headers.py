@@ -3,7 +3,13 @@ from dataclasses import dataclass
 
 from rmqha.common.filter import expression_type
 from rmqha.common.protocol.command_custom_header import (
-    INTEGER, LONG, CommandCustomHeader, HeaderFieldError, RpcRequestHeader, not_null)
+    INTEGER,
+    LONG,
+    CommandCustomHeader,
+    HeaderFieldError,
+    RpcRequestHeader,
+    not_null,
+)
 from rmqha.common.sysflag import pull_sys_flag
 
 

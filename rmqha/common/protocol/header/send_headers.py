@@ -2,7 +2,13 @@
 from dataclasses import dataclass
 
 from rmqha.common.protocol.command_custom_header import (
-    INTEGER, LONG, CommandCustomHeader, RpcRequestHeader, not_null, nullable)
+    INTEGER,
+    LONG,
+    CommandCustomHeader,
+    RpcRequestHeader,
+    not_null,
+    nullable,
+)
 
 
 @dataclass
@@ -45,7 +51,7 @@ class SendMessageRequestHeaderV2(RpcRequestHeader):
     i: str | None = None  # properties
     j: int | None = nullable(INTEGER)  # reconsumeTimes
     k: bool = False  # unitMode
-    l: int | None = nullable(INTEGER)  # maxReconsumeTimes
+    l: int | None = nullable(INTEGER)  # noqa: E741, Java's name; maxReconsumeTimes
     m: bool = False  # batch
     n: str | None = None  # brokerName
 

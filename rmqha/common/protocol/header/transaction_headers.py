@@ -2,7 +2,13 @@
 from dataclasses import dataclass
 
 from rmqha.common.protocol.command_custom_header import (
-    INTEGER, LONG, CommandCustomHeader, HeaderFieldError, RpcRequestHeader, not_null)
+    INTEGER,
+    LONG,
+    CommandCustomHeader,
+    HeaderFieldError,
+    RpcRequestHeader,
+    not_null,
+)
 from rmqha.common.sysflag import message_sys_flag
 
 _OUTCOMES = (message_sys_flag.TRANSACTION_COMMIT_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
