@@ -36,6 +36,10 @@ GUARDED = {
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/",),
 }
+# What is said over replication connections, without the connections: bytes in, bytes out.
+SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "first_file_search",
+           "autoswitch/auto_switch_transfer", "autoswitch/auto_switch_greeting")
+NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
 # Only these create threads; `threading` itself is free for locks and conditions.
 THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
 THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/thread_pool.py"}
@@ -79,6 +83,14 @@ def test_library_is_imported_only_where_it_belongs(library):
     wrong = [f"{path}:{line}" for path, name, line in all_imports()
              if name.split(".")[0] == library and not path.startswith(GUARDED[library])
              and not (library == "socket" and path in SOCKET_EXCEPTIONS)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_protocol_of_replication_knows_no_socket_and_no_clock():
+    paths = {f"rmqha/store/ha/{name}.py" for name in SANS_IO}
+    assert paths <= set(modules())
+    wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
+             if path in paths and name.split(".")[0] in NO_IO]
     assert not wrong, "\n".join(wrong)
 
 

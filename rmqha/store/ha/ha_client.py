@@ -16,7 +16,8 @@ import socket
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
@@ -28,6 +29,7 @@ from rmqha.remoting.write_round import write_round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.flow_monitor import FlowMonitor
+from rmqha.store.ha.greeting import SlaveGreeting
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
 from rmqha.store.ha.log_cut import cut_off
@@ -35,26 +37,23 @@ from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
 from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")
 
-T = TypeVar("T")
-
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RETRY_MS = 5000
 _STORE_WAIT_MS = 20
 _RECEIVE_SIZE = 1024 * 1024  # bytes of one read
-_WRITE_ATTEMPTS = 3
 _ERROR_INTERVAL_MS = 60_000
 _HELLO_WAIT_MS = 2000  # for a master that knows the handshake
 _VERDICT_WAIT_MS = 20_000
 _MAIN_PORT_WAIT_MS = 10_000  # for an unknown master to tell what it is
 _SOON_MS = 1000  # between two attempts at that
-_MAX_GREETING = 64  # bytes of hello, answer or verdict
 _BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
 _TRANSFER = HAConnectionState.TRANSFER
 _MAX_SEARCHES = 200  # connections of one search for the first file, before it pauses
@@ -427,68 +426,50 @@ class HAClient(ServiceThread):
     def _handshake(self, is_ours: bool) -> None:
         """Tell the master who this is and how its log ends; ReplicationError when the two don't fit together."""
         self.state = HAConnectionState.HANDSHAKE
-        self._send_greeting(ha_handshake.ASK)
-        try:
-            hello = self._await_greeting(ha_handshake.decode_hello, _VERDICT_WAIT_MS if is_ours else _HELLO_WAIT_MS)
-        except EOFError:
-            if not is_ours:
-                self._plain_master = self.master_address
-                log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); "
-                            "it is followed without", self.master_address)
-            raise ReplicationError(f"the master {self.master_address} has closed at the question for a handshake"
-                                   ) from None
-        if hello is None:
+        greeting = self._greeting(is_ours)
+        self._send_greeting(greeting.begin())
+        if not self._converse(greeting, is_ours):
+            return
+        if greeting.verdict is ha_handshake.Verdict.DIVERGED:
+            self._diverged(greeting.end, greeting.same_up_to, _range_text(greeting.held))
+        elif greeting.verdict is not ha_handshake.Verdict.GOOD:
+            self._not_held(greeting.end, greeting.held)
+        self._fits()
+
+    def _greeting(self, is_ours: bool) -> SlaveGreeting:
+        """A master whose main port has not told that it can do more compares one checksum."""
+        store, broker = self.default_message_store, self.default_message_store.broker_config
+        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}"
+        if not is_ours:
+            return SlaveGreeting(partial(log_tail.introduction, store, identity))
+
+        def introduction() -> ha_handshake.WhoCompares:
+            begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+            return ha_handshake.WhoCompares(identity, min(begin, end), end)
+        return SlaveGreeting(introduction, partial(compare_with_master, store))
+
+    def _converse(self, greeting: SlaveGreeting, is_ours: bool) -> bool:
+        """Up to the verdict; False when the master does not know the greeting."""
+        while greeting.verdict is None:
+            try:
+                if self._hear(greeting, _VERDICT_WAIT_MS if is_ours or greeting.is_heard else _HELLO_WAIT_MS):
+                    continue
+            except EOFError:
+                if greeting.is_heard:
+                    raise
+                if not is_ours:
+                    self._plain_master = self.master_address
+                    log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); "
+                                "it is followed without", self.master_address)
+                raise ReplicationError(f"the master {self.master_address} has closed at the question for a handshake"
+                                       ) from None
+            if greeting.is_heard:
+                raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
             if is_ours:
                 raise ReplicationError(f"the master {self.master_address} says nothing to the question for a handshake")
             log.info("the master %s knows no handshake; it is followed without", self.master_address)
-            return
-        broker = self.default_message_store.broker_config
-        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}"
-        if is_ours:
-            self._compare(identity, hello[0])
-        else:
-            self._show_tail(identity)
-
-    def _show_tail(self, identity: str) -> None:
-        """Let the master compare one checksum, and judge: a master whose main port has not told that it can do more."""
-        who = log_tail.introduction(self.default_message_store, identity)
-        self._send_greeting(ha_handshake.encode_who(who))
-        verdict, held = self._await_verdict()
-        if verdict is ha_handshake.Verdict.DIVERGED:
-            self._diverged(who.end, -1, _range_text(held))
-        elif verdict is not ha_handshake.Verdict.GOOD:
-            self._not_held(who.end, held)
-        self._fits()
-
-    def _compare(self, identity: str, held: ha_handshake.Range) -> None:
-        """Ask until it is known up to where both logs are the same."""
-        store = self.default_message_store
-        begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
-        self._send_greeting(ha_handshake.encode_who_compares(ha_handshake.WhoCompares(identity, min(begin, end), end)))
-        try:
-            finding = compare_with_master(store, held, self._ask)
-        except ComparisonError as error:
-            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
-        self._send_greeting(ha_handshake.encode_finding(finding))
-        verdict, held = self._await_verdict()
-        if verdict is ha_handshake.Verdict.DIVERGED:
-            self._diverged(end, finding.same_up_to, _range_text(held))
-        elif verdict is not ha_handshake.Verdict.GOOD:
-            self._not_held(end, held)
-        self._fits()
-
-    def _ask(self, question: ha_handshake.Question) -> ha_handshake.Answer:
-        self._send_greeting(ha_handshake.encode_question(question))
-        answer = self._await_greeting(ha_handshake.decode_answer, _VERDICT_WAIT_MS)
-        if answer is None:
-            raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
-        return answer[0]
-
-    def _await_verdict(self) -> tuple[ha_handshake.Verdict, ha_handshake.Range]:
-        answer = self._await_greeting(ha_handshake.decode_verdict, _VERDICT_WAIT_MS)
-        if answer is None:
-            raise ReplicationError(f"the master {self.master_address} says nothing to the handshake")
-        return answer[:2]
+            return False
+        return True
 
     def _fits(self) -> None:
         self.rejoin_once = False
@@ -524,37 +505,43 @@ class HAClient(ServiceThread):
 
     def _send_greeting(self, data: bytes) -> None:
         deadline_ns = time.monotonic_ns() + _VERDICT_WAIT_MS * 1_000_000
-        while data:
-            try:
-                data = data[self._socket.send(data):]
-            except BlockingIOError:
-                if time.monotonic_ns() > deadline_ns:
-                    raise ReplicationError("the master takes nothing of the handshake") from None
-                self._select(_STORE_WAIT_MS / 1000)
 
-    def _await_greeting(self, decode: Callable[[bytes], T | None], timeout_ms: int) -> T | None:
-        """What `decode` makes of the next bytes; None when they don't come in time. EOFError when the master closes."""
-        data, deadline_ns = b"", time.monotonic_ns() + timeout_ms * 1_000_000
+        def may_wait() -> bool:
+            if time.monotonic_ns() > deadline_ns:
+                return False
+            self._select(_STORE_WAIT_MS / 1000)
+            return True
+        try:
+            send_whole(self._socket, data, may_wait)
+        except BlockingIOError:
+            raise ReplicationError("the master takes nothing of the handshake") from None
+
+    def _hear(self, greeting: SlaveGreeting, timeout_ms: int) -> bool:
+        """Hear the next thing that the master says; False when it doesn't come in time. EOFError when it closes."""
+        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
         while not self.stopped:
             remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0:
-                return None
+                return False
             if not self._select(remaining_ns / 1e9):
                 continue
             try:
-                more = self._socket.recv(_MAX_GREETING - len(data))
+                data = self._socket.recv(greeting.wanted)
             except BlockingIOError:
                 continue
-            if not more:
+            if not data:
                 raise EOFError
             self._last_read_ns = time.monotonic_ns()
-            data += more
             try:
-                greeting = decode(data)
+                answer = greeting.receive(data)
             except ha_handshake.HandshakeError as error:
                 raise ReplicationError(f"the master {self.master_address} sends {error}") from error
-            if greeting is not None:
-                return greeting
+            except ComparisonError as error:
+                raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+            if answer:
+                self._send_greeting(answer)
+            if answer or greeting.verdict is not None:
+                return True
         raise ConnectionAbortedError("stopped within the handshake")
 
     def _is_time_to_report_offset(self) -> bool:
@@ -576,15 +563,17 @@ class HAClient(ServiceThread):
 
     def _report_slave_max_offset(self, max_offset: int) -> None:
         report = ha_transfer.REPORT.pack(max_offset)
-        for _attempt in range(_WRITE_ATTEMPTS):
+        try:
+            sent = self._socket.send(report)
+        except BlockingIOError:
+            log.debug("the master reads no reports at the moment")
+            sent = 0
+        if sent < len(report):
             try:
-                report = report[self._socket.send(report):]
+                send_whole(self._socket, report[sent:])
             except BlockingIOError:
-                log.debug("the master reads no reports at the moment")
-            if not report:
-                self._last_write_ns = time.monotonic_ns()
-                return
-        raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}")
+                raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}") from None
+        self._last_write_ns = time.monotonic_ns()
 
     def _report_slave_max_offset_plus(self) -> None:
         """Report when the log has grown beyond the last report."""

@@ -15,6 +15,8 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
@@ -23,9 +25,11 @@ from rmqha.store.config.broker_role import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
+from rmqha.store.ha.greeting import Judgement, MasterGreeting, Step
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.rate_limit import RateLimit
+from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_service import HAService
@@ -41,7 +45,6 @@ _BUSY_NS = 10_000_000
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
 _FLOW_CONTROL_LOG_MS = 60_000
-_MAX_QUESTIONS = 10_000  # of one handshake
 # A slave repeats its last report only as a heartbeat; more than this many in one housekeeping interval is a flood.
 _MAX_REPEATED_REPORTS = 1000
 
@@ -175,7 +178,7 @@ class HAConnection:
             self.state = HAConnectionState.OFFSET_REFUSED
         nearest = self.ha_service.slave_refused(self, slave_offset)
         try:
-            self.socket.send(ha_transfer.encode_header(nearest, 0))
+            send_whole(self.socket, ha_transfer.encode_header(nearest, 0))
         except OSError as error:
             log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
         self.close()
@@ -222,6 +225,12 @@ class HAConnection:
             log.debug("shutdown of slave[%s]: %s", self.client_addr, error)
 
 
+def _greeting_of(ha_service: HAService) -> MasterGreeting | None:
+    if handshake_mode(ha_service.config) is HandshakeMode.NEVER:
+        return None
+    return MasterGreeting(ha_service.held_range, partial(read_tail, ha_service.default_message_store))
+
+
 class ReadSocketService(ServiceThread):
     """Reads the slave's reports, checks each, and hands the last one of a read on.
 
@@ -234,14 +243,8 @@ class ReadSocketService(ServiceThread):
         super().__init__()
         self.daemon = True
         self.connection = connection
-        self._decoder = ha_transfer.ReportDecoder()
-        # what came of the handshake so far; None when there is none, or no more
-        is_asked_for = handshake_mode(connection.ha_service.config) is not HandshakeMode.NEVER
-        self._greeting: bytes | None = b"" if is_asked_for else None
-        self._asked = False  # the slave has asked for the handshake
-        self._introduced: ha_handshake.WhoCompares | None = None  # by a slave that asks questions
-        self._same_up_to = -1  # end of the last blocks that were asked for, when all were the same
-        self._questions = 0
+        self._decode_reports = ha_transfer.ReportDecoder().feed
+        self._greeting = _greeting_of(connection.ha_service)  # None when there is none, or it is over
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
@@ -293,122 +296,56 @@ class ReadSocketService(ServiceThread):
             log.info("read socket[%s] < 0", self.connection.client_addr)
             return False
         data: bytes | memoryview = self._buffer[:count]
-        if self._greeting is not None:
-            try:
-                data = self._greet(self._greeting + data)
-            except ha_handshake.HandshakeError as error:
-                log.warning("slave[%s]: %s", self.connection.client_addr, error)
-                return False
-            if self.connection.closing:
-                return False
-        reports = self._decoder.feed(data)
+        try:
+            if self._greeting is not None and not (data := self._greet(data)):
+                return not self.connection.closing
+            reports = self._decode_reports(data)
+        except (ha_handshake.HandshakeError, ha_transfer.TransferError) as error:
+            log.warning("slave[%s]: %s", self.connection.client_addr, error)
+            return False
         return not reports or self._accept(reports)
 
-    def _greet(self, data: bytes) -> bytes:
-        """Go on with the handshake; what of `data` belongs to reports. It ends when `_greeting` is None."""
-        connection, ask = self.connection, ha_handshake.ASK
-        self._greeting = data
-        if not self._asked:
-            if not data.startswith(ask[:len(data)]):
-                return self._end_greeting(data)
-            if len(data) < len(ask):
+    def _greet(self, data: memoryview) -> bytes:
+        """Go on with the handshake; what of all that came belongs to reports. HandshakeError: the peer is no slave."""
+        greeting = self._greeting
+        for step in greeting.receive(data):
+            if not self._answer(step):
+                self.connection.close()
+            if self.connection.closing:
                 return b""
-            self._asked, data = True, data[len(ask):]
-            self._greeting = data
-            connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
-            connection.socket.send(ha_handshake.encode_hello(connection.ha_service.held_range()))
-        while self._greeting is not None:
-            if not ha_handshake.is_greeting(data):
-                return self._end_greeting(data)  # it did not wait for the hello
-            self._greeting = data
-            said = ha_handshake.decode_from_slave(data)
-            if said is None:
-                return b""
-            what, used = said
-            self._last_report_ns = time.monotonic_ns()
-            data = data[used:]
-            if self._converse(what):
-                return self._end_greeting(data)
-            self._greeting = data
-        return data
-
-    def _end_greeting(self, rest: bytes) -> bytes:
+        if not greeting.is_over:
+            return b""
         self._greeting = None
-        return rest
+        return greeting.rest
 
-    def _converse(self, said: ha_handshake.Who | ha_handshake.WhoCompares | ha_handshake.Question | ha_handshake.Finding
-                  ) -> bool:
-        """Answer what the slave has said; whether that was the last word. HandshakeError when it is out of turn."""
-        if isinstance(said, ha_handshake.Who) and self._introduced is None:
-            self._judge(said)
+    def _answer(self, step: Step) -> bool:
+        """Say what the handshake wants to be said; False when the connection has to be closed."""
+        connection, judgement, said = self.connection, step.judgement, step.said
+        if said is None:
+            connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
+        else:
+            self._last_report_ns = time.monotonic_ns()
+        if isinstance(said, (ha_handshake.Who, ha_handshake.WhoCompares)):
+            connection.slave_identity = said.identity or connection.slave_identity
+        if judgement is not None:
+            self._say(judgement)
+        send_whole(connection.socket, step.reply)
+        if judgement is None:
             return True
-        if isinstance(said, ha_handshake.WhoCompares) and self._introduced is None:
-            self._introduced = said
-            self.connection.slave_identity = said.identity or self.connection.slave_identity
-            return False
-        if isinstance(said, ha_handshake.Question) and self._introduced is not None:
-            self._answer(said)
-            return False
-        if isinstance(said, ha_handshake.Finding) and self._introduced is not None:
-            self._judge_finding(self._introduced, said)
-            return True
-        raise ha_handshake.HandshakeError(f"a greeting out of turn: {type(said).__name__}")
+        if judgement.verdict is ha_handshake.Verdict.NOT_HELD:
+            connection.refuse(judgement.slave_end)
+        elif judgement.verdict is ha_handshake.Verdict.DIVERGED:
+            same_up_to = -1 if judgement.same_up_to is None else judgement.same_up_to
+            connection.refuse_diverged(judgement.slave_end, same_up_to)
+        return True
 
-    def _answer(self, question: ha_handshake.Question) -> None:
-        """Tell which of the slave's blocks this log holds, too."""
-        self._questions += 1
-        if self._questions > _MAX_QUESTIONS:
-            raise ha_handshake.HandshakeError(f"more than {_MAX_QUESTIONS} questions")
-        store, offset, equal, not_held = self.connection.ha_service.default_message_store, question.offset, 0, False
-        for block in question.blocks:
-            crc = read_tail(store, offset, block.size)
-            if crc != block.crc:
-                not_held = crc is None
-                break
-            equal, offset = equal + 1, offset + block.size
-        self._same_up_to = offset if equal == len(question.blocks) else -1
-        self.connection.socket.send(ha_handshake.encode_answer(ha_handshake.Answer(equal, not_held)))
+    def _say(self, judgement: Judgement) -> None:
+        connection, (verdict, slave_end, same_up_to) = self.connection, judgement
+        known = "" if same_up_to is None else f", the same up to {same_up_to}"
+        log.info("slave[%s] is %s, its log ends at %d: %s%s", connection.client_addr, connection.slave_identity,
+                 slave_end, verdict.name, known)
 
-    def _judge_finding(self, who: ha_handshake.WhoCompares, finding: ha_handshake.Finding) -> None:
-        """Take over what the slave has found; GOOD only when it was seen here, too."""
-        connection = self.connection
-        held = connection.ha_service.held_range()
-        verdict = finding.verdict
-        if verdict is ha_handshake.Verdict.GOOD and who.end:
-            if not held.min_offset <= who.end <= held.max_offset:
-                verdict = ha_handshake.Verdict.NOT_HELD
-            elif self._same_up_to != who.end and max(who.begin, held.min_offset) < who.end:
-                verdict = ha_handshake.Verdict.DIVERGED
-        log.info("slave[%s] is %s, its log ends at %d: %s, the same up to %d", connection.client_addr,
-                 connection.slave_identity, who.end, verdict.name, finding.same_up_to)
-        connection.socket.send(ha_handshake.encode_verdict(verdict, held))
-        if verdict is ha_handshake.Verdict.NOT_HELD:
-            connection.refuse(who.end)
-        elif verdict is ha_handshake.Verdict.DIVERGED:
-            connection.refuse_diverged(who.end, finding.same_up_to)
-
-    def _judge(self, who: ha_handshake.Who) -> None:
-        """Tell the slave whether its log is a part of this one."""
-        connection = self.connection
-        ha_service = connection.ha_service
-        connection.slave_identity = who.identity or connection.slave_identity
-        held = ha_service.held_range()
-        verdict = ha_handshake.Verdict.GOOD
-        if who.end and not held.min_offset <= who.end <= held.max_offset:
-            verdict = ha_handshake.Verdict.NOT_HELD
-        elif who.tail_size:
-            tail = read_tail(ha_service.default_message_store, who.end - who.tail_size, who.tail_size)
-            if tail is not None and tail != who.tail_crc:
-                verdict = ha_handshake.Verdict.DIVERGED
-        log.info("slave[%s] is %s, its log ends at %d: %s", connection.client_addr, connection.slave_identity, who.end,
-                 verdict.name)
-        connection.socket.send(ha_handshake.encode_verdict(verdict, held))
-        if verdict is ha_handshake.Verdict.NOT_HELD:
-            connection.refuse(who.end)
-        elif verdict is ha_handshake.Verdict.DIVERGED:
-            connection.refuse_diverged(who.end)
-
-    def _accept(self, reports: tuple[int, ...]) -> bool:
+    def _accept(self, reports: Sequence[int]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""
         connection, now = self.connection, time.monotonic_ns()
         highest = connection.ha_service.default_message_store.get_max_phy_offset()
@@ -424,7 +361,7 @@ class ReadSocketService(ServiceThread):
         self._take_over(first, reports[0], last)
         return True
 
-    def _are_possible(self, reports: tuple[int, ...], highest: int, now: int) -> bool:
+    def _are_possible(self, reports: Sequence[int], highest: int, now: int) -> bool:
         """Whether a slave that is what it should be may say that, when the log ends at `highest`."""
         connection = self.connection
         first = connection.slave_request_offset < 0

@@ -103,12 +103,15 @@ _WHO_2 = struct.Struct(">4shqqh")
 assert _WHO_2.size == 24
 _QUESTION = struct.Struct(">4sqi")
 assert _QUESTION.size == 16
+HELLO_SIZE = ha_transfer.HEADER.size + _HELLO.size
+VERDICT_SIZE = ha_transfer.HEADER.size + _VERDICT.size
 _BLOCK = struct.Struct(">iI")
 assert _BLOCK.size == 8
 _FINDING = struct.Struct(">4shq")
 assert _FINDING.size == 14
 _ANSWER = struct.Struct(">ih")
 assert _ANSWER.size == 6
+ANSWER_SIZE = ha_transfer.HEADER.size + _ANSWER.size
 
 _WHO_2_BEGIN = MAGIC + struct.pack(">h", COMPARING_VERSION)
 _VERSION_END = len(_WHO_2_BEGIN)
@@ -222,7 +225,7 @@ def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
     if body is None:
         return None
     equal, not_held = _ANSWER.unpack(body)
-    return Answer(equal, bool(not_held)), ha_transfer.HEADER.size + _ANSWER.size
+    return Answer(equal, bool(not_held)), ANSWER_SIZE
 
 
 def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Question | Finding, int] | None:
@@ -290,7 +293,7 @@ def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
     magic, version, *held = _HELLO.unpack(body)
     if magic != MAGIC or version != VERSION:
         raise HandshakeError(f"a hello of version {version}, {magic!r}; this is {VERSION}, {MAGIC!r}")
-    return Range(*held), ha_transfer.HEADER.size + _HELLO.size
+    return Range(*held), HELLO_SIZE
 
 
 def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None:
@@ -300,7 +303,7 @@ def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None
         return None
     code, *held = _VERDICT.unpack(body)
     try:
-        return Verdict(code), Range(*held), ha_transfer.HEADER.size + _VERDICT.size
+        return Verdict(code), Range(*held), VERDICT_SIZE
     except ValueError:
         raise HandshakeError(f"an unknown verdict: {code}") from None
 

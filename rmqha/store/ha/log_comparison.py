@@ -7,11 +7,12 @@ by record. A record names its place and the time when it was stored: where one i
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.store.bulk import bulk
+from rmqha.store.ha.greeting import Comparison
 from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Finding, Question, Range, Verdict
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.record_chain import HEAD
@@ -23,15 +24,13 @@ _BLOCK = 64 * 1024  # bytes
 _WINDOW = 64 * 1024 * 1024  # bytes that are always compared
 _MAX_WINDOWS = 256  # when nothing is the same; a log of another master is found out by the first one
 
-Ask = Callable[[Question], Answer]
-
 
 class ComparisonError(Exception):
     """The logs could not be compared: one of the two has changed meanwhile. Another attempt may do."""
 
 
-def compare_with_master(store: DefaultMessageStore, held: Range, ask: Ask) -> Finding:
-    """What to make of this store's log beside a master's that holds `held` and answers `ask`. Nobody appends meanwhile.
+def compare_with_master(store: DefaultMessageStore, held: Range) -> Comparison:
+    """What to make of this store's log beside a master's that holds `held`. Nobody appends meanwhile.
 
     GOOD: it is a part of the master's. NOT_HELD: the master has deleted what comes next. DIVERGED: it has an end that
     the master does not have, whether or not the master has other bytes there. ComparisonError: it can't be told now.
@@ -43,22 +42,21 @@ def compare_with_master(store: DefaultMessageStore, held: Range, ask: Ask) -> Fi
         return Finding(Verdict.NOT_HELD, -1)
     low, high = max(begin, held.min_offset), min(end, held.max_offset)
     if low < high:
-        same = _Comparison(store, low, high, ask).same_up_to()
+        same = yield from _Comparing(store, low, high).same_up_to()
         if same < high or end > held.max_offset:
             return Finding(Verdict.DIVERGED, same)
     return Finding(Verdict.GOOD, end) if end <= held.max_offset else Finding(Verdict.DIVERGED, -1)
 
 
-class _Comparison:
+class _Comparing:
     """Of what both hold, the bytes from `low` to `high`."""
 
-    def __init__(self, store: DefaultMessageStore, low: int, high: int, ask: Ask) -> None:
+    def __init__(self, store: DefaultMessageStore, low: int, high: int) -> None:
         self._store = store
         self._low = low
         self._high = high
-        self._ask_master = ask
 
-    def same_up_to(self) -> int:
+    def same_up_to(self) -> Generator[Question, Answer, int]:
         """`high` when all that was compared is the same and a record ends there, else where the first other record
         begins; -1 when nothing is known to be the same."""
         position = self._high
@@ -72,7 +70,7 @@ class _Comparison:
             # body at the same place.
             sizes = [min(next(record_sizes(self._store, start, position)), position - start)]
             sizes += [min(_BLOCK, position - at) for at in range(start + sizes[0], position, _BLOCK)]
-            equal = self._ask(start, sizes)
+            equal = yield from self._ask(start, sizes)
             if equal:
                 break
             position = start
@@ -81,7 +79,7 @@ class _Comparison:
         else:
             return -1
         if equal < len(sizes):
-            return self._first_different_record(start + sum(sizes[:equal]), sizes[equal])
+            return (yield from self._first_different_record(start + sum(sizes[:equal]), sizes[equal]))
         if position < self._high:
             return self._known(position)  # the record that begins there is another one
         at_end = self._high == self._store.get_max_phy_offset()  # a record of which only a part came may be there
@@ -90,7 +88,7 @@ class _Comparison:
     def _known(self, offset: int) -> int:
         return offset if offset > self._low else -1
 
-    def _first_different_record(self, start: int, size: int) -> int:
+    def _first_different_record(self, start: int, size: int) -> Generator[Question, Answer, int]:
         """Of the records that have bytes in a block that is different."""
         first = record_start(self._store, start)
         if first < self._low:
@@ -98,13 +96,13 @@ class _Comparison:
         sizes = list(record_sizes(self._store, first, start + size))
         for at in range(0, len(sizes), MAX_BLOCKS):
             some = sizes[at:at + MAX_BLOCKS]
-            equal = self._ask(first, some)
+            equal = yield from self._ask(first, some)
             first += sum(some[:equal])
             if equal < len(some):
                 return self._known(first)
         raise ComparisonError(f"the block at {start} was different, and its records are not")
 
-    def _ask(self, offset: int, sizes: list[int]) -> int:
+    def _ask(self, offset: int, sizes: list[int]) -> Generator[Question, Answer, int]:
         """How many of these blocks the master holds, too, from the first on."""
         blocks, at = [], offset
         for size in sizes:
@@ -113,7 +111,7 @@ class _Comparison:
                 raise ComparisonError(f"{size} bytes at {at} are gone")
             blocks.append(Block(size, crc))
             at += size
-        answer = self._ask_master(Question(offset, blocks))
+        answer = yield Question(offset, blocks)
         if not 0 <= answer.equal <= len(blocks):
             raise ComparisonError(f"the master says that {answer.equal} of {len(blocks)} blocks are the same")
         if answer.equal < len(blocks) and answer.not_held and offset + sum(sizes[:answer.equal + 1]) <= self._high:

@@ -1,5 +1,6 @@
 """Up to where a slave's log is its master's: any divergence is found, and where it begins."""
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,19 @@ def answer(store: FakeStore, question: Question) -> Answer:
 
 
 def compare(slave: FakeStore, master: FakeStore) -> Finding:
-    return compare_with_master(slave, master.ha_service.held_range(), lambda question: answer(master, question))
+    return answered(slave, master.ha_service.held_range(), lambda question: answer(master, question))
+
+
+def answered(slave: FakeStore, held: Range, ask: Callable[[Question], Answer]) -> Finding:
+    """What the slave finds of a master that `ask` speaks for."""
+    comparison = compare_with_master(slave, held)
+    said = None
+    while True:
+        try:
+            question = comparison.send(said)
+        except StopIteration as stop:
+            return stop.value
+        said = ask(question)
 
 
 def store_of(records: list[tuple[int, int]]) -> FakeStore:
@@ -132,7 +145,7 @@ def test_slave_of_an_empty_master_has_diverged():
 @pytest.mark.parametrize("said", [Answer(-1, False), Answer(1 << 20, False), Answer(0, True)])
 def test_impossible_answer_is_an_error(said):
     with pytest.raises(ComparisonError):
-        compare_with_master(store_of(COMMON), Range(0, 1 << 40), lambda _question: said)
+        answered(store_of(COMMON), Range(0, 1 << 40), lambda _question: said)
 
 
 def test_master_that_changes_its_mind_is_an_error():
@@ -143,7 +156,7 @@ def test_master_that_changes_its_mind_is_an_error():
         asked.append(question)
         return Answer(len(question.blocks) - (len(asked) == 1), False)
     with pytest.raises(ComparisonError):
-        compare_with_master(store_of(COMMON), Range(0, 1 << 40), ask)
+        answered(store_of(COMMON), Range(0, 1 << 40), ask)
     assert len(asked) == 2
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
+from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochsDifferError, consistent_point, epochs_text
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder, MasterHandshake, TransferRun
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
@@ -19,6 +19,7 @@ from rmqha.store.ha.ha_client import HAClient, ReplicationError
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.log_comparison import ComparisonError
 from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -82,7 +83,7 @@ class AutoSwitchHAClient(HAClient):
         config = self.config
         introduction = auto_switch_transfer.SlaveHandshake(config.syncFromLastFile, config.asyncLearner,
                                                            self.ha_service.local_broker_id)
-        self._socket.send(auto_switch_transfer.encode_slave_handshake(introduction))
+        send_whole(self._socket, auto_switch_transfer.encode_slave_handshake(introduction))
         self._last_write_ns = time.monotonic_ns()
         while not self.stopped:
             self._read(_SELECT_MS)
@@ -98,21 +99,16 @@ class AutoSwitchHAClient(HAClient):
     def _do_truncate(self, handshake: MasterHandshake) -> None:
         """Cut log and epochs back to where they are the same as the master's, or raise."""
         store, master = self.default_message_store, handshake.entries
-        max_offset, local = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
+        max_offset, local = log_end = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
         log.info("master epoch entries is %s, it ends at %d; local epoch entries is %s, and ends at %d", master,
                  handshake.max_offset, local, max_offset)
+        try:
+            truncate_offset = consistent_point(handshake, log_end, self.expected_epoch)
+        except EpochsDifferError as error:
+            raise ReplicationError(str(error), _REFUSED) from error
         if not local:
-            if max_offset > 0:
-                # Differs: 5.1.4 goes on at its end without comparing anything
-                raise ReplicationError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's"
-                                       " can't be found out. Set the slave up anew", _REFUSED)
             self._take_epochs_up_to(0, master)
             return
-        self._check_is_not_older(handshake, local, max_offset)
-        truncate_offset = _consistent_point(local, max_offset, master, handshake.max_offset)
-        if truncate_offset < 0:
-            raise ReplicationError(f"the logs have no epoch in common: MASTER: {_text(master)} SLAVE: {_text(local)}. "
-                                   "Set the slave up anew", _REFUSED)
         self._check_is_same(truncate_offset, max_offset)
         if truncate_offset < max_offset:
             self.ha_service.destroy_connections()  # slaves of this one hold what goes
@@ -154,17 +150,11 @@ class AutoSwitchHAClient(HAClient):
             if self.epoch_cache.last_epoch() < entry.epoch and entry.start_offset <= offset:
                 self.epoch_cache.append_entry(entry)
 
-    def _check_is_not_older(self, handshake: MasterHandshake, local: tuple[EpochEntry, ...], max_offset: int) -> None:
-        """Differs: 5.1.4 relies on its controller; without one a stale master would cut off what a newer one wrote."""
-        newest = max((entry.epoch for entry in local if entry.start_offset < max_offset), default=-1)
-        if handshake.last_epoch < newest and (self.expected_epoch is None or self.expected_epoch <= newest):
-            raise ReplicationError(f"the master's last epoch is {handshake.last_epoch}, and this log has messages of "
-                                   f"epoch {newest}: it is no longer the master", _REFUSED)
-
     def _report_slave_max_offset(self, max_offset: int) -> None:
-        data = auto_switch_transfer.encode_report(max_offset)
-        if self._socket.send(data) < len(data):
-            raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}")
+        try:
+            send_whole(self._socket, auto_switch_transfer.encode_report(max_offset))
+        except BlockingIOError:
+            raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}") from None
         self._last_write_ns = time.monotonic_ns()
 
     def _process_read_event(self) -> None:
@@ -224,7 +214,7 @@ class AutoSwitchHAClient(HAClient):
         elif not run.length and known is None:
             return  # the heartbeat of a 5.1.4 master can name its first epoch
         raise ReplicationError(f"the master sends epoch {run.epoch} from {run.epoch_start_offset} on at {run.offset}, "
-                               f"and this log knows {_text(self.epoch_cache.get_all_entries())}", _REFUSED)
+                               f"and this log knows {epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
 
 
 def cut_off_partial_record(ha_service: AutoSwitchHAService) -> int:
@@ -235,19 +225,3 @@ def cut_off_partial_record(ha_service: AutoSwitchHAService) -> int:
         ha_service.lower_confirm_offset(end)
         truncate_dirty_files(store, end)
     return end
-
-
-def _consistent_point(local: tuple[EpochEntry, ...], max_offset: int, master: list[EpochEntry],
-                      master_max_offset: int) -> int:
-    """Up to where both logs are the same; -1 when they have no epoch in common."""
-    caches = []
-    for entries, end_offset in ((local, max_offset), (master, master_max_offset)):
-        cache = EpochFileCache()
-        cache.init_cache_from_entries(entries)
-        cache.set_last_epoch_entry_end_offset(end_offset)
-        caches.append(cache)
-    return min(caches[0].find_consistent_point(caches[1]), max_offset)
-
-
-def _text(entries: Iterable[EpochEntry]) -> str:
-    return ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in entries) or "none"

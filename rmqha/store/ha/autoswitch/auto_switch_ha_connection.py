@@ -14,11 +14,11 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
-from rmqha.store.ha.autoswitch.auto_switch_transfer import SlaveHandshake
+from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochStep, LogEnd, MasterEpochGreeting, Refusal
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.ha_connection import HAConnection, ReadSocketService, WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.ha_transfer import TransferError
+from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _FRAMES_PER_WRITE = 16
-_WRITE_ATTEMPTS = 3
 
 
 class AutoSwitchHAConnection(HAConnection):
@@ -51,28 +50,30 @@ class AutoSwitchHAConnection(HAConnection):
         self.write_socket_service = AutoSwitchWriteSocketService(self)
         self.read_socket_service = AutoSwitchReadSocketService(self)
 
-    def handshake(self, handshake: SlaveHandshake) -> bool:
+    def log_end(self) -> LogEnd:
+        """Where the master's log ends now, and its epochs."""
+        return self.ha_service.default_message_store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
+
+    def handshake(self, step: EpochStep) -> bool:
         """The slave has introduced itself: tell it how this log came to be; False when it can't be served."""
-        if self.state not in (HAConnectionState.READY, HAConnectionState.HANDSHAKE):
-            # Differs: 5.1.4 goes back to the handshake, and never fits the slave's new offset to the running transfer
-            log.warning("slave[%s] sends a handshake in state %s", self.client_addr, self.state.value)
+        said = step.said
+        if step.refusal is Refusal.SAME_BROKER:
+            log.error("slave[%s] says that it is broker %d, which this one is", self.client_addr, said.slave_id)
             return False
-        if handshake.slave_id == self.ha_service.local_broker_id:
-            log.error("slave[%s] says that it is broker %d, which this one is", self.client_addr, handshake.slave_id)
-            return False
-        if not self.ha_service.is_master:
+        if step.refusal is Refusal.NO_MASTER:
             log.warning("slave[%s] asks for the log, but this broker is not a master now", self.client_addr)
             return False
-        self.slave_id = handshake.slave_id
-        self.slave_identity = f"broker {handshake.slave_id}"
-        self.is_sync_from_last_file = handshake.is_sync_from_last_file
-        self.is_async_learner = handshake.is_async_learner
+        if step.refusal is Refusal.REPORTS_FIRST:
+            log.warning("slave[%s] reports before its handshake", self.client_addr)
+            return False
+        self.slave_id = said.slave_id
+        self.slave_identity = f"broker {said.slave_id}"
+        self.is_sync_from_last_file = said.is_sync_from_last_file
+        self.is_async_learner = said.is_async_learner
         self.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
-        max_offset, entries = self.ha_service.default_message_store.get_max_phy_offset(), \
-            self.epoch_cache.get_all_entries()
         log.info("Receive slave handshake, slaveBrokerId:%d, isSyncFromLastFile:%s, isAsyncLearner:%s; maxOffset:%d, "
-                 "epochEntries:%s", *handshake[::-1], max_offset, entries)
-        return self._send_now(auto_switch_transfer.encode_master_handshake(max_offset, entries))
+                 "epochEntries:%s", *said[::-1], *step.log_end)
+        return self._send_now(step.reply)
 
     def caught_up_at(self, ack_offset: int, highest: int) -> int | None:
         """Since when (monotonic ns) the log has been longer than what the slave holds; None when that is no news.
@@ -102,15 +103,12 @@ class AutoSwitchHAConnection(HAConnection):
 
     def _send_now(self, data: bytes) -> bool:
         """Send on ReadSocketService's thread, while the other one does not run; False when the slave takes it not."""
-        for _attempt in range(_WRITE_ATTEMPTS):
-            try:
-                data = data[self.socket.send(data):]
-            except OSError as error:
-                log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
-                return False
-            if not data:
-                return True
-        return False
+        try:
+            send_whole(self.socket, data)
+        except OSError as error:
+            log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
+            return False
+        return True
 
 
 class AutoSwitchReadSocketService(ReadSocketService):
@@ -124,39 +122,28 @@ class AutoSwitchReadSocketService(ReadSocketService):
     def __init__(self, connection: AutoSwitchHAConnection) -> None:
         super().__init__(connection)
         self._frames = auto_switch_transfer.SlaveFrameDecoder()
+        ha_service = connection.ha_service
+        self._greeting = MasterEpochGreeting(ha_service.local_broker_id, lambda: ha_service.is_master,
+                                             connection.log_end)
+        self._decode_reports = self._decode_frames
 
     def get_service_name(self) -> str:
         return "ReadSocketService"
 
-    def _process_read_event(self) -> bool:
-        try:
-            count = self.connection.socket.recv_into(self._buffer)
-        except BlockingIOError:
-            return True
-        except OSError as error:
-            log.info("processReadEvent exception of slave[%s]: %s", self.connection.client_addr, error)
-            return False
-        if count == 0:
-            log.info("read socket[%s] < 0", self.connection.client_addr)
-            return False
-        try:
-            frames = self._frames.feed(self._buffer[:count])
-        except TransferError as error:
-            log.warning("slave[%s]: %s", self.connection.client_addr, error)
-            return False
-        return self._take_frames(frames) and not self.connection.closing
+    def _answer(self, step: EpochStep) -> bool:
+        return self.connection.handshake(step)
 
-    def _take_frames(self, frames: list[SlaveHandshake | int]) -> bool:
-        reports: list[int] = []
-        for frame in frames:
-            if type(frame) is int:
-                reports.append(frame)
-            elif reports or not self.connection.handshake(frame):
-                return False
-        if reports and self.connection.slave_id is None:
-            log.warning("slave[%s] reports before its handshake", self.connection.client_addr)
-            return False
-        return not reports or self._accept(tuple(reports))
+    def _decode_frames(self, data: bytes | memoryview) -> list[int]:
+        frames = self._frames.feed(data)
+        for at, frame in enumerate(frames):
+            if type(frame) is not int:
+                # Differs: 5.1.4 goes back to the handshake, and never fits the slave's new offset to the transfer
+                if not at:
+                    log.warning("slave[%s] sends a handshake in state %s", self.connection.client_addr,
+                                self.connection.state.value)
+                self.connection.close()
+                return []
+        return frames
 
     def _take_over(self, first: bool, request_offset: int, ack_offset: int) -> None:
         connection = self.connection

@@ -93,6 +93,21 @@ def encode_header(offset: int, size: int, entry: EpochEntry, confirm_offset: int
     return TRANSFER_HEADER.pack(STATE_TRANSFER, size, offset, entry.epoch, entry.start_offset, confirm_offset)
 
 
+def decode_slave_frame(data: bytes, position: int = 0) -> tuple[SlaveHandshake | int, int] | None:
+    """(what a slave says, bytes used), an int for a report; None when there are too few bytes. TransferError: none."""
+    if len(data) - position < _STATE.size:
+        return None
+    state = _STATE.unpack_from(data, position)[0]
+    if state not in (STATE_HANDSHAKE, STATE_TRANSFER):
+        raise TransferError(f"a frame of a slave has state {state}, neither handshake nor transfer")
+    layout = SLAVE_TRANSFER if state == STATE_TRANSFER else SLAVE_HANDSHAKE
+    if len(data) - position < layout.size:
+        return None
+    fields = layout.unpack_from(data, position)
+    said = fields[1] if state == STATE_TRANSFER else SlaveHandshake(fields[1] == 1, fields[2] == 1, fields[3])
+    return said, layout.size
+
+
 class SlaveFrameDecoder:
     """Cuts the bytes of a slave into handshakes and reports. One per connection; owned by the reading thread."""
 
@@ -101,20 +116,16 @@ class SlaveFrameDecoder:
 
     def feed(self, data: bytes | memoryview) -> list[SlaveHandshake | int]:
         """What `data` completes, in order. TransferError when it is no frame."""
-        data = self._rest + bytes(data)
-        position, end = 0, len(data)
+        if len(data) == SLAVE_TRANSFER.size and not self._rest:  # as almost always
+            state, offset = SLAVE_TRANSFER.unpack(data)
+            if state == STATE_TRANSFER:
+                return [offset]
+        data = self._rest + data
+        position = 0
         found: list[SlaveHandshake | int] = []
-        while end - position >= _STATE.size:
-            state = _STATE.unpack_from(data, position)[0]
-            if state not in (STATE_HANDSHAKE, STATE_TRANSFER):
-                raise TransferError(f"a frame of a slave has state {state}, neither handshake nor transfer")
-            layout = SLAVE_TRANSFER if state == STATE_TRANSFER else SLAVE_HANDSHAKE
-            if end - position < layout.size:
-                break
-            fields = layout.unpack_from(data, position)
-            found.append(fields[1] if state == STATE_TRANSFER
-                         else SlaveHandshake(fields[1] == 1, fields[2] == 1, fields[3]))
-            position += layout.size
+        while (frame := decode_slave_frame(data, position)) is not None:
+            found.append(frame[0])
+            position += frame[1]
         self._rest = data[position:]
         return found
 
