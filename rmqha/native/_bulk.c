@@ -4,19 +4,8 @@
  * The bytes of a log are not to be trusted, and another thread may write them while they are read: a length is loaded
  * once, compared with what is left of the span, and only then used. No byte outside the span is touched.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "native.h"
 
-#define KERNEL_VERSION 3
-#define MESSAGE_MAGIC_CODE 0xDAA320A7u
-#define BLANK_MAGIC_CODE 0xCBD43194u
-#define V6_FLAGS 0x30u
-#define ROLLBACK 0xCu
-#define PREPARED 0x4u
-#define MAX_TOPIC 127
-#define MIN_RECORD 91
 #define MAX_LIMIT (1 << 24)
 #define KEYS_PER_RECORD 8
 #define UNIT_SIZE 20
@@ -62,17 +51,6 @@ static inline int64_t int64_at(const uint8_t *p)
 {
     uint64_t value = (uint64_t)get32(p) << 32 | get32(p + 4);
     return value >> 63 ? (int64_t)(value & INT64_MAX) + INT64_MIN : (int64_t)value;
-}
-
-static inline void put32(uint8_t *p, uint32_t value)
-{
-    p[0] = (uint8_t)(value >> 24), p[1] = (uint8_t)(value >> 16), p[2] = (uint8_t)(value >> 8), p[3] = (uint8_t)value;
-}
-
-static inline void put64(uint8_t *p, int64_t value)
-{
-    put32(p, (uint32_t)((uint64_t)value >> 32));
-    put32(p + 4, (uint32_t)value);
 }
 
 /* CRC32 of zlib's polynomial, 16 bytes at a time: three times as fast as zlib for bodies of 100 bytes. */
@@ -213,37 +191,38 @@ typedef struct { text tags, keys, uniq_key, delay, multi_dispatch; } named;
 static int look(const uint8_t *p, int64_t room, int check_crc, record *found)
 {
     found->size = -1;
-    if (room < 8)
+    if (room < END_FILE_MIN_BLANK_LENGTH)
         return TRUNCATED;
-    uint32_t magic = get32(p + 4);
+    uint32_t magic = get32(p + MESSAGE_MAGIC_CODE_POSITION);
     if (magic != MESSAGE_MAGIC_CODE) {
         if (magic != BLANK_MAGIC_CODE)
             return magic ? BAD_MAGIC : UNWRITTEN;
         found->size = 0;
         return BLANK;
     }
-    if (room < 88)
+    if (room < HEAD_LENGTH)
         return TRUNCATED;
-    found->sys_flag = get32(p + 36);
-    int64_t born = found->sys_flag & 0x10 ? 12 : 0;
-    int64_t head = 88 + born + (found->sys_flag & 0x20 ? 12 : 0);
+    found->sys_flag = get32(p + SYSFLAG_POSITION);
+    int64_t born = found->sys_flag & BORNHOST_V6_FLAG ? MORE_IN_V6 : 0;
+    int64_t head = HEAD_LENGTH + born + (found->sys_flag & STOREHOSTADDRESS_V6_FLAG ? MORE_IN_V6 : 0);
     if (room < head)
         return TRUNCATED;
-    int32_t stored_body_length = int32_at(p + head - 4);
+    int32_t stored_body_length = int32_at(p + head - (HEAD_LENGTH - BODY_LENGTH_POSITION));
     int64_t body_length = stored_body_length > 0 ? stored_body_length : 0;
     int64_t topic_at = head + body_length;
     if (topic_at + 3 > room)
         return TRUNCATED;
-    if (check_crc && body_length > 0 && (crc32_of(p + head, body_length) & 0x7FFFFFFFu) != get32(p + 8))
+    if (check_crc && body_length > 0
+            && (crc32_of(p + head, body_length) & CRC_MASK) != get32(p + BODY_CRC_POSITION))
         return BAD_CRC;
     uint32_t topic_length = p[topic_at];
     LOADED_ONCE(topic_length);
     int64_t properties_at = topic_at + 3 + topic_length;
-    if (topic_length > MAX_TOPIC || properties_at > room)
+    if (topic_length > MAX_TOPIC_LENGTH || properties_at > room)
         return TRUNCATED;
     uint32_t properties_length = (uint32_t)p[properties_at - 2] << 8 | p[properties_at - 1];
     LOADED_ONCE(properties_length);
-    int properties_negative = properties_length > 0x7FFF;
+    int properties_negative = properties_length > MAX_PROPERTIES_LENGTH;
     int64_t end = properties_at + (properties_negative ? 0 : properties_length);
     if (end > room)
         return TRUNCATED;
@@ -253,10 +232,10 @@ static int look(const uint8_t *p, int64_t room, int check_crc, record *found)
         return LENGTH_MISMATCH;
     }
     found->size = total_size;
-    found->queue_id = int32_at(p + 12);
-    found->queue_offset = int64_at(p + 20);
-    found->physical_offset = int64_at(p + 28);
-    found->store_time = int64_at(p + 56 + born);
+    found->queue_id = int32_at(p + QUEUE_ID_POSITION);
+    found->queue_offset = int64_at(p + QUEUE_OFFSET_POSITION);
+    found->physical_offset = int64_at(p + PHYSICAL_OFFSET_POSITION);
+    found->store_time = int64_at(p + STORE_TIMESTAMP_POSITION + born);
     found->topic = (text){p + topic_at + 1, topic_length};
     found->properties = (text){p + properties_at, properties_length};
     return GOOD;
@@ -320,7 +299,7 @@ static void *vector_add(vector *v)
     return v->data + v->count++ * v->width;
 }
 
-typedef struct { uint32_t hash, head; int64_t count, size; uint8_t length, name[MAX_TOPIC]; } topic_item;
+typedef struct { uint32_t hash, head; int64_t count, size; uint8_t length, name[MAX_TOPIC_LENGTH]; } topic_item;
 typedef struct { uint32_t hash; int32_t topic, queue_id, run; int64_t queue_offset; } queue_item;
 
 typedef struct { vector items; int32_t *slots; uint32_t size; } table; /* each item begins with its hash */
@@ -405,7 +384,7 @@ static void span_walk(span *s)
 /* The number of a topic, a new one when it was not met yet; -1 when it is no UTF-8 or the memory is out. */
 static int32_t span_topic(span *s, text topic)
 {
-    uint8_t name[MAX_TOPIC];
+    uint8_t name[MAX_TOPIC_LENGTH];
     memcpy(name, topic.at, (size_t)topic.length);
     topic_item *items = (topic_item *)s->topics.items.data, *item;
     if (s->last_topic >= 0) {
@@ -543,13 +522,14 @@ static int span_add(span *s, const record *found)
     if (topic < 0)
         return PLAIN;
     topic_item *share = (topic_item *)s->topics.items.data + topic;
-    uint32_t transaction = found->sys_flag & ROLLBACK;
-    if (transaction != ROLLBACK && span_keys(s, &properties, share->head, offset, found->store_time) != GOOD) {
+    uint32_t transaction = found->sys_flag & TRANSACTION_ROLLBACK_TYPE;
+    if (transaction != TRANSACTION_ROLLBACK_TYPE
+            && span_keys(s, &properties, share->head, offset, found->store_time) != GOOD) {
         s->keys.count = keys_before;
         return PLAIN;
     }
     int32_t run = -1;
-    if (transaction != ROLLBACK && transaction != PREPARED) {
+    if (transaction != TRANSACTION_ROLLBACK_TYPE && transaction != TRANSACTION_PREPARED_TYPE) {
         run = span_run(s, found, topic);
         if (run < 0) {
             s->no_memory = 1;
@@ -760,7 +740,7 @@ static PyObject *bulk_scan(PyObject *module, PyObject *args)
     s.delays = delay_ms, s.last_topic = -1;
     s.runs.width = sizeof(run_row), s.keys.width = sizeof(key_row);
     s.topics.items.width = sizeof(topic_item), s.queues.items.width = sizeof(queue_item);
-    int64_t room = (end - start) / MIN_RECORD + 1;
+    int64_t room = (end - start) / MIN_RECORD_LENGTH + 1;
     if (room > limit)
         room = limit;
     s.run_of = PyMem_RawMalloc((size_t)room * sizeof *s.run_of);
@@ -881,8 +861,5 @@ static struct PyModuleDef module_def = {
 PyMODINIT_FUNC PyInit__bulk(void)
 {
     make_crc_table();
-    PyObject *module = PyModule_Create(&module_def);
-    if (module && PyModule_AddIntConstant(module, "KERNEL_VERSION", KERNEL_VERSION) < 0)
-        Py_CLEAR(module);
-    return module;
+    return module_of_this_version(&module_def);
 }

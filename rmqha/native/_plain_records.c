@@ -1,38 +1,5 @@
 /* The records of plain sends, compiled: what rmqha/store/plain_records.py does in Python, and documents. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
-
-#define VERSION 2
-#define HEAD_LENGTH 88
-#define MESSAGE_MAGIC_CODE (-626843481)
-#define HOST_LENGTH 8
-
-/* Places in a PlainSend. */
-enum {
-    TOPIC, QUEUE_ID, QUEUE_KEY, SIZE, CRC, FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, BODY, TAIL, FIELDS
-};
-
-static uint8_t *put_int(uint8_t *out, int64_t value)
-{
-    for (int shift = 24; shift >= 0; shift -= 8)
-        *out++ = (uint8_t)((uint64_t)value >> shift);
-    return out;
-}
-
-static uint8_t *put_long(uint8_t *out, int64_t value)
-{
-    for (int shift = 56; shift >= 0; shift -= 8)
-        *out++ = (uint8_t)((uint64_t)value >> shift);
-    return out;
-}
-
-static uint8_t *put_bytes(uint8_t *out, const void *bytes, Py_ssize_t length)
-{
-    memcpy(out, bytes, (size_t)length);
-    return out + length;
-}
+#include "native.h"
 
 static int is_host(PyObject *object)
 {
@@ -62,48 +29,48 @@ static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_
 static int64_t put_record(uint8_t *out, int64_t room, PyObject *send, int64_t queue_offset, int64_t offset, int64_t now,
                           PyObject *store_host)
 {
-    int64_t numbers[FIELDS] = {0};
-    if (!is_host(PyTuple_GET_ITEM(send, BORN_HOST)) || !PyBytes_Check(PyTuple_GET_ITEM(send, TAIL))) {
+    int64_t numbers[SEND_FIELDS] = {0};
+    if (!is_host(PyTuple_GET_ITEM(send, SEND_BORN_HOST)) || !PyBytes_Check(PyTuple_GET_ITEM(send, SEND_TAIL))) {
         PyErr_SetString(PyExc_TypeError, "born host: 8 bytes; tail: bytes");
         return -1;
     }
-    for (int place = QUEUE_ID; place < BODY; place++) {
-        if (place == QUEUE_KEY || place == BORN_HOST)
+    for (int place = SEND_QUEUE_ID; place < SEND_BODY; place++) {
+        if (place == SEND_QUEUE_KEY || place == SEND_BORN_HOST)
             continue;
         int64_t number = numbers[place] = PyLong_AsLongLong(PyTuple_GET_ITEM(send, place));
         if (number == -1 && PyErr_Occurred())
             return -1;
-        if (place != BORN_TIMESTAMP && (number < INT32_MIN || number > INT32_MAX)) {
+        if (place != SEND_BORN_TIMESTAMP && (number < INT32_MIN || number > INT32_MAX)) {
             PyErr_SetString(PyExc_OverflowError, "a number that is no int32");
             return -1;
         }
     }
-    PyObject *tail = PyTuple_GET_ITEM(send, TAIL);
+    PyObject *tail = PyTuple_GET_ITEM(send, SEND_TAIL);
     Py_buffer body;
-    if (PyObject_GetBuffer(PyTuple_GET_ITEM(send, BODY), &body, PyBUF_SIMPLE) < 0)
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(send, SEND_BODY), &body, PyBUF_SIMPLE) < 0)
         return -1;
     int64_t size = HEAD_LENGTH + body.len + PyBytes_GET_SIZE(tail);
-    if (size != numbers[SIZE] || size > room) {
-        PyErr_Format(PyExc_ValueError, "a record of %lld bytes, told as %lld, in %lld", size, numbers[SIZE], room);
+    if (size != numbers[SEND_SIZE] || size > room) {
+        PyErr_Format(PyExc_ValueError, "a record of %lld bytes, told as %lld, in %lld", size, numbers[SEND_SIZE], room);
         size = -1;
     } else {
-        out = put_int(out, size);
-        out = put_int(out, MESSAGE_MAGIC_CODE);
-        out = put_int(out, numbers[CRC]);
-        out = put_int(out, numbers[QUEUE_ID]);
-        out = put_int(out, numbers[FLAG]);
-        out = put_long(out, queue_offset);
-        out = put_long(out, offset);
-        out = put_int(out, numbers[SYS_FLAG]);
-        out = put_long(out, numbers[BORN_TIMESTAMP]);
-        out = put_bytes(out, PyBytes_AS_STRING(PyTuple_GET_ITEM(send, BORN_HOST)), HOST_LENGTH);
-        out = put_long(out, now);
-        out = put_bytes(out, PyBytes_AS_STRING(store_host), HOST_LENGTH);
-        out = put_int(out, numbers[RECONSUME_TIMES]);
-        out = put_long(out, 0);
-        out = put_int(out, body.len);
-        out = put_bytes(out, body.buf, body.len);
-        put_bytes(out, PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail));
+        put32(out, (uint32_t)size);
+        put32(out + MESSAGE_MAGIC_CODE_POSITION, MESSAGE_MAGIC_CODE);
+        put32(out + BODY_CRC_POSITION, (uint32_t)numbers[SEND_CRC]);
+        put32(out + QUEUE_ID_POSITION, (uint32_t)numbers[SEND_QUEUE_ID]);
+        put32(out + MESSAGE_FLAG_POSITION, (uint32_t)numbers[SEND_FLAG]);
+        put64(out + QUEUE_OFFSET_POSITION, queue_offset);
+        put64(out + PHYSICAL_OFFSET_POSITION, offset);
+        put32(out + SYSFLAG_POSITION, (uint32_t)numbers[SEND_SYS_FLAG]);
+        put64(out + BORN_TIMESTAMP_POSITION, numbers[SEND_BORN_TIMESTAMP]);
+        memcpy(out + BORN_HOST_POSITION, PyBytes_AS_STRING(PyTuple_GET_ITEM(send, SEND_BORN_HOST)), HOST_LENGTH);
+        put64(out + STORE_TIMESTAMP_POSITION, now);
+        memcpy(out + STORE_HOST_POSITION, PyBytes_AS_STRING(store_host), HOST_LENGTH);
+        put32(out + RECONSUME_TIMES_POSITION, (uint32_t)numbers[SEND_RECONSUME_TIMES]);
+        put64(out + PREPARED_TRANSACTION_OFFSET_POSITION, 0);
+        put32(out + BODY_LENGTH_POSITION, (uint32_t)body.len);
+        memcpy(out + HEAD_LENGTH, body.buf, (size_t)body.len);
+        memcpy(out + HEAD_LENGTH + body.len, PyBytes_AS_STRING(tail), (size_t)PyBytes_GET_SIZE(tail));
     }
     PyBuffer_Release(&body);
     return size;
@@ -174,17 +141,17 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
     int64_t used = 0;
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(sends); index++) {
         PyObject *send = PyList_GET_ITEM(sends, index);
-        if (!PyTuple_Check(send) || PyTuple_GET_SIZE(send) != FIELDS) {
+        if (!PyTuple_Check(send) || PyTuple_GET_SIZE(send) != SEND_FIELDS) {
             PyErr_SetString(PyExc_TypeError, "a PlainSend is wanted");
             goto end;
         }
-        int64_t queue_offset = take_queue_offset(PyTuple_GET_ITEM(send, QUEUE_KEY), table, next_offsets);
+        int64_t queue_offset = take_queue_offset(PyTuple_GET_ITEM(send, SEND_QUEUE_KEY), table, next_offsets);
         if (queue_offset < 0)
             goto end;
         int64_t size = put_record(out + used, total - used, send, queue_offset, offset + used, now, store_host);
         if (size < 0 || append_number(queue_offsets, queue_offset) < 0
             || append_number(physical_offsets, offset + used) < 0
-            || count_send(totals, &same_topic, PyTuple_GET_ITEM(send, TOPIC), size) < 0)
+            || count_send(totals, &same_topic, PyTuple_GET_ITEM(send, SEND_TOPIC), size) < 0)
             goto end;
         used += size;
     }
@@ -215,8 +182,5 @@ static struct PyModuleDef module_def = {
 
 PyMODINIT_FUNC PyInit__plain_records(void)
 {
-    PyObject *module = PyModule_Create(&module_def);
-    if (module && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0)
-        Py_CLEAR(module);
-    return module;
+    return module_of_this_version(&module_def);
 }

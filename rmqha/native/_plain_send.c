@@ -4,27 +4,15 @@
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
  * looked at. The first frame that differs from the expected ends what is read.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "native.h"
 
-#define VERSION 4
-#define MAX_TOPIC 127
-#define MAX_PROPERTIES 32767
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
 #define MAX_DIGITS 9
 #define MAX_NUMBER 20 /* characters of an int64 */
 #define MARKS 4       /* in an answer: message id, queue id, queue offset, opaque */
 #define LENGTH_FIELD 4
-#define HEAD_LENGTH 88 /* of a record */
-#define OTHER_SYS_FLAGS 0x3C /* of transactions, and of hosts in IPv6 */
+#define OTHER_SYS_FLAGS (TRANSACTION_ROLLBACK_TYPE | BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
 #define BORN_DIGITS 13
-
-/* Places in a PlainSend. */
-enum {
-    TOPIC, QUEUE_ID, QUEUE_KEY, SIZE, CRC, FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, BODY, TAIL, FIELDS
-};
 
 typedef struct { const uint8_t *at, *end; } cursor;
 typedef struct { const uint8_t *start; Py_ssize_t length; } span;
@@ -128,8 +116,6 @@ static int read_json(cursor *c, plain_header *h)
 
 /* -- the ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text behind its length -- */
 
-#define FIXED_PART 21
-
 static int64_t big_endian(const uint8_t *at, int size)
 {
     int64_t value = at[0] & 0x80 ? -1 : 0;
@@ -164,11 +150,12 @@ static int word_in(const span *field, const char *word)
 static int read_fields(cursor *c, span fields[14])
 {
     while (c->at < c->end) {
-        if (c->end - c->at < 7 || c->at[0] || c->at[1] != 1 || c->at[2] < 'a' || c->at[2] > 'n')
+        if (c->end - c->at < FIELD_VALUE_POSITION || c->at[0] || c->at[1] != FIELD_LENGTH_POSITION - FIELD_NAME_POSITION
+                || c->at[FIELD_NAME_POSITION] < 'a' || c->at[FIELD_NAME_POSITION] > 'n')
             return 0;
-        span *field = &fields[c->at[2] - 'a'];
-        int64_t length = big_endian(c->at + 3, 4);
-        c->at += 7;
+        span *field = &fields[c->at[FIELD_NAME_POSITION] - 'a'];
+        int64_t length = big_endian(c->at + FIELD_LENGTH_POSITION, 4);
+        c->at += FIELD_VALUE_POSITION;
         if (field->start || length < 0 || length > c->end - c->at)
             return 0;
         *field = (span){c->at, (Py_ssize_t)length};
@@ -182,11 +169,12 @@ static int read_binary(cursor *c, plain_header *h)
     const uint8_t *data = c->at;
     span fields[14] = {{NULL, 0}};
     int64_t number;
-    if (c->end - data < FIXED_PART || big_endian(data, 2) != 310 || big_endian(data + 9, 4) || big_endian(data + 13, 4)
-            || big_endian(data + 17, 4) != c->end - data - FIXED_PART)
+    if (c->end - data < HEADER_FIXED_LENGTH || big_endian(data + HEADER_CODE_POSITION, 2) != SEND_MESSAGE_V2
+            || big_endian(data + HEADER_FLAG_POSITION, 4) || big_endian(data + HEADER_REMARK_POSITION, 4)
+            || big_endian(data + HEADER_FIELDS_POSITION, 4) != c->end - data - HEADER_FIXED_LENGTH)
         return 0;
-    h->opaque = big_endian(data + 5, 4);
-    c->at += FIXED_PART;
+    h->opaque = big_endian(data + HEADER_OPAQUE_POSITION, 4);
+    c->at += HEADER_FIXED_LENGTH;
 #define FIELD(letter) (&fields[letter - 'a'])
     if (!read_fields(c, fields) || !text_in(FIELD('a'), 0) || !text_in(FIELD('b'), 0) || !text_in(FIELD('c'), 0)
             || !number_in(FIELD('d'), MAX_DIGITS, &number) || !number_in(FIELD('e'), MAX_DIGITS, &h->queue_id)
@@ -302,7 +290,7 @@ static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t 
         return NULL;
     for (int index = 0; index < kept; index++)
         size += stored[index].entry.length + 1;
-    if (topic->length > MAX_TOPIC || size > MAX_PROPERTIES)
+    if (topic->length > MAX_TOPIC_LENGTH || size > MAX_PROPERTIES_LENGTH)
         return NULL;
     PyObject *result = PyBytes_FromStringAndSize(NULL, 1 + topic->length + 2 + size);
     if (!result)
@@ -378,20 +366,22 @@ static int set_field(PyObject *send, int place, PyObject *value)
 /* A PlainSend; NULL with an error. */
 static PyObject *make_send(const reading *r, const plain_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
 {
-    PyObject *send = r->type->tp_alloc(r->type, FIELDS);
+    PyObject *send = r->type->tp_alloc(r->type, SEND_FIELDS);
     if (!send)
         return NULL;
-    uint32_t crc = end > body ? crc32_of(r->bytes + body, end - body) & 0x7FFFFFFFu : 0;
-    if (set_field(send, TOPIC, Py_NewRef(r->topic)) && set_field(send, QUEUE_ID, PyLong_FromLongLong(h->queue_id))
-            && set_field(send, QUEUE_KEY, Py_NewRef(PyTuple_GET_ITEM(r->keys, h->queue_id)))
-            && set_field(send, SIZE, PyLong_FromSsize_t(HEAD_LENGTH + (end - body) + PyBytes_GET_SIZE(tail)))
-            && set_field(send, CRC, PyLong_FromUnsignedLong(crc)) && set_field(send, FLAG, PyLong_FromLongLong(h->flag))
-            && set_field(send, SYS_FLAG, PyLong_FromLongLong(h->sys_flag))
-            && set_field(send, BORN_TIMESTAMP, PyLong_FromLongLong(h->born))
-            && set_field(send, BORN_HOST, Py_NewRef(r->born_host))
-            && set_field(send, RECONSUME_TIMES, PyLong_FromLongLong(h->reconsumed))
-            && set_field(send, BODY, PySequence_GetSlice(r->data, body, end))
-            && set_field(send, TAIL, Py_NewRef(tail)))
+    uint32_t crc = end > body ? crc32_of(r->bytes + body, end - body) & CRC_MASK : 0;
+    if (set_field(send, SEND_TOPIC, Py_NewRef(r->topic))
+            && set_field(send, SEND_QUEUE_ID, PyLong_FromLongLong(h->queue_id))
+            && set_field(send, SEND_QUEUE_KEY, Py_NewRef(PyTuple_GET_ITEM(r->keys, h->queue_id)))
+            && set_field(send, SEND_SIZE, PyLong_FromSsize_t(HEAD_LENGTH + (end - body) + PyBytes_GET_SIZE(tail)))
+            && set_field(send, SEND_CRC, PyLong_FromUnsignedLong(crc))
+            && set_field(send, SEND_FLAG, PyLong_FromLongLong(h->flag))
+            && set_field(send, SEND_SYS_FLAG, PyLong_FromLongLong(h->sys_flag))
+            && set_field(send, SEND_BORN_TIMESTAMP, PyLong_FromLongLong(h->born))
+            && set_field(send, SEND_BORN_HOST, Py_NewRef(r->born_host))
+            && set_field(send, SEND_RECONSUME_TIMES, PyLong_FromLongLong(h->reconsumed))
+            && set_field(send, SEND_BODY, PySequence_GetSlice(r->data, body, end))
+            && set_field(send, SEND_TAIL, Py_NewRef(tail)))
         return send;
     Py_DECREF(send);
     return NULL;
@@ -564,8 +554,8 @@ static PyObject *json_answers(PyObject *module, PyObject *args)
         int64_t values[MARKS];
         for (int list = 0; list < MARKS; list++) {
             PyObject *item = PyList_GET_ITEM(lists[list], index);
-            if (list == 1 && PyTuple_Check(item) && PyTuple_GET_SIZE(item) > QUEUE_ID)
-                item = PyTuple_GET_ITEM(item, QUEUE_ID);
+            if (list == 1 && PyTuple_Check(item) && PyTuple_GET_SIZE(item) > SEND_QUEUE_ID)
+                item = PyTuple_GET_ITEM(item, SEND_QUEUE_ID);
             values[list] = PyLong_AsLongLong(item);
             if (values[list] == -1 && PyErr_Occurred()) {
                 Py_DECREF(result);
@@ -591,8 +581,5 @@ static struct PyModuleDef module_def = {
 PyMODINIT_FUNC PyInit__plain_send(void)
 {
     make_crc_table();
-    PyObject *module = PyModule_Create(&module_def);
-    if (module && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0)
-        Py_CLEAR(module);
-    return module;
+    return module_of_this_version(&module_def);
 }

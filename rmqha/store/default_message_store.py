@@ -22,10 +22,10 @@ from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
+from rmqha.native import kernels
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import PutMessageContext
-from rmqha.store.bulk import bulk
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
 from rmqha.store.commit_log import CommitLog
@@ -142,7 +142,7 @@ class DefaultMessageStore:
                 self.transient_store_pool.init()
             self.allocate_mapped_file_service.start()
             last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
-            bulk.log_implementation()
+            kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
             if self.deleted_topics.load() and self.commit_log.load() and self._load_consume_queue():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))

@@ -5,10 +5,8 @@ was: both give the same.
 """
 from typing import NamedTuple
 
-from rmqha.common.compiled import compiled_or
 from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer
-
-VERSION = 2
+from rmqha.native import kernels
 
 _MAX_LONG = 2**63 - 1
 
@@ -79,5 +77,5 @@ def records_in_python(sends: list[PlainSend], total: int, table: dict[str, int],
     return queue_offsets, physical_offsets, data, next_offsets, totals
 
 
-plain_records = compiled_or(records_in_python, "rmqha.native._plain_records", "plain_records", VERSION)
+plain_records = kernels.PLAIN_RECORDS.function("plain_records", records_in_python)
 """`records_in_python`, or its compiled twin."""

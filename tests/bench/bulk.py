@@ -10,6 +10,7 @@ import time
 import zlib
 
 from rmqha.common.message import message_layout as layout
+from rmqha.native import kernels
 from rmqha.store.bulk import bulk, bulk_plain
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Stop
 from rmqha.store.index.index_layout import file_size
@@ -100,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     log = make_log(options.count, options.body)
     sys.stdout.write(f"{options.count} records, {len(log) / options.count:.0f} bytes each; installed: "
-                     f"{bulk.IMPLEMENTATION}\n")
+                     f"{kernels.BULK.told()}\n")
     if bulk._kernel is not bulk_plain:
         report("compiled", log, options.count, options.rounds)
         bulk._kernel = bulk_plain

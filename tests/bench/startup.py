@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rmqha.store.bulk import bulk
+from rmqha.native import kernels
 from tests.bench.made_store import make_commit_log
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("rebuild", "clean"))
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
-    say(f"bulk kernel: {bulk.IMPLEMENTATION}; java options: {os.environ['RMQHA_JAVA_OPTIONS']}")
+    say(f"{kernels.told()}; java options: {os.environ['RMQHA_JAVA_OPTIONS']}")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
         measure_empty(Path(folder), arguments.rounds)
         if arguments.only != "clean":

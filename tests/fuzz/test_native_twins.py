@@ -10,6 +10,7 @@ from rmqha.broker.processor.plain_send_answer import json_in_python
 from rmqha.broker.processor.plain_sends import sends_in_python
 from rmqha.store.bulk import bulk_plain
 from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
+from tests.support.sources import ROOT
 
 INPUTS = 2_000
 
@@ -21,6 +22,10 @@ def test_compiled_functions_say_what_their_twins_say(source):
     outcomes = feed(make(compiled), INPUTS, 50)
     same = {what: times for what, times in outcomes.items() if what.endswith(": same")}
     assert same and min(same.values()) > INPUTS // 4, outcomes
+
+
+def test_each_source_is_fed():
+    assert sorted(TARGETS) == sorted(str(source.relative_to(ROOT)) for source in (ROOT / "rmqha/native").glob("*.c"))
 
 
 def test_inputs_of_one_seed_are_the_same():

@@ -7,10 +7,9 @@ import operator
 import struct
 from collections.abc import Callable, Iterator
 
-from rmqha.broker.processor.plain_sends import COMPILED, VERSION
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.compiled import compiled_or
 from rmqha.common.message import message_const
+from rmqha.native import kernels
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
 from rmqha.remoting.protocol.serialize_type import SerializeType
@@ -76,7 +75,7 @@ def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: byt
     return b"".join(parts)
 
 
-_json_answers = compiled_or(json_in_python, COMPILED, "json_answers", VERSION)
+_json_answers = kernels.PLAIN_SENDS.function("json_answers", json_in_python)
 
 
 class _JsonAnswers:

@@ -4,13 +4,11 @@
 was: both read the same.
 """
 from rmqha.broker.processor.plain_send_header import read_plain_header
-from rmqha.common.compiled import compiled_or
 from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
+from rmqha.native import kernels
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
 from rmqha.store.plain_records import PlainSend
-
-COMPILED, VERSION = "rmqha.native._plain_send", 4
 
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 
@@ -55,5 +53,5 @@ def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: 
     return sends, opaques, topics, first_kind, position, None
 
 
-read_plain_sends = compiled_or(sends_in_python, COMPILED, "read_plain_sends", VERSION)
+read_plain_sends = kernels.PLAIN_SENDS.function("read_plain_sends", sends_in_python)
 """`sends_in_python`, or its compiled twin."""

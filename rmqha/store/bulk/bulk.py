@@ -1,46 +1,23 @@
-"""Chooses the implementation of the bulk kernel, and is what callers call.
+"""The bulk kernel as callers call it: arguments are checked here, results get their names.
 
-`IMPLEMENTATION` says which one it is, for the start-up log. The compiled one lets other threads run meanwhile.
+The work is done by the compiled one, which lets other threads run meanwhile, or by its twin, `bulk_plain`.
 """
-import importlib
-import logging
 from collections.abc import Sequence
-from types import ModuleType
 
 from rmqha.common.message.message_layout import Buffer
+from rmqha.native import kernels
 from rmqha.store.bulk import bulk_plain
-from rmqha.store.bulk.bulk_layout import (DEFAULT_LIMIT, KERNEL_VERSION, KEY, MAX_LIMIT, RUN, IndexCounters, Run, Span,
-                                          Stop, TopicShare, Walk)
-
-log = logging.getLogger("RocketmqStore")
+from rmqha.store.bulk.bulk_layout import (DEFAULT_LIMIT, KEY, MAX_LIMIT, RUN, IndexCounters, Run, Span, Stop,
+                                          TopicShare, Walk)
 
 _MAX_OFFSET = (1 << 62) - 1
-_MEND = "with a C compiler there, install rmqha again"
 
-
-def _choose() -> tuple[ModuleType, str]:
-    try:
-        compiled = importlib.import_module("rmqha.native._bulk")
-    except ModuleNotFoundError:
-        return bulk_plain, f"plain Python, slower: no C compiler was there when rmqha was installed; {_MEND}"
-    except ImportError as error:
-        return bulk_plain, f"plain Python, slower: {error}; {_MEND}"
-    if compiled.KERNEL_VERSION != KERNEL_VERSION:
-        return bulk_plain, "plain Python, slower: the compiled kernel is of another version; install rmqha again"
-    return compiled, "compiled"
-
-
-_kernel, IMPLEMENTATION = _choose()
+_kernel = kernels.BULK.module or bulk_plain
 
 
 def is_compiled() -> bool:
     """Whether the compiled kernel is used. The plain one is no faster than going record by record."""
     return _kernel is not bulk_plain
-
-
-def log_implementation() -> None:
-    """Say at start-up which kernel works, and what is to be done about the slower one."""
-    log.log(logging.INFO if is_compiled() else logging.WARNING, "bulk kernel: %s", IMPLEMENTATION)
 
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None) -> Walk:

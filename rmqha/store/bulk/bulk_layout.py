@@ -24,13 +24,12 @@ All numbers are in the machine's own byte order, except the consume queue units,
         8   8  store time      ms
         16  4  hash            of "topic#key": not negative
         20  4  record          number in the records of the call
+
+Who changes a row gives rmqha/native another version: an extension that was compiled before is no longer used then.
 """
 import struct
 from enum import IntEnum
 from typing import NamedTuple
-
-# Of the functions and rows as they are here; a compiled kernel of another number is not used.
-KERNEL_VERSION = 3
 
 RECORD = struct.Struct("=qqqqiiii")
 assert RECORD.size == 48

@@ -22,7 +22,6 @@ from rmqha.common.message.message_layout import (
 )
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
-from rmqha.store.bulk.bulk_layout import KERNEL_VERSION as KERNEL_VERSION
 from rmqha.store.bulk.bulk_layout import KEY, KEYS_PER_RECORD, RECORD, RUN, Stop
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.index.index_layout import (

@@ -10,7 +10,7 @@ from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
 from rmqha.tools.doctor.findings import Report, Severity
-from rmqha.tools.doctor.host_checks import check_host
+from rmqha.tools.doctor.host_checks import check_host, check_kernels
 from rmqha.tools.doctor.replication_checks import check_replication
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
 from rmqha.tools.store import broker_lock
@@ -69,7 +69,8 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
                    timeout_s: float, verbose: bool, output: str) -> None:
     """Look for what is wrong with config files, this host, and a running cluster, and say what to do.
 
-    Ports, addresses, roles and ids, clocks, disks, offset ranges, abort files, permissions, keys. Nothing is changed.
+    Ports, addresses, roles and ids, clocks, disks, offset ranges, abort files, permissions, keys, what is compiled.
+    Nothing is changed.
     Exit code 1 when there are errors.
     """
     if not files and not namesrv and not extra:
@@ -80,6 +81,8 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
     loaded = [each for each in (check_config_file(file, report) for file in files) if each is not None]
     for each in loaded:
         check_host(each, report)
+    if files:
+        check_kernels(report)
     addresses = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
     for address in addresses:
         parsed_address(address, "--namesrv")

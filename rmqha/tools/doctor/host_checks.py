@@ -6,6 +6,7 @@ import psutil
 
 from rmqha.common import mix_all
 from rmqha.common.util_all import get_disk_partition_space_used_percent
+from rmqha.native import kernels
 from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, holders
 from rmqha.remoting.common.port_probe import why_not_listen
 from rmqha.store.config import store_path_config_helper as paths
@@ -28,6 +29,15 @@ def check_host(loaded: LoadedConfig, report: Report) -> None:
     for key in ("brokerIP1", "brokerIP2"):
         _check_ip(loaded, key, report)
     check_store_folders(loaded, running, report)
+
+
+def check_kernels(report: Report) -> None:
+    """What brokers that run from this installation have compiled."""
+    for kernel in kernels.KERNELS:
+        if kernel.module:
+            report.good("compiled", str(kernels.FOLDER), kernel.told())
+        else:
+            report.warning("compiled", str(kernels.FOLDER), kernel.told(), kernels.MEND)
 
 
 def _check_ports(loaded: LoadedConfig, running: bool, report: Report) -> None:

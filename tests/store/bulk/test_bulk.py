@@ -4,7 +4,6 @@ import struct
 import sys
 import threading
 import zlib
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_layout as layout
 from rmqha.store.bulk import bulk, bulk_plain
-from rmqha.store.bulk.bulk_layout import (KERNEL_VERSION, KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare,
-                                          Walk)
+from rmqha.store.bulk.bulk_layout import (KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare, Walk)
 from rmqha.store.consume_queue_layout import pack_unit
 from rmqha.store.record_check import check_message_and_return_size
 from tests.store.bulk.records import LONG, expected, facts, spans
@@ -301,21 +299,6 @@ def test_many_topics_and_queues_keep_their_numbers(kernel):
     assert [(topic.name, topic.count) for topic in span.topics] == [(f"t{number}", 14) for number in range(300)]
     assert (len(span.runs), {run.count for run in span.runs}) == (2100, {2})
     assert facts(span) == expected(data, 0, len(data), 0, False, None)
-
-
-def test_kernel_of_another_version_is_not_used(monkeypatch):
-    for version, implementation in ((KERNEL_VERSION, "compiled"), (KERNEL_VERSION + 1, "plain Python")):
-        other = SimpleNamespace(KERNEL_VERSION=version)
-        monkeypatch.setattr(bulk.importlib, "import_module", lambda _name, module=other: module)
-        assert bulk._choose()[1].startswith(implementation)
-
-
-def test_without_a_compiled_kernel_the_plain_one_is_used(monkeypatch):
-    for error in (ModuleNotFoundError("none"), ImportError("undefined symbol")):
-        def fail(_name, error=error):
-            raise error
-        monkeypatch.setattr(bulk.importlib, "import_module", fail)
-        assert bulk._choose()[0] is bulk_plain and bulk._choose()[1].startswith("plain Python, slower: ")
 
 
 # The index file.

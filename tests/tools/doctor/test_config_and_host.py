@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqha.native import kernels
 from rmqha.tools.doctor import host_checks
 from rmqha.tools.doctor.config_checks import check_config_file
 from rmqha.tools.doctor.findings import Report, Severity
@@ -128,6 +129,14 @@ def test_abort_file_tells_of_a_crash(config, examine, tmp_path):
 def test_file_in_the_place_of_the_store(config, examine, tmp_path):
     (tmp_path / "store").write_text("x")
     assert "is no folder" in bad(examine("-c", config()), "store")
+
+
+def test_what_is_not_compiled_is_told(config, examine, monkeypatch):
+    slow = kernels.Kernel("plain sends", None, "_plain_send.so is of version 4, not 5")
+    monkeypatch.setattr(kernels, "KERNELS", (kernels.BULK._replace(module=kernels), slow))
+    findings = examine("-c", config())
+    assert only(findings, "compiled", "OK") == ["bulk kernel: compiled"]
+    assert bad(findings, "compiled") == ["plain sends: plain Python, slower: _plain_send.so is of version 4, not 5"]
 
 
 def test_permissions(config, tmp_path, monkeypatch):
