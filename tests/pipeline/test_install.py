@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from tests.store.bulk.test_install import build, checkout, names  # noqa: F401, a fixture
+from tests.native.test_install import build, checkout, names  # noqa: F401, a fixture
 from tests.support.sources import ROOT
 
 MODULES = {"pyspark_rocketmq.py", "pyspark_rocketmq_commitlog.py"}
