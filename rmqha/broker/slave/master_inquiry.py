@@ -8,8 +8,9 @@ from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.store.ha.ha_client import MasterKind, parse_address
+from rmqha.store.ha.ha_client import parse_address
 from rmqha.store.ha.ha_handshake import COMPARING_VERSION
+from rmqha.store.ha.known_masters import MasterKind
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 
 if TYPE_CHECKING:

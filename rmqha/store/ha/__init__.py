@@ -1,5 +1,5 @@
 """Master-slave replication of the commit log: one TCP stream of raw log bytes per slave.
 
-    slave HAClient --8-byte reports--> ReadSocketService --> GroupTransferService --> put futures
-    slave HAClient <--12-byte header + log bytes-- WriteSocketService <-- the mapped commit log
+    slave MasterConnection --8-byte reports--> ReadSocketService --> GroupTransferService --> put futures
+    slave MasterConnection <--12-byte header + log bytes-- WriteSocketService <-- the mapped commit log
 """

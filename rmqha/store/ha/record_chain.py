@@ -25,6 +25,20 @@ class RecordChain(NamedTuple):
     head: bytes = b""  # 0 to 7 bytes
 
 
+class FollowedRecords:
+    """Up to where a slave has followed the records that it got, over its connections. One thread's."""
+
+    __slots__ = ("chain", "end")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """The log ends elsewhere now, with a whole record."""
+        self.chain = RecordChain(-1)  # where the next record begins, as of `end`
+        self.end = -1  # commit log offset; -1: nothing was followed
+
+
 def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int, length: int,
                    segment_size: int) -> RecordChain:
     """The chain behind `length` bytes at `data[start]`, which lie at commit log `offset` right behind the last piece.

@@ -1,7 +1,9 @@
 """The slave's side, against a master that speaks byte by byte."""
+import gc
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -121,6 +123,30 @@ def test_slave_comes_back_after_the_masters_end(peer, master, slave):
         again.send_frame(500, record(300, 1))
         assert again.next_report() == 800
     assert slave.log() == record(500) + record(300, 1)
+
+
+def test_nothing_of_a_connection_outlives_it_but_when_the_master_was_heard(peer, master, slave):
+    client = slave.ha_service.ha_client
+    peer.read_report()
+    peer.send_frame(0, record(500))
+    assert peer.next_report() == 500
+    peer.send(b"\0" * 11)  # the beginning of a frame
+    old, heard, reported = weakref.ref(client._connection), client.last_read_timestamp, client.last_write_timestamp
+    assert client.local_address == "{}:{}".format(*peer.sock.getpeername()) and client.silence_ms() >= 0
+    master.server.settimeout(0)  # nobody takes the next one until all was looked at
+    slave.ha_service.update_master_address(None)
+    peer.close()
+    wait_until(lambda: client._connection is None, 60_000)
+    gc.collect()
+    assert old() is None
+    assert (client.local_address, client.silence_ms(), client.retransmits()) == ("", -1, 0)
+    assert client.last_read_timestamp >= heard - 100 and client.last_write_timestamp >= reported - 100
+    master.server.settimeout(60)
+    slave.ha_service.update_master_address(master.address)
+    with master.accept() as again:
+        assert again.read_report() == 500
+        again.send_frame(500, record(300, 1))
+        assert again.next_report() == 800
 
 
 def test_reset_in_the_middle_of_a_frame_is_recovered(peer, master, slave):

@@ -30,7 +30,7 @@ def master():
         with Peer.connect(store) as peer:  # the services have opened what they keep open
             peer.report(0)
             peer.read_data_frame()
-        wait_until(lambda: store.ha_service.connection_count.get() == 0 and store.ha_service.ha_client._selector)
+        wait_until(lambda: store.ha_service.connection_count.get() == 0 and store.ha_service.ha_client.selector)
         yield store
     wait_until(lambda: store.shares == 0, what="all of the log is given back")
     assert store.ha_service.connection_count.get() == 0

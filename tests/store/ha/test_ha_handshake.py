@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.ha import ha_client, ha_handshake
+from rmqha.store.ha import ha_client, ha_handshake, master_connection
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_handshake import HandshakeError, Range, Verdict, Who
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, Peer, follow, record, running, served
@@ -18,7 +18,7 @@ LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 @pytest.fixture(autouse=True)
 def quick_waits(monkeypatch):
     monkeypatch.setattr(ha_client, "_RETRY_MS", 50)
-    monkeypatch.setattr(ha_client, "_HELLO_WAIT_MS", 60_000)
+    monkeypatch.setattr(master_connection, "_HELLO_WAIT_MS", 60_000)
 
 
 def greeting_store(records: int = 0, seed: int = 0, **keys) -> FakeStore:
@@ -140,7 +140,7 @@ def test_master_that_refuses_the_question_is_followed_without(caplog):
 
 
 def test_master_of_rocketmq_hears_a_report_of_minus_one_and_then_the_usual(monkeypatch):
-    monkeypatch.setattr(ha_client, "_HELLO_WAIT_MS", 50)
+    monkeypatch.setattr(master_connection, "_HELLO_WAIT_MS", 50)
     slave, body = greeting_store(), record(500)
     with FakeMaster() as master, running(slave):
         slave.ha_service.update_master_address(master.address)

@@ -6,6 +6,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha import ha_client, ha_connection_state_notification_service
 from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.master_connection import MasterConnection
 from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
 from tests.store.ha.support import FakeMaster, FakeStore, Peer, follow, running, served
 from tests.support.wait import wait_until
@@ -106,13 +107,13 @@ def test_master_tells_for_how_long_a_slave_has_not_reported():
         wait_until(lambda: int(told_by(store)[key]) < 200, 60_000, "a report has come")
 
 
-def test_unexpected_failure_of_the_slaves_side_is_no_transfer():
+def test_unexpected_failure_of_the_slaves_side_is_no_transfer(monkeypatch):
     master, slave = filled(), FakeStore(brokerRole=BrokerRole.SLAVE)
     with running(master, slave):
         follow(slave, master)
         client = slave.ha_service.ha_client
         wait_until(lambda: client.state is HAConnectionState.TRANSFER, 60_000)
-        client._process_read_event = client._report_slave_max_offset_plus = lambda: 1 // 0
+        monkeypatch.setattr(MasterConnection, "_process_read_event", lambda _connection: 1 // 0)
         master.put(1000)
         wait_until(lambda: client.state is HAConnectionState.READY, 60_000, "it does not say TRANSFER")
         assert "ZeroDivisionError" in client.last_error

@@ -3,8 +3,8 @@ import struct
 
 import pytest
 
-from rmqha.store.ha import ha_client
-from rmqha.store.ha.ha_client import MasterKind
+from rmqha.store.ha import ha_client, known_masters, master_connection
+from rmqha.store.ha.known_masters import MasterKind
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
 from tests.store.ha.support import FakeMaster, FakeStore, follow, running, served
@@ -105,8 +105,8 @@ def test_master_of_rocketmq_hears_its_own_protocol_and_nothing_else():
 
 
 def test_unknown_master_is_waited_for_and_then_followed_by_the_old_protocol(monkeypatch, caplog):
-    monkeypatch.setattr(ha_client, "_SOON_MS", 20)
-    monkeypatch.setattr(ha_client, "_MAIN_PORT_WAIT_MS", 300)
+    monkeypatch.setattr(master_connection, "_SOON_MS", 20)
+    monkeypatch.setattr(known_masters, "_MAIN_PORT_WAIT_MS", 300)
     master, slave = store_of([*COMMON, *LOST]), store_of(COMMON)
     asked = asking(slave, master, None)
     with FakeMaster() as fake, running(slave):
@@ -132,8 +132,8 @@ def test_empty_slave_does_not_wait_for_the_main_port():
 
 
 def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch):
-    monkeypatch.setattr(ha_client, "_SOON_MS", 20)
-    monkeypatch.setattr(ha_client, "_MAIN_PORT_WAIT_MS", 0)
+    monkeypatch.setattr(master_connection, "_SOON_MS", 20)
+    monkeypatch.setattr(known_masters, "_MAIN_PORT_WAIT_MS", 0)
     slave = store_of(COMMON)
     kinds = [MasterKind.OURS]
     client = slave.ha_service.ha_client
@@ -149,7 +149,7 @@ def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch
 
 
 def test_ours_that_says_nothing_to_the_question_is_not_followed(monkeypatch):
-    monkeypatch.setattr(ha_client, "_VERDICT_WAIT_MS", 50)
+    monkeypatch.setattr(master_connection, "_VERDICT_WAIT_MS", 50)
     slave = store_of(COMMON)
     asking(slave, slave, MasterKind.OURS)
     with FakeMaster() as fake, running(slave):

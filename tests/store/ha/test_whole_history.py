@@ -1,7 +1,7 @@
 """haSyncFromFirstFile: an empty slave takes the master's log from its first file on."""
 import pytest
 
-from rmqha.store.ha import ha_client
+from rmqha.store.ha import ha_client, master_connection
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, follow, record, running
 from tests.support.wait import wait_until
@@ -10,7 +10,7 @@ from tests.support.wait import wait_until
 @pytest.fixture(autouse=True)
 def quick_waits(monkeypatch):
     monkeypatch.setattr(ha_client, "_RETRY_MS", 50)
-    monkeypatch.setattr(ha_client, "_HELLO_WAIT_MS", 60_000)
+    monkeypatch.setattr(master_connection, "_HELLO_WAIT_MS", 60_000)
 
 
 def filled(files: int, **keys) -> FakeStore:

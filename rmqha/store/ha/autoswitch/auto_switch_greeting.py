@@ -1,7 +1,7 @@
 """What a master whose role can change and its slaves say to each other before the reports. Pure: no socket, no clock.
 
-    slave  --SlaveHandshake-->   MasterEpochGreeting.receive
-           <--MasterHandshake--  at once; the slave may ask again, until it reports
+    SlaveEpochGreeting.begin    --SlaveHandshake-->   MasterEpochGreeting.receive
+    SlaveEpochGreeting.receive  <--MasterHandshake--  at once; the slave may ask again, until it reports
     consistent_point: up to where the slave's log is the master's, by their epochs
 """
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from rmqha.store.ha.autoswitch.auto_switch_transfer import (
-    MasterHandshake, SlaveHandshake, decode_slave_frame, encode_master_handshake)
+    MasterHandshake, SlaveHandshake, decode_master_handshake, decode_slave_frame, encode_master_handshake,
+    encode_slave_handshake)
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 
 LogEnd = tuple[int, tuple[EpochEntry, ...]]  # a log's max offset, and its epochs
@@ -71,6 +72,26 @@ class MasterEpochGreeting:
         self._is_introduced = True
         log_end = self._log_end()
         return EpochStep(said, encode_master_handshake(*log_end), log_end)
+
+
+class SlaveEpochGreeting:
+    """The slave's part."""
+
+    def __init__(self, introduction: SlaveHandshake) -> None:
+        self.handshake: MasterHandshake | None = None  # what the master has said, once it is there whole
+        self.wanted = decode_master_handshake(b"")[1]  # bytes to read at most: nothing of what comes behind
+        self._introduction = introduction
+        self._rest = b""
+
+    def begin(self) -> bytes:
+        """What to send."""
+        return encode_slave_handshake(self._introduction)
+
+    def receive(self, data: bytes) -> None:
+        """Hear the master, up to `wanted` bytes. TransferError when it is no handshake."""
+        self._rest += data
+        self.handshake, size = decode_master_handshake(self._rest)
+        self.wanted = size - len(self._rest)
 
 
 class EpochsDifferError(Exception):

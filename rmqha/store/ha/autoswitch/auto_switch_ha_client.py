@@ -1,24 +1,28 @@
 """The slave's side when roles can change.
 
-    master <--handshake-- AutoSwitchHAClient --its epochs--> truncate to the consistent point
-    master --frames-->    AutoSwitchHAClient --append_entry--> EpochFileCache, --append_to_commit_log--> commit log
+    AutoSwitchHAClient makes one AutoSwitchMasterConnection after the other:
+    master <--handshake-- --its epochs--> truncate to the consistent point
+    master --frames--> append_entry --> EpochFileCache, append_to_commit_log --> commit log
     master <--reports, after the handshake, after each read that grew the log, and each 5 s--
 """
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
-from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochsDifferError, consistent_point, epochs_text
-from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder, MasterHandshake, TransferRun
+from rmqha.store.ha.autoswitch.auto_switch_greeting import (
+    EpochsDifferError, SlaveEpochGreeting, consistent_point, epochs_text)
+from rmqha.store.ha.autoswitch.auto_switch_transfer import (
+    MasterFrameDecoder, MasterHandshake, SlaveHandshake, TransferRun)
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
-from rmqha.store.ha.ha_client import HAClient, ReplicationError
+from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.log_comparison import ComparisonError
-from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.master_connection import MasterConnection, ReplicationError
+from rmqha.store.ha.record_comparison import ends_as_master
 from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
-_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
 _REFUSED = HAConnectionState.OFFSET_REFUSED
 
 
@@ -45,65 +48,78 @@ class AutoSwitchHAClient(HAClient):
         self.ha_service = ha_service
         self.epoch_cache: EpochFileCache = ha_service.epoch_cache
         self.expected_epoch: int | None = None  # replaced while the client does not run
-        self._handshaken = False  # whether the present connection is behind it
+        self.new_connection = AutoSwitchMasterConnection
 
-    def _follow(self) -> None:
-        """Handshake, truncate, then serve the connection until it ends by an exception, or by shutdown."""
+
+class AutoSwitchMasterConnection(MasterConnection):
+    """Handshake, truncation, then frames that name their epoch.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
+    """
+
+    client: AutoSwitchHAClient
+    new_decoder = MasterFrameDecoder
+    encode_report = staticmethod(auto_switch_transfer.encode_report)
+    takes_records = False
+
+    def __init__(self, client: AutoSwitchHAClient, master_address: str, sock: socket.socket) -> None:
+        super().__init__(client, master_address, sock)
+        self.ha_service = client.ha_service
+        self.epoch_cache = client.epoch_cache
+
+    def _begin(self) -> bool:
         log.info("AutoSwitchHAClient connect to master %s", self.master_address)
-        self._decoder = MasterFrameDecoder()
-        self._last_read_ns = time.monotonic_ns()
-        self.state, self._handshaken = HAConnectionState.HANDSHAKE, False
+        self.last_read_ns = time.monotonic_ns()
+        self.client.state = HAConnectionState.HANDSHAKE
         cut_off_partial_record(self.ha_service)
-        self._chain_end = -1  # a whole record ends where the log does
+        self._followed.forget()  # a whole record ends where the log does
         handshake = self._handshake_with_master()
         if handshake is None:
-            return
+            return False
         self._do_truncate(handshake)
-        self._fits()
-        self._handshaken = True
-        self.current_reported_offset = self._stored_offset()
+        self.client.fits()
         # Differs: 5.1.4 sends its first report only after haSendHeartbeatInterval when it has a log
-        self._report_slave_max_offset(self.current_reported_offset)
-        interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
-        while not self.stopped:
-            if self._is_time_to_report_offset():
-                self._report_slave_max_offset(self.current_reported_offset)
-            self._read(interval_ms)
-            self._report_slave_max_offset_plus()
-            self._housekeeping()
-
-    def _read(self, interval_ms: float) -> None:
-        ready = self._selector.select(interval_ms / 1000)
-        self._waker.drain()
-        if any(key.fileobj is self._socket for key, _events in ready):
-            self._process_read_event()
+        self._current_reported_offset = self._stored_offset()
+        self._report_slave_max_offset(self._current_reported_offset)
+        return True
 
     def _handshake_with_master(self) -> MasterHandshake | None:
         """Say who this is and wait for the master's epochs; None when the client is to end."""
         config = self.config
-        introduction = auto_switch_transfer.SlaveHandshake(config.syncFromLastFile, config.asyncLearner,
-                                                           self.ha_service.local_broker_id)
-        send_whole(self._socket, auto_switch_transfer.encode_slave_handshake(introduction))
-        self._last_write_ns = time.monotonic_ns()
-        while not self.stopped:
-            self._read(_SELECT_MS)
-            try:
-                handshake = self._decoder.handshake()
-            except auto_switch_transfer.TransferError as error:
-                raise ReplicationError(f"{error}; the connection is closed", _REFUSED) from error
-            if handshake is not None:
-                return handshake
+        greeting = SlaveEpochGreeting(SlaveHandshake(config.syncFromLastFile, config.asyncLearner,
+                                                     self.ha_service.local_broker_id))
+        send_whole(self.socket, greeting.begin())
+        self.last_write_ns = time.monotonic_ns()
+        while not self.client.stopped:
+            if self.client.select(_SELECT_MS / 1000):
+                self._hear_epochs(greeting)
+            if greeting.handshake is not None:
+                return greeting.handshake
             self._housekeeping()
         return None
 
+    def _hear_epochs(self, greeting: SlaveEpochGreeting) -> None:
+        try:
+            data = self.socket.recv(greeting.wanted)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ReplicationError(f"the master {self.master_address} has closed the connection")
+        self.last_read_ns = time.monotonic_ns()
+        self._uncounted += len(data)
+        try:
+            greeting.receive(data)
+        except auto_switch_transfer.TransferError as error:
+            raise ReplicationError(f"{error}; the connection is closed", _REFUSED) from error
+
     def _do_truncate(self, handshake: MasterHandshake) -> None:
         """Cut log and epochs back to where they are the same as the master's, or raise."""
-        store, master = self.default_message_store, handshake.entries
+        store, master = self.store, handshake.entries
         max_offset, local = log_end = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
         log.info("master epoch entries is %s, it ends at %d; local epoch entries is %s, and ends at %d", master,
                  handshake.max_offset, local, max_offset)
         try:
-            truncate_offset = consistent_point(handshake, log_end, self.expected_epoch)
+            truncate_offset = consistent_point(handshake, log_end, self.client.expected_epoch)
         except EpochsDifferError as error:
             raise ReplicationError(str(error), _REFUSED) from error
         if not local:
@@ -125,21 +141,18 @@ class AutoSwitchHAClient(HAClient):
 
         Differs: for 5.1.4 the epochs alone say what is the same; its controller gives no number twice.
         """
-        store = self.default_message_store
-        same = ends_as_master(store, end, self._record_of_master)
+        same = ends_as_master(self.store, end, self._record_of_master)
         if same is None and self._ask_main_port() is None and self._may_wait():
             self._wait_for_main_port()
         if same is not False:
             return
-        try:
-            same_up_to = first_other_record(store, end, self._record_of_master)
-        except ComparisonError as error:
-            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+        same_up_to = self._first_other_record(end)
         entry = self.epoch_cache.find_epoch_entry_by_offset(end - 1)
-        if same_up_to >= 0 and (self.rejoin_once or self.config.haTruncateDivergedTail):
+        if same_up_to >= 0 and self.client.may_cut_off:
             self.ha_service.lower_confirm_offset(same_up_to)
-        self._diverged(max_offset, same_up_to, f"other bytes under epoch {entry.epoch if entry else '?'}, which two "
-                                               "brokers were told to be the master of")
+        self.client.diverged(self.master_address, max_offset, same_up_to,
+                             f"other bytes under epoch {entry.epoch if entry else '?'}, which two brokers were told to "
+                             "be the master of")
 
     def _take_epochs_up_to(self, offset: int, master: list[EpochEntry]) -> None:
         """Note the master's epochs that begin no later than `offset`, up to which both logs are the same.
@@ -150,30 +163,9 @@ class AutoSwitchHAClient(HAClient):
             if self.epoch_cache.last_epoch() < entry.epoch and entry.start_offset <= offset:
                 self.epoch_cache.append_entry(entry)
 
-    def _report_slave_max_offset(self, max_offset: int) -> None:
-        try:
-            send_whole(self._socket, auto_switch_transfer.encode_report(max_offset))
-        except BlockingIOError:
-            raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}") from None
-        self._last_write_ns = time.monotonic_ns()
-
-    def _process_read_event(self) -> None:
-        """Read once and, behind the handshake, append what is complete."""
-        try:
-            count = self._socket.recv_into(self._decoder.writable(_RECEIVE_SIZE))
-        except BlockingIOError:
-            return
-        if count == 0:
-            raise ReplicationError(f"the master {self.master_address} has closed the connection")
-        self._last_read_ns = time.monotonic_ns()
-        self._flow_monitor.add_byte_count_transferred(count)
-        self._decoder.received(count)
-        if self._handshaken:
-            self._dispatch_read_request()
-
     def _append(self, run: TransferRun) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
-        store = self.default_message_store
+        store = self.store
         slave_phy_offset = store.get_max_phy_offset()
         if slave_phy_offset not in (0, run.offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
@@ -193,10 +185,11 @@ class AutoSwitchHAClient(HAClient):
             if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
                 raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
                                        "not acknowledged", HAConnectionState.APPEND_FAILED)
-            self._chain, self._chain_end, self._appended = chain, run.offset + run.length, True
+            self._followed.chain, self._followed.end, self.appended = chain, run.offset + run.length, True
         self.ha_service.learn_confirm_offset(run.confirm_offset)
-        if self.state is not HAConnectionState.TRANSFER:
-            self.state, self.last_error = HAConnectionState.TRANSFER, ""
+        if not self._transfers:
+            self._transfers = True
+            self.client.transfers()
 
     def _take_epoch(self, run: TransferRun, slave_phy_offset: int) -> None:
         """Note a new epoch before its first byte; ReplicationError when the run's epoch doesn't fit to the log."""

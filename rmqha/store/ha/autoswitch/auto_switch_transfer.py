@@ -130,8 +130,37 @@ class SlaveFrameDecoder:
         return found
 
 
+def decode_master_handshake(data: bytes) -> tuple[MasterHandshake | None, int]:
+    """(the master's answer, how many bytes it has), or (None, how many bytes are known to belong to it) when there are
+    too few. TransferError when it is none."""
+    if len(data) < HANDSHAKE_HEADER.size:
+        return None, HANDSHAKE_HEADER.size
+    state, size, max_offset, last_epoch = HANDSHAKE_HEADER.unpack_from(data)
+    _check_state(state, STATE_HANDSHAKE)
+    if not 0 <= size <= READ_MAX_BUFFER_SIZE - HANDSHAKE_HEADER.size or size % EPOCH_ENTRY.size or max_offset < 0:
+        raise TransferError(f"the master's handshake has {size} bytes of epochs, and ends at {max_offset}")
+    end = HANDSHAKE_HEADER.size + size
+    if len(data) < end:
+        return None, end
+    entries = [EpochEntry(*fields) for fields in EPOCH_ENTRY.iter_unpack(data[HANDSHAKE_HEADER.size:end])]
+    _check_entries(entries, last_epoch)
+    return MasterHandshake(max_offset, last_epoch, entries), end
+
+
+def _check_entries(entries: list[EpochEntry], last_epoch: int) -> None:
+    before = EpochEntry(-1, 0)
+    for entry in entries:
+        if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
+            raise TransferError(f"the master's epochs do not rise: {entry.epoch} at {entry.start_offset} follows "
+                                f"{before.epoch} at {before.start_offset}")
+        before = entry
+    if last_epoch != before.epoch:
+        raise TransferError(f"the master's last epoch is {last_epoch}, and the last one that it names is "
+                            f"{before.epoch}")
+
+
 class MasterFrameDecoder:
-    """Cuts the bytes of a master into its handshake, and then into runs of log bytes. Owned by the client's thread.
+    """Cuts the bytes of a master behind its handshake into runs of log bytes. Owned by the client's thread.
 
     The socket fills `writable()`, `received(n)` tells how much. A frame of another state than the slave's own is a
     TransferError; so is one whose size, offset or epoch can't be. The connection can't be used any more then.
@@ -150,34 +179,6 @@ class MasterFrameDecoder:
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
         self._end += count
-
-    def handshake(self) -> MasterHandshake | None:
-        """The master's answer, once it is there whole."""
-        if self._end < HANDSHAKE_HEADER.size:
-            return None
-        state, size, max_offset, last_epoch = HANDSHAKE_HEADER.unpack_from(self.view)
-        _check_state(state, STATE_HANDSHAKE)
-        if not 0 <= size <= len(self.view) - HANDSHAKE_HEADER.size or size % EPOCH_ENTRY.size or max_offset < 0:
-            raise TransferError(f"the master's handshake has {size} bytes of epochs, and ends at {max_offset}")
-        end = HANDSHAKE_HEADER.size + size
-        if self._end < end:
-            return None
-        entries = [EpochEntry(*fields) for fields in EPOCH_ENTRY.iter_unpack(self.view[HANDSHAKE_HEADER.size:end])]
-        self._check_entries(entries, last_epoch)
-        self._take(end)
-        return MasterHandshake(max_offset, last_epoch, entries)
-
-    @staticmethod
-    def _check_entries(entries: list[EpochEntry], last_epoch: int) -> None:
-        before = EpochEntry(-1, 0)
-        for entry in entries:
-            if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
-                raise TransferError(f"the master's epochs do not rise: {entry.epoch} at {entry.start_offset} follows "
-                                    f"{before.epoch} at {before.start_offset}")
-            before = entry
-        if last_epoch != before.epoch:
-            raise TransferError(f"the master's last epoch is {last_epoch}, and the last one that it names is "
-                                f"{before.epoch}")
 
     def runs(self, segment_size: int) -> Iterator[TransferRun]:
         """Each run of the complete frames received; it ends with its epoch, and where a file of `segment_size` begins.
@@ -205,7 +206,9 @@ class MasterFrameDecoder:
             run = frame
         if run is not None:
             yield run
-        self._take(position)
+        self._end = end - position
+        if position and self._end:
+            view[:self._end] = view[position:end]
 
     def _frame(self, position: int, body: int) -> TransferRun:
         _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
@@ -223,12 +226,6 @@ class MasterFrameDecoder:
         after = run.start + run.length
         self.view[after:after + frame.length] = self.view[frame.start:frame.start + frame.length]
         return run._replace(length=run.length + frame.length, confirm_offset=frame.confirm_offset)
-
-    def _take(self, count: int) -> None:
-        """Drop the first `count` bytes."""
-        end, self._end = self._end, self._end - count
-        if count and self._end:
-            self.view[:self._end] = self.view[count:end]
 
 
 def _check_state(state: int, expected: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.autoswitch.auto_switch_greeting import (
-    EpochsDifferError, EpochStep, MasterEpochGreeting, Refusal, consistent_point)
+    EpochsDifferError, EpochStep, MasterEpochGreeting, Refusal, SlaveEpochGreeting, consistent_point)
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake, SlaveHandshake
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import TransferError
@@ -59,6 +59,20 @@ def test_what_comes_of_the_bytes_does_not_depend_on_their_cuts(said, noise, cuts
     whole, cut = heard([data]), heard(pieces(data, cuts))
     assert cut[:3] == whole[:3]
     assert cut[1] or cut[3] == whole[3]
+
+
+@settings(deadline=None)
+@given(CUTS, st.binary(max_size=30))
+def test_slave_reads_the_epochs_and_nothing_behind_them(cuts, behind):
+    greeting = SlaveEpochGreeting(SLAVE)
+    assert greeting.begin() == HELLO
+    data, read = transfer.encode_master_handshake(*END) + behind, 0
+    for piece in pieces(data, cuts):
+        while piece and greeting.wanted:
+            now, piece = piece[:greeting.wanted], piece[greeting.wanted:]
+            greeting.receive(now)
+            read += len(now)
+    assert (greeting.handshake, read) == ((700, 3, [EpochEntry(1, 0), EpochEntry(3, 500)]), len(data) - len(behind))
 
 
 def told(max_offset: int, *entries: tuple[int, int]) -> MasterHandshake:

@@ -1,0 +1,469 @@
+"""One connection of a slave to its master, from its socket to its end.
+
+    master --frames--> MasterConnection --append_to_commit_log--> commit log
+    master <--8-byte reports, after connecting, after each read that grew the log, and each 5 s--
+    master <--handshake, before the first report, when it is ours, or with haHandshakeEnable=true-->
+
+What outlives it is its client's: how far the log was followed, the search for the first file, what is known of masters.
+"""
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import selectors
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from rmqha.remoting.common.dual_stack import plain_address
+from rmqha.remoting.write_round import write_round
+from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
+from rmqha.store.ha.first_file_search import Found
+from rmqha.store.ha.greeting import SlaveGreeting
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
+from rmqha.store.ha.known_masters import MasterKind
+from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
+from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.send_whole import send_whole
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.ha_client import HAClient
+
+log = logging.getLogger("RocketmqStore")
+
+_SELECT_MS = 1000
+_CONNECT_TIMEOUT_MS = 5000
+_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
+_HELLO_WAIT_MS = 2000  # for a master that knows the handshake
+_VERDICT_WAIT_MS = 20_000
+_ROOM_WAIT_MS = 20
+_SOON_MS = 1000  # between two attempts to be told what a master is
+_BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
+
+
+class ReplicationError(Exception):
+    """Why the connection to the master has to be closed, the state that this leaves the client in, and for how long it
+    waits then; None: as ever."""
+
+    def __init__(self, message: str, state: HAConnectionState = HAConnectionState.READY,
+                 retry_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.state = state
+        self.retry_ms = retry_ms
+
+
+class MasterConnection:
+    """Appends what the master sends, and reports only what was appended.
+
+    It belongs to its client's thread; the numbers without underscore may be read by any.
+
+    Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
+    """
+
+    new_decoder = ha_transfer.FrameDecoder
+    encode_report = ha_transfer.REPORT.pack  # of an offset
+    takes_records = True  # whether the decoder knows take_record
+
+    def __init__(self, client: HAClient, master_address: str, sock: socket.socket) -> None:
+        self.client = client
+        self.store = client.default_message_store
+        self.config = client.config
+        self.master_address = master_address
+        self.socket = sock
+        self.local_address = ""  # this end, "ip:port"; "" until it is connected
+        self.last_write_ns = 0  # monotonic, as the next
+        self.last_read_ns = 0
+        self.appended = False  # whether it has brought anything
+        self.is_to_be_followed_at_once = False  # whether it is ended to ask for another file
+        self._current_reported_offset = 0
+        self._decoder = self.new_decoder()
+        self._followed = client.followed
+        self._transfers = False  # from the first frame on that fits
+        self._uncounted = 0  # bytes received that the flow monitor has not been told of yet: the report goes first
+        self._heartbeat_ns = 0  # when a heartbeat of the file that is searched came; 0: not yet
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connect(self, target: tuple) -> None:
+        """Connect within 5 s to a socket address; OSError when it fails."""
+        sock, selector = self.socket, self.client.selector
+        code = sock.connect_ex(target)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+        selector.register(sock, selectors.EVENT_WRITE)
+        self._await_connected()
+        if sock.getsockname() == sock.getpeername():
+            raise OSError("connected to itself: nobody listens there")
+        selector.modify(sock, selectors.EVENT_READ)
+        self.last_read_ns = time.monotonic_ns()
+        self.local_address = "{}:{}".format(*plain_address(sock.getsockname()))
+
+    def _await_connected(self) -> None:
+        deadline_ns = time.monotonic_ns() + _CONNECT_TIMEOUT_MS * 1_000_000
+        while not self.client.stopped:
+            remaining_ns = deadline_ns - time.monotonic_ns()
+            if remaining_ns <= 0:
+                raise TimeoutError("connect timed out")
+            if self.client.select(remaining_ns / 1e9):
+                code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+                return
+        raise ConnectionAbortedError("stopped while connecting")
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.local_address = ""
+        self._count_received()
+        if self.socket in self.client.selector.get_map():
+            self.client.selector.unregister(self.socket)
+        self.socket.close()
+
+    def follow(self) -> None:
+        """Serve the connection until it ends by an exception, or by shutdown."""
+        if not self._begin():
+            return
+        client, select, writes = self.client, self.client.select, write_round()
+        interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
+        while not client.stopped:
+            if self._is_time_to_report_offset():
+                self._report_slave_max_offset(self._current_reported_offset)
+            if select(interval_ms / 1000):
+                with writes:  # at its end, behind the report, the dispatch is woken
+                    self._process_read_event()
+                    self._report_slave_max_offset_plus()
+            self._housekeeping()
+
+    def _begin(self) -> bool:
+        """All up to the first report; False when the client is to end."""
+        log.info("HAClient connected to the master %s", self.master_address)
+        self.last_read_ns = time.monotonic_ns()
+        self._greet()
+        # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
+        self._current_reported_offset = self._stored_offset()
+        self._report_slave_max_offset(self._first_report())
+        return True
+
+    def _stored_offset(self) -> int:
+        """The end of the log: all that may be acknowledged. With haSlaveAckAfterFlush it is on the disk then."""
+        max_offset = self.store.get_max_phy_offset()
+        if self.config.haSlaveAckAfterFlush:
+            self._make_sure_of(max_offset)
+        return max_offset
+
+    def _make_sure_of(self, max_offset: int) -> None:
+        """With haSlaveAckAfterFlush, before `max_offset` is reported."""
+        if not self.store.flush_up_to(max_offset):
+            raise ReplicationError(f"can't flush the commit log up to {max_offset}; it is not acknowledged",
+                                   HAConnectionState.APPEND_FAILED)
+
+    # The search for the master's first file.
+
+    def _first_report(self) -> int:
+        """The offset to ask for."""
+        if self._current_reported_offset or not self.config.haSyncFromFirstFile:
+            self.client.end_search()
+            return self._current_reported_offset
+        self.client.state = HAConnectionState.HANDSHAKE
+        self._current_reported_offset = self.client.go_on_searching().next_report()
+        return self._current_reported_offset
+
+    def _found(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
+        """`run`, the first of this connection, as it is to be appended; None while nothing is known.
+
+        Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
+        the run, where its frame's header was.
+        """
+        search = self.client.search
+        found = search.heard(run.offset, run.length)
+        if found is Found.AGAIN:
+            self.is_to_be_followed_at_once = True
+            raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
+        if found is Found.WAIT:
+            self._heartbeat_ns = self._heartbeat_ns or time.monotonic_ns()
+            return None
+        asked = search.next_report()
+        self.client.end_search()
+        if asked and run.offset == asked and run.length:
+            self._decoder.view[run.start - 1] = 0
+            run = ha_transfer.Run(run.offset - 1, run.start - 1, run.length + 1)
+        log.info("the commit log begins at %d", run.offset)
+        return run
+
+    def _stop_waiting(self) -> None:
+        """Nothing but a heartbeat came of the file that was asked for: it is not there."""
+        waited_ms = (time.monotonic_ns() - self._heartbeat_ns) // 1_000_000
+        if self._heartbeat_ns and waited_ms > _BEHIND_HEARTBEAT_MS:
+            search = self.client.search
+            asked = search.next_report()
+            self.is_to_be_followed_at_once = search.nothing_came() is Found.AGAIN
+            raise ReplicationError(f"looking for the master's first file, it sends nothing at {asked}")
+
+    # Whether the two logs are one.
+
+    def _greet(self) -> None:
+        """Find out whether the master's log is this one, if it knows how; ReplicationError when it is not."""
+        mode = handshake_mode(self.config)
+        if mode is HandshakeMode.NEVER:
+            return
+        address, known = self.master_address, self.client.known_masters
+        kind = self._ask_main_port()
+        if kind is not None:
+            known.has_told(address, kind)
+        elif known.is_ours(address) or mode is HandshakeMode.AUTO and self._may_wait():
+            self._wait_for_main_port()
+        if kind is MasterKind.OURS or mode is HandshakeMode.ALWAYS and known.may_be_asked(address):
+            self._handshake(kind is MasterKind.OURS)
+        elif kind is MasterKind.OTHER:
+            self._compare_last_record()
+        elif kind is None and self.client.ask_main_port is not None and known.is_newly_unknown(address):
+            log.warning("the main port of the master %s does not answer: it is followed as one of RocketMQ 4.9, which "
+                        "compares no logs. haHandshakeEnable=true asks on the HA port", address)
+
+    def _ask_main_port(self) -> MasterKind | None:
+        ask = self.client.ask_main_port
+        return ask(self.master_address) if ask is not None else None
+
+    def _may_wait(self) -> bool:
+        """Whether the main port of a master, which opens after its HA port, may answer soon, and it matters."""
+        if self.client.ask_main_port is None or self.store.get_max_phy_offset() == 0:
+            return False
+        return self.client.known_masters.may_answer_soon(self.master_address)
+
+    def _wait_for_main_port(self) -> NoReturn:
+        raise ReplicationError(f"the main port of the master {self.master_address} does not answer: whether the two "
+                               "logs are the same can't be found out yet", retry_ms=_SOON_MS)
+
+    def _record_of_master(self, offset: int) -> bytes | None:
+        ask = self.client.ask_record
+        return ask(self.master_address, offset) if ask is not None else None
+
+    def _compare_last_record(self) -> None:
+        """The master compares nothing: see whether it has this log's last record, as far as its main port shows it."""
+        end = self.store.get_max_phy_offset()
+        if self.client.ask_record is not None and ends_as_master(self.store, end, self._record_of_master) is False:
+            self.client.diverged(self.master_address, end, self._first_other_record(end), "its log")
+
+    def _first_other_record(self, end: int) -> int:
+        try:
+            return first_other_record(self.store, end, self._record_of_master)
+        except ComparisonError as error:
+            raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+
+    def _handshake(self, is_ours: bool) -> None:
+        """Tell the master who this is and how its log ends; ReplicationError when the two don't fit together."""
+        client, address = self.client, self.master_address
+        client.state = HAConnectionState.HANDSHAKE
+        greeting = self._greeting(is_ours)
+        self._send_greeting(greeting.begin())
+        if not self._converse(greeting, is_ours):
+            return
+        held = f"{greeting.held.min_offset} to {greeting.held.max_offset}"
+        if greeting.verdict is ha_handshake.Verdict.DIVERGED:
+            client.diverged(address, greeting.end, greeting.same_up_to, held)
+        if greeting.verdict is not ha_handshake.Verdict.GOOD:
+            raise ReplicationError(f"the master {address} refuses this slave: SLAVE: {greeting.end} MASTER: {held}. It "
+                                   "does not hold the slave's end; set the slave up anew, or repair it by hand",
+                                   HAConnectionState.OFFSET_REFUSED)
+        client.fits()
+
+    def _greeting(self, is_ours: bool) -> SlaveGreeting:
+        """A master whose main port has not told that it can do more compares one checksum."""
+        store, broker = self.store, self.store.broker_config
+        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}"
+        if not is_ours:
+            return SlaveGreeting(partial(log_tail.introduction, store, identity))
+
+        def introduction() -> ha_handshake.WhoCompares:
+            begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+            return ha_handshake.WhoCompares(identity, min(begin, end), end)
+        return SlaveGreeting(introduction, partial(compare_with_master, store))
+
+    def _converse(self, greeting: SlaveGreeting, is_ours: bool) -> bool:
+        """Up to the verdict; False when the master does not know the greeting."""
+        address = self.master_address
+        while greeting.verdict is None:
+            try:
+                if self._hear(greeting, _VERDICT_WAIT_MS if is_ours or greeting.is_heard else _HELLO_WAIT_MS):
+                    continue
+            except EOFError:
+                if greeting.is_heard:
+                    raise
+                if not is_ours:
+                    self.client.known_masters.has_closed_at_the_question(address)
+                    log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); "
+                                "it is followed without", address)
+                raise ReplicationError(f"the master {address} has closed at the question for a handshake") from None
+            if greeting.is_heard:
+                raise ReplicationError(f"the master {address} says nothing to the handshake")
+            if is_ours:
+                raise ReplicationError(f"the master {address} says nothing to the question for a handshake")
+            log.info("the master %s knows no handshake; it is followed without", address)
+            return False
+        return True
+
+    def _send_greeting(self, data: bytes) -> None:
+        deadline_ns = time.monotonic_ns() + _VERDICT_WAIT_MS * 1_000_000
+
+        def may_wait() -> bool:
+            if time.monotonic_ns() > deadline_ns:
+                return False
+            self.client.select(_ROOM_WAIT_MS / 1000)
+            return True
+        try:
+            send_whole(self.socket, data, may_wait)
+        except BlockingIOError:
+            raise ReplicationError("the master takes nothing of the handshake") from None
+
+    def _hear(self, greeting: SlaveGreeting, timeout_ms: int) -> bool:
+        """Hear the next thing that the master says; False when it doesn't come in time. EOFError when it closes."""
+        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+        while not self.client.stopped:
+            remaining_ns = deadline_ns - time.monotonic_ns()
+            if remaining_ns <= 0:
+                return False
+            if not self.client.select(remaining_ns / 1e9):
+                continue
+            try:
+                data = self.socket.recv(greeting.wanted)
+            except BlockingIOError:
+                continue
+            if not data:
+                raise EOFError
+            self.last_read_ns = time.monotonic_ns()
+            try:
+                answer = greeting.receive(data)
+            except ha_handshake.HandshakeError as error:
+                raise ReplicationError(f"the master {self.master_address} sends {error}") from error
+            except ComparisonError as error:
+                raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
+            if answer:
+                self._send_greeting(answer)
+            if answer or greeting.verdict is not None:
+                return True
+        raise ConnectionAbortedError("stopped within the handshake")
+
+    # Reports and frames.
+
+    def _is_time_to_report_offset(self) -> bool:
+        interval_ms = (time.monotonic_ns() - self.last_write_ns) // 1_000_000
+        return interval_ms > self.config.haSendHeartbeatInterval
+
+    def _housekeeping(self) -> None:
+        self._count_received()
+        # Differs: 4.9 looks at its own last write, which says nothing about the master
+        interval_ms = (time.monotonic_ns() - self.last_read_ns) // 1_000_000
+        if interval_ms > self.config.haHousekeepingInterval:
+            log.warning("HAClient, housekeeping, found this connection[%s] expired, %d",
+                        self.master_address, interval_ms)
+            raise ReplicationError("master not response some time, so close connection")
+        if self.client.search is not None:
+            self._stop_waiting()
+
+    def _count_received(self) -> None:
+        received, self._uncounted = self._uncounted, 0
+        if received:
+            self.client.flow_monitor.add_byte_count_transferred(received)
+
+    def _report_slave_max_offset(self, max_offset: int) -> None:
+        report = self.encode_report(max_offset)
+        try:
+            sent = self.socket.send(report)
+        except BlockingIOError:
+            log.debug("the master reads no reports at the moment")
+            sent = 0
+        if sent < len(report):
+            try:
+                send_whole(self.socket, report[sent:])
+            except BlockingIOError:
+                raise ReplicationError(f"reportSlaveMaxOffset error, {max_offset}") from None
+        self.last_write_ns = time.monotonic_ns()
+
+    def _report_slave_max_offset_plus(self) -> None:
+        """Report when the log has grown beyond the last report."""
+        max_offset = self.store.get_max_phy_offset()
+        if max_offset > self._current_reported_offset:
+            if self.config.haSlaveAckAfterFlush:
+                self._make_sure_of(max_offset)
+            self._current_reported_offset = max_offset
+            self._report_slave_max_offset(max_offset)
+
+    def _process_read_event(self) -> None:
+        """Read once and append what is complete."""
+        decoder = self._decoder
+        try:
+            count = self.socket.recv_into(decoder.writable(_RECEIVE_SIZE))
+        except BlockingIOError:
+            return
+        if count == 0:
+            raise ReplicationError(f"the master {self.master_address} has closed the connection")
+        self.last_read_ns = time.monotonic_ns()
+        self._uncounted += count
+        decoder.received(count)
+        end = self._followed.end
+        # nothing but the next record is awaited
+        if self._followed.chain.next_record == end and self._transfers and self.takes_records:
+            segment_size = self.config.mappedFileSizeCommitLog
+            size = decoder.take_record(end, segment_size - end % segment_size)
+            if size:
+                self._write(end, ha_transfer.HEADER.size, size, RecordChain(end + size))
+                return
+        self._dispatch_read_request()
+
+    def _dispatch_read_request(self) -> None:
+        try:
+            for run in self._decoder.runs(self.config.mappedFileSizeCommitLog):
+                self._append(run)
+        except ha_transfer.TransferError as error:
+            raise ReplicationError(f"{error}; the connection is closed", HAConnectionState.APPEND_FAILED) from error
+        except RecordChainError as error:
+            raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
+                                   "Either its bytes are damaged, or its log is another one than the slave's",
+                                   HAConnectionState.APPEND_FAILED) from error
+
+    def _append(self, run: ha_transfer.Run) -> None:
+        """Append one run, or raise: nothing that was not appended is ever reported."""
+        if self.client.search is not None:
+            found = self._found(run)
+            if found is None:
+                return
+            run = found
+        if run.offset != self._followed.end:  # where the last append ended: the log itself refuses all but its end
+            self._check_offset(run.offset)
+        if run.length:
+            # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
+            self._write(run.offset, run.start, run.length, self._follow_records(run))
+        # Differs: in 4.9 a heartbeat makes an empty slave create its first file
+        if not self._transfers:
+            self._transfers = True
+            self.client.transfers()
+
+    def _write(self, offset: int, start: int, length: int, chain: RecordChain) -> None:
+        """Append bytes whose records were followed, up to `chain`."""
+        if not self.store.append_to_commit_log(offset, self._decoder.view, start, length):
+            self._check_offset(offset)
+            raise ReplicationError(f"can't append {length} bytes at commit log offset {offset}; they are not "
+                                   "acknowledged", HAConnectionState.APPEND_FAILED)
+        followed = self._followed
+        followed.chain, followed.end, self.appended = chain, offset + length, True
+
+    def _check_offset(self, offset: int) -> None:
+        slave_phy_offset = self.store.get_max_phy_offset()
+        if slave_phy_offset not in (0, offset):
+            raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
+                                   f"SLAVE: {slave_phy_offset} MASTER: {offset}", HAConnectionState.OFFSET_REFUSED)
+        # Differs: 4.9 lets an empty slave begin anywhere, and then puts the bytes at the beginning of a file
+        if slave_phy_offset == 0 and (offset < 0 or offset % self.config.mappedFileSizeCommitLog):
+            raise ReplicationError(f"the master begins at {offset}, where no commit log file of "
+                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {offset}",
+                                   HAConnectionState.OFFSET_REFUSED)
+
+    def _follow_records(self, run: ha_transfer.Run) -> RecordChain:
+        # What this client has not appended ends with a whole record: recovery cuts it there, and puts write whole ones.
+        chain = self._followed.chain if run.offset == self._followed.end else RecordChain(run.offset)
+        return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
+                              self.config.mappedFileSizeCommitLog)
