@@ -57,6 +57,9 @@ def test_credentials_come_from_a_key_file(tmp_path):
     file.write_text("AccessKey= aKey\nSecurityToken=aToken\n", "utf-8")
     with pytest.raises(ValueError, match="the lines AccessKey=... and SecretKey=... are needed"):
         SessionCredentials.from_key_file(str(file))
+    file.write_text("AccessKey=\\u00", "utf-8")  # no properties
+    with pytest.raises(ValueError, match="the lines AccessKey=... and SecretKey=... are needed"):
+        SessionCredentials.from_key_file(str(file))
     file.write_text("AccessKey= aKey\nSecretKey=aSecret \nSecurityToken=aToken\n", "utf-8")
     assert SessionCredentials.from_key_file(str(file)) == SessionCredentials("aKey", "aSecret", "aToken")
 

@@ -35,7 +35,7 @@ class SessionCredentials:
         if text is None:
             raise ValueError(f"{path}: there is no such file; it should hold the lines AccessKey=... and SecretKey=...")
         credentials = cls("", "")
-        credentials.update_content(mix_all.string2properties(text))
+        credentials.update_content(mix_all.string2properties(text) or {})
         if not credentials.access_key or not credentials.secret_key:
             raise ValueError(f"{path}: the lines AccessKey=... and SecretKey=... are needed")
         return credentials
