@@ -1,5 +1,6 @@
-"""What reads the sources without running them has nothing to say: ruff, set up in pyproject.toml."""
+"""What reads the sources without running them has nothing to say: ruff and mypy, set up in pyproject.toml."""
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -21,6 +22,12 @@ def test_ruff_finds_nothing():
     assert complaints("ruff", "check", "--quiet", "--output-format=concise", "rmqha", "tests", "bin") == ""
 
 
+def test_mypy_finds_nothing():
+    assert complaints("mypy", "--no-error-summary") == ""
+
+
 def test_complaints_are_seen(tmp_path):
     (tmp_path / "unused.py").write_text("import os\n")
     assert "F401" in complaints("ruff", "check", "--output-format=concise", str(tmp_path))
+    (tmp_path / "wrong.py").write_text("def text() -> str:\n    return 1\n")
+    assert "[return-value]" in complaints("mypy", "--cache-dir", os.devnull, "--strict", str(tmp_path / "wrong.py"))

@@ -23,7 +23,7 @@ def renamed(default: Any, key: str) -> Any:
     return field(default=default, metadata={"key": key})
 
 
-def config_keys(config_class: type) -> dict[str, Field]:
+def config_keys(config_class: type) -> dict[str, Field[Any]]:
     """Key in a file -> dataclass field, in declaration order."""
     return {item.metadata.get("key", item.name): item for item in fields(config_class)}
 

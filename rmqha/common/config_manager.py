@@ -3,6 +3,7 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
+from typing import Self
 
 from rmqha.common import mix_all
 
@@ -19,7 +20,7 @@ class ConfigManager(ABC):
 
     _persist_lock: threading.Lock  # one writer of the file at a time
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         self = super().__new__(cls)
         self._persist_lock = threading.Lock()
         return self

@@ -55,7 +55,8 @@ class Configuration:
         """The file that `persist` writes."""
         with self._lock:
             if self._store_path_object is not None:
-                return getattr(self._store_path_object, self._store_path_field)
+                path: str | None = getattr(self._store_path_object, self._store_path_field)
+                return path
             return self._store_path
 
     def update(self, properties: Mapping[str, str]) -> None:

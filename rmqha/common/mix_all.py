@@ -218,7 +218,8 @@ def get_local_address() -> str:
 
     Java: org.apache.rocketmq.remoting.common.RemotingUtil (4.9.8)
     """
-    ipv4, ipv6 = [], []
+    ipv4: list[str] = []
+    ipv6: list[str] = []
     for name, addresses in reversed(psutil.net_if_addrs().items()):
         if os.path.exists(f"/sys/class/net/{name}/bridge"):
             continue

@@ -21,7 +21,7 @@ def _series() -> list[tuple[int, int, int, int]]:
     return series
 
 
-Version = IntEnum("Version", _version_names(), start=0)
+Version = IntEnum("Version", _version_names(), start=0)  # type: ignore[misc]  # mypy wants names that are written out
 """Every version that 4.9.8 knows; the value is the number on the wire (V4_9_8 is 409)."""
 
 CURRENT_VERSION = int(Version["V4_9_8"])

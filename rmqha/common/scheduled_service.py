@@ -28,17 +28,17 @@ class ScheduledService(ServiceThread):
         self.join_time_ms = 5_000
         self._name = name
         self._order = itertools.count()
-        self._heap: list[tuple[int, int, int, Callable[[], None]]] = []  # (due ns, order, period ns or 0, task)
+        self._heap: list[tuple[int, int, int, Callable[[], object]]] = []  # (due ns, order, period ns or 0, task)
         self._changed = threading.Condition()  # announces: a new first task, or stopped; guards _heap
 
     def get_service_name(self) -> str:
         return self._name
 
-    def schedule_at_fixed_rate(self, task: Callable[[], None], initial_delay_ms: float, period_ms: float) -> None:
+    def schedule_at_fixed_rate(self, task: Callable[[], object], initial_delay_ms: float, period_ms: float) -> None:
         """Run `task` after the delay, then each period (not caught up when late). The first call starts the thread."""
         self._put(task, initial_delay_ms, period_ms)
 
-    def schedule(self, task: Callable[[], None], delay_ms: float) -> None:
+    def schedule(self, task: Callable[[], object], delay_ms: float) -> None:
         """Run `task` once after the delay. The first call starts the thread."""
         self._put(task, delay_ms, 0)
 
@@ -57,18 +57,18 @@ class ScheduledService(ServiceThread):
             if period_ns:
                 self._push(time.monotonic_ns() + period_ns, period_ns, task)
 
-    def _put(self, task: Callable[[], None], delay_ms: float, period_ms: float) -> None:
+    def _put(self, task: Callable[[], object], delay_ms: float, period_ms: float) -> None:
         if self.stopped:
             return
         self._push(time.monotonic_ns() + int(delay_ms * 1e6), int(period_ms * 1e6), task)
         self.start()
 
-    def _push(self, due_ns: int, period_ns: int, task: Callable[[], None]) -> None:
+    def _push(self, due_ns: int, period_ns: int, task: Callable[[], object]) -> None:
         with self._changed:
             heapq.heappush(self._heap, (due_ns, next(self._order), period_ns, task))
             self._changed.notify()
 
-    def _take(self) -> tuple[int, int, int, Callable[[], None]] | None:
+    def _take(self) -> tuple[int, int, int, Callable[[], object]] | None:
         with self._changed:
             while not self.stopped:
                 if not self._heap:

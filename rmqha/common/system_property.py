@@ -6,8 +6,17 @@ the last one wins. Else the environment variable of the property's name in capit
 """
 import os
 import shlex
+from typing import overload
 
 JAVA_OPTIONS = ("JAVA_OPT", "JAVA_OPT_EXT")
+
+
+@overload
+def get_property(name: str, default: str) -> str: ...
+
+
+@overload
+def get_property(name: str, default: None = None) -> str | None: ...
 
 
 def get_property(name: str, default: str | None = None) -> str | None:

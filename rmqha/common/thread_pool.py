@@ -83,4 +83,4 @@ class NamedThreadPool:
                 fn(*args)
             except BaseException as error:  # SystemExit, too: it would end this thread, which is still counted
                 log.error("%s: task %s failed", self.name_prefix, getattr(fn, "__qualname__", fn), exc_info=error)
-            fn = args = None  # an idle thread keeps nothing alive
+            del fn, args  # an idle thread keeps nothing alive

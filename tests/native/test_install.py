@@ -26,7 +26,8 @@ def checkout(tmp_path):
     for name in ("setup.cfg", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy)
     shutil.copytree(ROOT / NATIVE, copy / NATIVE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
-    shutil.copy(ROOT / "rmqha" / "__init__.py", copy / "rmqha")
+    for name in ("__init__.py", "py.typed"):
+        shutil.copy(ROOT / "rmqha" / name, copy / "rmqha")
     return copy
 
 
@@ -59,6 +60,7 @@ def test_extensions_are_those_that_there_are():
 
 def test_wheel_without_a_compiler_has_the_twins_alone(checkout):
     files = names(build(checkout, "build_wheel", "/bin/false"))
+    assert "rmqha/py.typed" in files  # who uses rmqha has its types
     assert "rmqha/native/__init__.py" in files and not compiled(files)
 
 

@@ -123,15 +123,15 @@ def get_acl_rpc_hook(file_name: str) -> AclClientRPCHook | None:
     """The hook that signs with accessKey and secretKey of a file as conf/tools.yml; None, and a warning, without."""
     try:
         data = acl_yaml.get_yaml_data_object(file_name)
-        keys = [acl_yaml.text_of((data or {}).get(name)) for name in (acl_constants.CONFIG_ACCESS_KEY,
-                                                                      acl_constants.CONFIG_SECRET_KEY)]
+        access_key = acl_yaml.text_of((data or {}).get(acl_constants.CONFIG_ACCESS_KEY))
+        secret_key = acl_yaml.text_of((data or {}).get(acl_constants.CONFIG_SECRET_KEY))
     except AclException as error:
         log.error("Convert yaml file to data object error, %s", error)
         return None
     if not data:
         log.warning("Cannot find conf file :%s, acl isn't be enabled.", file_name)
         return None
-    if not all(key and key.strip() for key in keys):
+    if not access_key or not access_key.strip() or not secret_key or not secret_key.strip():
         log.warning("AccessKey or secretKey is blank, the acl is not enabled.")
         return None
-    return AclClientRPCHook(SessionCredentials(*keys))
+    return AclClientRPCHook(SessionCredentials(access_key, secret_key))

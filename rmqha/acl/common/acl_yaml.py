@@ -91,8 +91,9 @@ def loads(content: bytes) -> Any:
 
 def dumps(data: dict[str, Any]) -> bytes:
     """The YAML of a mapping, keys in their order, one value a line."""
-    return _yaml().dump(data, Dumper=_dumper(), default_flow_style=False, sort_keys=False, allow_unicode=True,
-                        encoding="utf-8")
+    text: bytes = _yaml().dump(data, Dumper=_dumper(), default_flow_style=False, sort_keys=False, allow_unicode=True,
+                               encoding="utf-8")
+    return text
 
 
 def text_of(value: Any) -> str | None:
@@ -113,14 +114,15 @@ def _yaml() -> ModuleType:
         import yaml
     except ImportError:
         raise AclException(f"access control cannot read its files: {HOW_TO_INSTALL}") from None
-    return yaml
+    library: ModuleType = yaml
+    return library
 
 
 @functools.cache
 def _loader() -> type:
     yaml = _yaml()
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[name-defined,misc]  # an extra, imported when it is needed
         """PyYAML's safe loader with SnakeYAML's numbers and its limit of aliases."""
 
         aliases = 0
@@ -149,7 +151,7 @@ def _loader() -> type:
 def _dumper() -> type:
     yaml = _yaml()
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]  # an extra, imported when it is needed
         """PyYAML's safe dumper; quotes what SnakeYAML would take for a number."""
 
     _use_javas_scalars(Dumper, "float")

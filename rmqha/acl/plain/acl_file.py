@@ -105,7 +105,7 @@ def _boolean(value: Any) -> bool:
         return bool(value)
     if isinstance(value, int):
         return value == 1
-    text = acl_yaml.text_of(value)
+    text = str(acl_yaml.text_of(value))  # None is of null alone
     if text.lower() in ("true", "false"):
         text = text.lower()
     if text not in _BOOLEANS:

@@ -1,6 +1,7 @@
 """What a request asks to use, and what an account owns: the same class for both, as in Java."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import overload
 
 from rmqha.acl.access_resource import AccessResource
 from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
@@ -57,6 +58,14 @@ def print_str(resource: str | None, is_group: bool) -> str | None:
 def get_group_from_retry_topic(retry_topic: str | None) -> str | None:
     """The group whose retry topic it is."""
     return None if retry_topic is None else retry_topic[len(mix_all.RETRY_GROUP_TOPIC_PREFIX):]
+
+
+@overload
+def get_retry_topic(group: str) -> str: ...
+
+
+@overload
+def get_retry_topic(group: None) -> None: ...
 
 
 def get_retry_topic(group: str | None) -> str | None:

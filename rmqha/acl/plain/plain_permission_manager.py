@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from rmqha.acl.common import acl_constants, acl_yaml, permission
 from rmqha.acl.common.acl_exception import AclException
@@ -107,11 +107,12 @@ class PlainPermissionManager:
         resources: dict[str, PlainAccessResource] = {}
         for config in content.accounts:
             resource = self.build_plain_access_resource(config, path)
-            if resource.access_key in tables.access_key_table:
-                log.warning("The accesssKey %s is repeated in multiple ACL files", resource.access_key)
+            access_key = cast(str, resource.access_key)  # an account has one
+            if access_key in tables.access_key_table:
+                log.warning("The accesssKey %s is repeated in multiple ACL files", access_key)
             else:
-                resources[resource.access_key] = resource
-                tables.access_key_table[resource.access_key] = path
+                resources[access_key] = resource
+                tables.access_key_table[access_key] = path
         if resources:
             tables.resources[path] = resources
         tables.data_versions[path] = content.data_version
@@ -127,11 +128,13 @@ class PlainPermissionManager:
             self._log_content(content)
             old = self._tables
             white = self._strategies(content.global_white_addrs, path)
-            access_key_table, resources = dict(old.access_key_table), {}
+            access_key_table = dict(old.access_key_table)
+            resources: dict[str, PlainAccessResource] = {}
             for config in content.accounts:
                 resource = self.build_plain_access_resource(config, path)
-                if access_key_table.setdefault(resource.access_key, path) == path:
-                    resources[resource.access_key] = resource
+                access_key = cast(str, resource.access_key)  # an account has one
+                if access_key_table.setdefault(access_key, path) == path:
+                    resources[access_key] = resource
             # Differs: a file's new addresses replace its old ones always; with the original those that came by the
             # first change of a file that had none stay in force for ever
             self._use(_Tables(access_key_table, {**old.resources, path: resources}, {**old.global_white, path: white},
@@ -170,7 +173,7 @@ class PlainPermissionManager:
         permission.check_resource_perms(plain_access_config.topicPerms)
         permission.check_resource_perms(plain_access_config.groupPerms)
         self.build_plain_access_resource(plain_access_config)
-        access_key = plain_access_config.accessKey
+        access_key = cast(str, plain_access_config.accessKey)  # checked above
         with self._lock:
             path = self._tables.access_key_table.get(access_key, self.default_acl_file)
             data = acl_yaml.get_yaml_data_object(path) or {}
@@ -315,7 +318,7 @@ class PlainPermissionManager:
         owned = self._owned(plain_access_resource)
         if owned is None:
             return
-        if not _is_signed(plain_access_resource, owned.secret_key):
+        if not _is_signed(plain_access_resource, owned.secret_key):  # type: ignore[arg-type]  # an account has one
             raise AclException(f"Check signature failed for accessKey={plain_access_resource.access_key}")
         self.check_perm(plain_access_resource, owned)
 
@@ -338,7 +341,10 @@ class PlainPermissionManager:
                 if strategy.match(plain_access_resource):
                     return None
         owned = _account(tables, plain_access_resource.access_key)
-        return None if owned.remote_address_strategy.match(plain_access_resource) else owned
+        account_strategy = owned.remote_address_strategy
+        if account_strategy.match(plain_access_resource):  # type: ignore[union-attr]  # an account has one
+            return None
+        return owned
 
 
 def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:

@@ -42,7 +42,7 @@ def _parses(text: str | None, kind: type) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _expanded(address: str | None) -> str:
     """A client's address as it is compared: IPv6 in full; "" when it is none."""
-    if is_valid_inet4_address(address):
+    if address is not None and is_valid_inet4_address(address):
         return address
     # Differs: the zone of a link-local address (`%eth0`) is left out, with it nothing would match
     address = (address or "").partition("%")[0]

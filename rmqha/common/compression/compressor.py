@@ -15,7 +15,7 @@ class Compressor(Protocol):
     Java: org.apache.rocketmq.common.compression.Compressor (4.9.8)
     """
 
-    def compress(self, src: bytes, level: int) -> bytes:
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """The compressed form."""
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:

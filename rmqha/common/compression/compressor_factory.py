@@ -5,7 +5,7 @@ from rmqha.common.compression.lz4_compressor import Lz4Compressor
 from rmqha.common.compression.zlib_compressor import ZlibCompressor
 from rmqha.common.compression.zstd_compressor import ZstdCompressor
 
-_COMPRESSORS = {
+_COMPRESSORS: dict[CompressionType, Compressor] = {
     CompressionType.LZ4: Lz4Compressor(),
     CompressionType.ZSTD: ZstdCompressor(),
     CompressionType.ZLIB: ZlibCompressor(),

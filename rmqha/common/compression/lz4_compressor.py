@@ -1,13 +1,16 @@
 """LZ4 frames."""
+from types import ModuleType
+
 from rmqha.common.compression.compressor import MAX_DECOMPRESSED_SIZE, CompressionError
 
 
-def _library():
+def _library() -> ModuleType:
     try:
         import lz4.frame
     except ImportError as error:
         raise CompressionError("LZ4 bodies need the extra `lz4`: pip install rmqha[lz4]") from error
-    return lz4.frame
+    library: ModuleType = lz4.frame
+    return library
 
 
 class Lz4Compressor:
@@ -16,16 +19,17 @@ class Lz4Compressor:
     Java: org.apache.rocketmq.common.compression.Lz4Compressor (4.9.8)
     """
 
-    def compress(self, src: bytes, level: int) -> bytes:
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """The LZ4 frame of `src`. `level` is ignored as in Java."""
         lz4 = _library()
-        return lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
+        frame: bytes = lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
+        return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
         """The plain form."""
         stream = _library().LZ4FrameDecompressor()
         try:
-            plain = stream.decompress(src, max_length=max_size)
+            plain: bytes = stream.decompress(src, max_length=max_size)
         except RuntimeError as error:
             raise CompressionError(f"no LZ4 frame: {error}") from error
         if not stream.eof:

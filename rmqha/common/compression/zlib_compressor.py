@@ -10,7 +10,7 @@ class ZlibCompressor:
     Java: org.apache.rocketmq.common.compression.ZlibCompressor (4.9.8)
     """
 
-    def compress(self, src: bytes, level: int) -> bytes:
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """The zlib stream of `src`; `level` 0 to 9."""
         return zlib.compress(src, level)
 

@@ -1,16 +1,19 @@
 """ZSTD frames."""
+from types import ModuleType
+
 from rmqha.common.compression.compressor import MAX_DECOMPRESSED_SIZE, CompressionError
 
 # Bytes taken at a time: a block of 128 KiB can be as short as 4, so this bounds what one step can grow to.
 STEP = 1024
 
 
-def _library():
+def _library() -> ModuleType:
     try:
         import zstandard
     except ImportError as error:
         raise CompressionError("ZSTD bodies need the extra `zstd`: pip install rmqha[zstd]") from error
-    return zstandard
+    library: ModuleType = zstandard
+    return library
 
 
 class ZstdCompressor:
@@ -19,9 +22,10 @@ class ZstdCompressor:
     Java: org.apache.rocketmq.common.compression.ZstdCompressor (4.9.8)
     """
 
-    def compress(self, src: bytes, level: int) -> bytes:
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """The ZSTD frame of `src`, without its size as Java's streams."""
-        return _library().ZstdCompressor(level=level, write_content_size=False).compress(src)
+        frame: bytes = _library().ZstdCompressor(level=level, write_content_size=False).compress(src)
+        return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
         """The plain form."""

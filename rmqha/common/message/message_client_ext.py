@@ -15,6 +15,6 @@ class MessageClientExt(MessageExt):
         self.offset_msg_id: str | None = None
 
     @property
-    def msg_id(self) -> str | None:
+    def msg_id(self) -> str | None:  # type: ignore[override]  # as in Java, a getter takes the attribute's place
         """UNIQ_KEY, else the offset id."""
         return self.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id

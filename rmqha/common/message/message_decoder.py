@@ -75,7 +75,7 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
     # Differs: Java answers null for any damage, and does not compare the magic code and TOTALSIZE with the parts.
     parts = layout.decode_parts(buffer, position)
     head = parts.head
-    message = MessageClientExt() if is_client else MessageExt()
+    message: MessageExt = MessageClientExt() if is_client else MessageExt()
     (message.store_size, _, message.body_crc, message.queue_id, message.flag, message.queue_offset,
      message.commit_log_offset, message.sys_flag, message.born_timestamp, born_host, message.store_timestamp,
      store_host, message.reconsume_times, message.prepared_transaction_offset, body_length) = head
@@ -92,7 +92,7 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
             layout.decode_text(buffer[start:start + parts.properties_length]))
     offset_msg_id = create_message_id(store_host, head.physical_offset)
     if is_client:
-        message.offset_msg_id = offset_msg_id
+        message.offset_msg_id = offset_msg_id  # type: ignore[attr-defined]  # a MessageClientExt
     else:
         message.msg_id = offset_msg_id
     return message
@@ -110,7 +110,8 @@ def _decompress(body: bytes, sys_flag: int, position: int) -> bytes:
 
 def client_decode(buffer: Buffer, read_body: bool = True, position: int = 0) -> MessageClientExt:
     """`decode` for a consumer."""
-    return decode(buffer, read_body, True, position, is_client=True)
+    message = decode(buffer, read_body, True, position, is_client=True)
+    return message  # type: ignore[return-value]  # what `is_client` asks for
 
 
 def decodes(buffer: Buffer, read_body: bool = True) -> list[MessageClientExt]:

@@ -44,7 +44,7 @@ def wrap_namespace_and_retry(namespace: str | None, consumer_group: str | None) 
     """The retry topic of a group in the namespace; None without a group."""
     if not consumer_group:
         return None
-    return mix_all.RETRY_GROUP_TOPIC_PREFIX + wrap_namespace(namespace, consumer_group)
+    return f"{mix_all.RETRY_GROUP_TOPIC_PREFIX}{wrap_namespace(namespace, consumer_group)}"
 
 
 def get_namespace_from_resource(resource: str | None) -> str:
@@ -69,9 +69,9 @@ def _is_system_resource(resource: str) -> bool:
 
 def is_retry_topic(resource: str | None) -> bool:
     """Whether the topic is a group's retry topic."""
-    return bool(resource) and resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+    return resource is not None and resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
 
 def is_dlq_topic(resource: str | None) -> bool:
     """Whether the topic is a group's dead-letter topic."""
-    return bool(resource) and resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX)
+    return resource is not None and resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX)

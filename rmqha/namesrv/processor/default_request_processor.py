@@ -51,11 +51,14 @@ from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
+    from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
     from rmqha.namesrv.namesrv_controller import NamesrvController
+    from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqNamesrv")
 
+_V3_0_11, _V4_9_4 = Version["V3_0_11"], Version["V4_9_4"]
 _ALWAYS_BLACK = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
 _Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
@@ -135,7 +138,7 @@ class DefaultRequestProcessor:
         """REGISTER_BROKER; brokers before 3.0.11 send no filter servers."""
         if request.version < 0:
             raise RemotingCommandException(f"there is no version {request.version}")
-        with_filter_server = value2version(request.version) >= Version.V3_0_11
+        with_filter_server = value2version(request.version) >= _V3_0_11
         header = request.decode_command_custom_header(RegisterBrokerRequestHeader)
         if not self._checksum(channel, request, header):
             return _failure(response_code.SYSTEM_ERROR, "crc32 not match")
@@ -182,7 +185,7 @@ class DefaultRequestProcessor:
             return topic_not_exist(header.topic)
         if self._namesrv_controller.namesrv_config.orderMessageEnable:
             route.orderTopicConf = self._kv.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, header.topic)
-        if request.version >= Version.V4_9_4 or header.acceptStandardJsonOnly:
+        if request.version >= _V4_9_4 or header.acceptStandardJsonOnly:
             return _success(body=_standard_json(route))
         return _success(body=remoting_serializable.encode(route))
 
@@ -272,11 +275,11 @@ class DefaultRequestProcessor:
         return _success(body=content.encode("utf-8") or None)
 
     @property
-    def _kv(self):
+    def _kv(self) -> "KVConfigManager":
         return self._namesrv_controller.kv_config_manager
 
     @property
-    def _routes(self):
+    def _routes(self) -> "RouteInfoManager":
         return self._namesrv_controller.route_info_manager
 
 

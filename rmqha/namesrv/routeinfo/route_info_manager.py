@@ -7,7 +7,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -227,7 +227,7 @@ class RouteInfoManager:
         queue_data = QueueData(brokerName=broker_name, readQueueNums=topic_config.readQueueNums,
                                writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
                                topicSysFlag=topic_config.topicSysFlag)
-        topic = topic_config.topicName
+        topic: str = topic_config.topicName  # type: ignore[assignment]  # refused without
         self._limits.topic_added(broker_name, topic)
         queue_data_map = self._topic_queue_table.get(topic)
         if queue_data_map is None:
@@ -365,7 +365,7 @@ class RouteInfoManager:
     def print_all_periodically(self) -> None:
         """Log all tables."""
         with self._lock:
-            tables = {"topicQueueTable Topic": dict(self._topic_queue_table),
+            tables: dict[str, Mapping[str, object]] = {"topicQueueTable Topic": dict(self._topic_queue_table),
                       "brokerAddrTable brokerName": dict(self._broker_addr_table),
                       "brokerLiveTable brokerAddr": dict(self._broker_live_table),
                       "clusterAddrTable clusterName": dict(self._cluster_addr_table)}

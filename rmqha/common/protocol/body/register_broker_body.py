@@ -54,7 +54,7 @@ class RegisterBrokerBody:
         return zlib.compress(b"".join(parts), BEST_COMPRESSION)
 
     @staticmethod
-    def decode_compressed(data: bytes | memoryview) -> "RegisterBrokerBody":
+    def decode_compressed(data: bytes | bytearray | memoryview) -> "RegisterBrokerBody":
         """The body of a compressed form; RegisterBrokerBodyError for anything else."""
         reader = _Reader(_inflate(data))
         body = RegisterBrokerBody()
@@ -65,7 +65,7 @@ class RegisterBrokerBody:
             raise RegisterBrokerBodyError(f"{topics} topics, the limit is {MAX_TOPICS}")
         for _ in range(topics):
             topic = _topic(reader.text())
-            wrapper.topicConfigTable[topic.topicName] = topic
+            wrapper.topicConfigTable[topic.topicName] = topic  # type: ignore[index]  # its text has begun with it
         filter_servers = reader.json()
         if not isinstance(filter_servers, list) or not all(isinstance(server, str) for server in filter_servers):
             raise RegisterBrokerBodyError("the filter servers are no list of texts")
@@ -78,7 +78,7 @@ def _block(text: str) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def _inflate(data: bytes | memoryview) -> bytes:
+def _inflate(data: bytes | bytearray | memoryview) -> bytes:
     limit = min(MAX_INFLATED_SIZE, FREE_INFLATED_SIZE + MAX_RATIO * len(data))
     stream = zlib.decompressobj()
     try:
@@ -122,7 +122,7 @@ class _Reader:
         end = self._position + _LENGTH.size
         if end > len(self._data):
             raise RegisterBrokerBodyError("End of compressed data has reached")
-        value = _LENGTH.unpack_from(self._data, self._position)[0]
+        value: int = _LENGTH.unpack_from(self._data, self._position)[0]
         if not 0 <= value <= len(self._data) - end:
             raise RegisterBrokerBodyError(f"a length of {value} where {len(self._data) - end} bytes are left")
         self._position = end

@@ -23,4 +23,4 @@ class BrokerData:
         return random.choice(list(self.brokerAddrs.values()))
 
     def __lt__(self, other: "BrokerData") -> bool:
-        return self.brokerName < other.brokerName
+        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error

@@ -16,4 +16,4 @@ class QueueData:
     topicSysFlag: int = 0
 
     def __lt__(self, other: "QueueData") -> bool:
-        return self.brokerName < other.brokerName
+        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error
