@@ -209,7 +209,8 @@ class Channel:
         from rmqha.remoting.tls_socket import TlsSocket  # heavy, and many clusters have none
 
         with self._lock:
-            self._socket = self._tls = TlsSocket(self._socket, context, True, self._handshake_is_blocked)
+            self._socket = self._tls = TlsSocket(
+                self._socket, context, True, self._handshake_is_blocked)  # type: ignore[arg-type]  # begun once
             self.receive_into = self._tls.recv_into
         return self._tls.decrypt_in(buffer, size)
 

@@ -93,7 +93,7 @@ class IoThread(ServiceThread):
         self.express_lane: ExpressLane | None = None  # set before the start
         self.channels: set[Channel] = set()  # IO thread
         self.now_ns = 0  # IO thread: monotonic time of this round
-        self._selector: selectors.BaseSelector | None = None  # IO thread; made by start
+        self._selector: selectors.BaseSelector = None  # type: ignore[assignment]  # IO thread; made by start
         self._waker: Waker | None = None  # made by start
         self._ident = 0  # of the IO thread, while it runs
         self._tasks: deque[Callable[[], None]] = deque()  # appended under _posting, taken by the IO thread
@@ -219,7 +219,7 @@ class IoThread(ServiceThread):
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_ROUND):
             try:
-                connected, address = self._listener.accept()
+                connected, address = self._listener.accept()  # type: ignore[union-attr]  # it was registered
             except BlockingIOError:
                 return
             except OSError as error:
@@ -227,7 +227,7 @@ class IoThread(ServiceThread):
                     log.warning("accept failed: %s", error)
                     continue
                 log.error("accept failed: %s; not accepting for %d ms", error, self.tick_ms)
-                self._selector.unregister(self._listener)
+                self._selector.unregister(self._listener)  # type: ignore[arg-type]  # it was registered
                 self._accepting = False
                 return
             connected.setblocking(False)
@@ -426,5 +426,6 @@ class IoThread(ServiceThread):
         while self._tasks:
             self._run_tasks()
         self._ident = 0
-        self._waker.close()
+        if self._waker is not None:
+            self._waker.close()
         self._selector.close()

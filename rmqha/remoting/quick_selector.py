@@ -10,6 +10,9 @@ _Ready = list[tuple[selectors.SelectorKey, int]]
 class QuickEpollSelector(selectors.EpollSelector):
     """An EpollSelector that makes little of the commonest outcome."""
 
+    _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
+    _selector: select.epoll
+
     def select(self, timeout: float | None = None) -> _Ready:
         """As the class above; a `timeout` (s) that is not above 0 does not wait."""
         descriptors = self._fd_to_key
@@ -21,6 +24,9 @@ class QuickEpollSelector(selectors.EpollSelector):
 
 class QuickPollSelector(selectors.PollSelector):
     """A PollSelector that makes little of the commonest outcome."""
+
+    _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
+    _selector: "select.poll"  # a type for the checker: at run time it is a function
 
     def select(self, timeout: float | None = None) -> _Ready:
         """As the class above."""

@@ -6,11 +6,12 @@
 """
 import functools
 import logging
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common.completable import Completable
 from rmqha.common.protocol.body_limits import BodyLimit
@@ -36,6 +37,9 @@ from rmqha.remoting.request_processor import RequestProcessor
 from rmqha.remoting.request_task import RequestTask
 from rmqha.remoting.response_future import ResponseFuture
 from rmqha.remoting.rpc_hook import RPCHook
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -126,7 +130,7 @@ class RemotingAbstract:
                        large: LargeRequests) -> None:
         """Have what takes long to decode served off this thread, and refuse a body beyond the limit of its code."""
         processor, executor = pair
-        body = command.body if command.body is not None else b""
+        body: bytes = command.body if command.body is not None else b""  # type: ignore[assignment]  # bytes: received
         limit = large.limits.get(command.code) if len(body) > LARGE_BODY else None
         alone = limit is not None and len(body) > ALONE
         if limit is not None and self._is_refused(channel, command, limit.bytes_excess(command.code, body)):
@@ -145,7 +149,8 @@ class RemotingAbstract:
     def _serve_large(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
                      limit: BodyLimit | None) -> None:
         """It is this request's turn: count, then hooks and processor."""
-        if limit is None or not self._is_refused(channel, command, limit.elements_excess(command.code, command.body)):
+        body: bytes = command.body  # type: ignore[assignment]  # bytes: received, and large
+        if limit is None or not self._is_refused(channel, command, limit.elements_excess(command.code, body)):
             self._serve(channel, command, processor)
 
     def _is_refused(self, channel: Channel, command: RemotingCommand, reason: str | None,
@@ -374,12 +379,13 @@ class RemotingAbstract:
         log.warning(info)
         raise RemotingTimeoutException(info)
 
-    def on_accept(self, connected: object, address: tuple[str, int]) -> None:
+    def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
         """Only servers listen."""
         raise NotImplementedError
 
-    def on_first_byte(self, channel: Channel, first: int) -> None:
-        """A server has answered: what it speaks was settled when the connection was made."""
+    def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
+        """None, as a server has answered: what it speaks was settled when the connection was made."""
+        return None
 
     def on_closed(self, channel: Channel) -> None:
         """The channel is gone."""

@@ -230,7 +230,9 @@ class RemotingClient(RemotingAbstract):
 
     def _chosen_channel(self) -> tuple[Channel, str] | None:
         addr = self._namesrv_addr_choosed
-        channel = self.channel_tables.get(addr) if addr is not None else None
+        if addr is None:
+            return None
+        channel = self.channel_tables.get(addr)
         return (channel, addr) if channel is not None and channel.is_active else None
 
     def _create_channel(self, addr: str, timeout_ms: float) -> Channel | None:

@@ -93,7 +93,8 @@ class RemotingServer(RemotingAbstract):
         """Close all connections, end the threads. Idempotent."""
         self.io.shutdown()
         self.event_executor.shutdown()
-        self.large_requests.shutdown()
+        if self.large_requests is not None:
+            self.large_requests.shutdown()
         self._public_executor.shutdown()
 
     def register_processor(self, request_code: int, processor: RequestProcessor,

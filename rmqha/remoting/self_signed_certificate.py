@@ -30,7 +30,7 @@ def self_signed_certificate(name: str = "localhost") -> tuple[str, str]:
     Java: io.netty.handler.ssl.util.SelfSignedCertificate
     """
     private = secrets.randbelow(_N - 1) + 1
-    x, y = _multiply(private, _G)
+    x, y = _multiply(private, _G)  # type: ignore[misc]  # never the point at infinity
     public = b"\x04" + x.to_bytes(32, "big") + y.to_bytes(32, "big")
     signed = _to_be_signed(name, public)
     certificate = _der(_SEQUENCE, signed, _ecdsa_with_sha256(), _bits(_sign(private, signed)))
@@ -55,14 +55,14 @@ def _sign(private: int, data: bytes) -> bytes:
     digest = int.from_bytes(hashlib.sha256(data).digest(), "big")
     while True:
         nonce = secrets.randbelow(_N - 1) + 1
-        r = _multiply(nonce, _G)[0] % _N
+        r = _multiply(nonce, _G)[0] % _N  # type: ignore[index]  # never the point at infinity
         s = pow(nonce, -1, _N) * (digest + r * private) % _N
         if r and s:
             return _der(_SEQUENCE, _integer(r), _integer(s))
 
 
 def _multiply(factor: int, point: _Point) -> _Point:
-    result = None
+    result: _Point = None
     while factor:
         if factor & 1:
             result = _add(result, point)

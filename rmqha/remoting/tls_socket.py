@@ -77,7 +77,8 @@ class TlsSocket:
 
     def getsockname(self) -> tuple[str, int]:
         """The socket's own address."""
-        return self._socket.getsockname()
+        address: tuple[str, int] = self._socket.getsockname()
+        return address
 
     def recv_into(self, buffer: memoryview) -> int:
         """Plain bytes read; 0 at the end. BlockingIOError when there are none yet. `buffer` > MAX_RECORD."""
@@ -151,7 +152,7 @@ class TlsSocket:
         taken = 0
         while taken < len(buffer) and not self._ended:
             try:
-                size = self._ssl.read(len(buffer) - taken, buffer[taken:])
+                size: int = self._ssl.read(len(buffer) - taken, buffer[taken:])  # type: ignore[assignment]  # a count
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:

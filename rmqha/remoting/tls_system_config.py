@@ -112,7 +112,7 @@ def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -
             log.warning("%s:%d: unknown key %s%s", file, line, key, f", did you mean {near}?" if near else "")
 
 
-def _properties_in_file() -> dict[str, Field]:
+def _properties_in_file() -> dict[str, Field[Any]]:
     """Property -> field of all that the file may hold."""
     return {item.metadata["property"]: item for item in fields(TlsSystemConfig) if item.metadata["in_file"]}
 

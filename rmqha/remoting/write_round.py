@@ -45,7 +45,7 @@ class write_round:  # used like a function
         if self._outermost:
             channels, _this_thread.channels = _this_thread.channels, None
             last = []
-            for channel, is_last in channels.items():
+            for channel, is_last in channels.items():  # type: ignore[union-attr]  # this round's own
                 if is_last:
                     last.append(channel)
                     continue

@@ -1,6 +1,7 @@
 """IPv4 and IPv6 side by side, as Java's sockets have them."""
 import ipaddress
 import socket
+from typing import Any
 
 _MAPPED = "::ffff:"
 
@@ -14,12 +15,13 @@ def listening_socket() -> socket.socket:
     return listener
 
 
-def plain_address(address: tuple | str) -> tuple[str, int]:
+def plain_address(address: tuple[Any, ...] | str) -> tuple[str, int]:
     """(host, port) of an address; a socket for both shows IPv4 peers as `::ffff:1.2.3.4`. A socket pair has none."""
     if len(address) < 2:
         return "", 0
-    host = address[0]
-    return (host.removeprefix(_MAPPED) if "." in host else host), address[1]
+    host: Any = address[0]
+    port: Any = address[1]
+    return (host.removeprefix(_MAPPED) if "." in host else host), port
 
 
 def resolved_host(host: str) -> str:

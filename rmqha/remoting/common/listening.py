@@ -63,7 +63,7 @@ def holders(port: int) -> list[str]:
     except (psutil.Error, OSError):
         return []
     listening = [each for each in ends if each.status == psutil.CONN_LISTEN]
-    return [_process_text(pid) for pid in sorted({each.pid for each in listening or ends})]
+    return [_process_text(pid) for pid in sorted({each.pid for each in listening or ends if each.pid})]
 
 
 def _process_text(pid: int) -> str:

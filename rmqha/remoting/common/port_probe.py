@@ -29,7 +29,7 @@ def probe(host: str, port: int, timeout_s: float) -> Probe:
     except (socket.gaierror, UnicodeError):
         return Probe.UNKNOWN_HOST
     except OSError as error:
-        return _PROBES.get(error.errno, Probe.UNREACHABLE)
+        return _PROBES.get(error.errno or 0, Probe.UNREACHABLE)
     with connection:
         # a free port of this host may happen to be the client's own end
         return Probe.REFUSED if connection.getsockname() == connection.getpeername() else Probe.OPEN

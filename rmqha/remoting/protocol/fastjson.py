@@ -6,6 +6,7 @@ references to earlier values (`{"$ref":"$.a[0]"}`).
 """
 import json
 import re
+from typing import Any
 
 from rmqha.common.garbage_pause import no_garbage_collection
 from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
@@ -120,7 +121,7 @@ class _References:
             return self._copy(path, value)
         return {key: self.resolve(item) for key, item in value.items()}
 
-    def _copy(self, path: str, reference: dict) -> object:
+    def _copy(self, path: str, reference: dict[Any, Any]) -> object:
         if path in self._open:
             return reference
         target = _lookup(self._root, path)

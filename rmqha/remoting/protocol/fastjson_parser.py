@@ -3,6 +3,7 @@
 Only texts that the standard library refuses come here: those with unquoted or object keys, and broken ones.
 """
 import re
+from typing import Any
 
 MAX_DEPTH = 512
 
@@ -40,10 +41,11 @@ class FastjsonError(ValueError):
         self.position = position
 
 
-class FrozenObject(dict):
+class FrozenObject(dict[object, object]):
     """An object that is a key of another one, or stands in one. Hashable, so not to be changed."""
 
     __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:  # type: ignore[override]
         # Of texts, not of the items: a stranger can choose numbers with equal hashes, and lists of such, at will.
@@ -54,7 +56,7 @@ class FrozenObject(dict):
             return self._hash
 
 
-class FrozenList(tuple):
+class FrozenList(tuple[object, ...]):
     """A list that is a key of an object, or stands in one."""
 
     def __hash__(self) -> int:
@@ -72,7 +74,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
-        self.containers: list[dict | list] = []
+        self.containers: list[dict[Any, Any] | list[Any]] = []
         self.keys: list[object] = []  # the key a value is awaited for, per container
         self.as_key: list[bool] = []  # the container itself is a key of the one around it
         self.expected = _VALUE
@@ -89,7 +91,7 @@ class _Parser:
                 if self.containers or self.expected == _VALUE:
                     raise FastjsonError("unclosed text", len(self.text))
                 return self.result
-            self.take(kind, match.group(kind))
+            self.take(kind, match.group(kind))  # type: ignore[arg-type]  # each alternative is a group
             self.position = match.end()
 
     def take(self, kind: int, token: str) -> None:

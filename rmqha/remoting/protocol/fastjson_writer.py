@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Set
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from typing import Any
 
 from rmqha.common.atomics import AtomicBoolean, AtomicLong
+from rmqha.common.cached import cached
 
 SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_OR_FOREIGN = re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
@@ -70,7 +71,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04X}"
 
 
-@cache
+@cached
 def json_fields(cls: type) -> tuple[tuple[str, str], ...]:
     """(name, `"name":`) of what is written of a dataclass, in fastjson's order.
 
@@ -131,7 +132,8 @@ class _Writer:
             return self.quote(value)
         if isinstance(value, float):
             return java_double(value)
-        return str(value) if self.max_integer is None or abs(value) <= self.max_integer else f'"{value}"'
+        plain = self.max_integer is None or abs(value) <= self.max_integer  # type: ignore[arg-type]  # an int is left
+        return str(value) if plain else f'"{value}"'
 
     def write_bean(self, value: object) -> None:
         """A dataclass: its fields by name, one per line when pretty, without those that are None."""
@@ -153,7 +155,7 @@ class _Writer:
         self.line()
         self.parts.append("}")
 
-    def write_map(self, value: Mapping) -> None:
+    def write_map(self, value: Mapping[Any, object]) -> None:
         """A map: string keys one per line when pretty, other keys all on one line."""
         self.parts.append("{")
         self.depth += 1
@@ -183,7 +185,7 @@ class _Writer:
         else:
             self.write(key)
 
-    def write_list(self, value: list) -> None:
+    def write_list(self, value: list[Any]) -> None:
         """A list: one item per line when pretty."""
         if not value:
             self.parts.append("[]")
@@ -199,7 +201,7 @@ class _Writer:
         self.line()
         self.parts.append("]")
 
-    def write_collection(self, value: Set | tuple) -> None:
+    def write_collection(self, value: Set[object] | tuple[object, ...]) -> None:
         """A set or an array: no new lines of its own."""
         self.parts.append("[")
         for index, item in enumerate(value):

@@ -3,7 +3,6 @@
 Java puts a header's fields into a HashMap by reflection; the plan knows the order in which that map is iterated over,
 so that the bytes are Java's.
 """
-import functools
 import logging
 import re
 import typing
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 
+from rmqha.common.cached import cached
 from rmqha.common.java_compat import hash_map_order, string_hash_code_plain
 from rmqha.common.protocol.command_custom_header import LONG, CommandCustomHeader, HeaderFieldError
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -136,7 +136,7 @@ class HeaderPlan:
         return self._orders[(count > 12) + (count > 24) + (count > 48)]
 
 
-@functools.cache
+@cached
 def plan_of(cls: type[CommandCustomHeader]) -> HeaderPlan:
     """The plan of a header class."""
     return HeaderPlan(cls)

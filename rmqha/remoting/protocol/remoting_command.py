@@ -48,7 +48,8 @@ _FRAME_START = struct.Struct(">ii")
 _MARK = struct.Struct(">I")
 _LANGUAGES: dict[object, LanguageCode] = {**{code.name: code for code in LanguageCode},
                                           **{int(code): code for code in LanguageCode}}
-_scan_json = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant).scan_once
+_decoder = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant)
+_scan_json = _decoder.scan_once  # type: ignore[attr-defined]  # left out of its stub
 _request_id = itertools.count()  # process-wide, as in Java: an opaque is unique among all clients here
 
 

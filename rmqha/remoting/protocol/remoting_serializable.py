@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from rmqha.common.atomics import AtomicLong
+from rmqha.common.cached import cached
 from rmqha.common.java_compat import int64
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import FastjsonError
@@ -51,12 +52,13 @@ decode = from_json
 def from_value(cls: type[T], value: object) -> T:
     """A `cls` of what `fastjson.loads` gave."""
     try:
-        return _converter(cls)(value)
+        made: T = _converter(cls)(value)
+        return made
     except RecursionError:
         raise FastjsonError("too many levels") from None
 
 
-@functools.cache
+@cached
 def _converter(annotation: Any) -> Converter:
     """The function that makes a value of the annotated type; TypeError for a type that JSON does not hold."""
     simple = _SIMPLE.get(annotation)
@@ -107,19 +109,19 @@ def _container(origin: Any, args: tuple[Any, ...]) -> Converter:
     raise TypeError(f"{origin} has no JSON")
 
 
-def _map(value: object, key: Converter, item: Converter) -> dict:
+def _map(value: object, key: Converter, item: Converter) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise FastjsonError(f"expect an object, actual {type(value).__name__}")
     return {key(name): item(each) for name, each in value.items() if each is not None}
 
 
-def _sequence(value: object) -> Sequence:
+def _sequence(value: object) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise FastjsonError(f"expect a list, actual {type(value).__name__}")
     return value
 
 
-@functools.cache
+@cached
 def _bean_plan(cls: type) -> dict[str, tuple[Converter, bool]]:
     """For each field that JSON may set: its converter, and whether null is a value of it."""
     hints = typing.get_type_hints(cls)

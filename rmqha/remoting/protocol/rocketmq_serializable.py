@@ -40,7 +40,7 @@ def map_serialize(pairs: list[tuple[str, str]]) -> bytes:
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapSerialize (4.9.8)
     """
-    parts = []
+    parts: list[bytes] = []
     for key, value in pairs:
         key_bytes, value_bytes = _utf8(key), _utf8(value)
         if len(key_bytes) > MAX_KEY_LENGTH:
@@ -76,7 +76,7 @@ def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict"
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapDeserialize (4.9.8)
     """
-    result = {}
+    result: dict[str, str] = {}
     try:
         for _ in range(MAX_EXT_FIELDS + 1):
             if position >= end:
