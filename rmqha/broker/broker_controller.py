@@ -130,8 +130,8 @@ class BrokerController:
             log, *self.configs,
             store_path=config_file or broker_path_config_helper.get_default_broker_config_path())
         self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # once started: address and bound port
-        self.message_store: DefaultMessageStore | None = None  # from initialize on
-        self.broker_stats: BrokerStats | None = None  # from initialize on
+        self.message_store: DefaultMessageStore = None  # type: ignore[assignment]  # from initialize on
+        self.broker_stats: BrokerStats = None  # type: ignore[assignment]  # from initialize on
         self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
         self.record_access = RecordAccess(self)
