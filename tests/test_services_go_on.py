@@ -429,22 +429,6 @@ def _auto_switch_client(folder) -> Iterator[Plan]:
         yield Plan(client, (client, "_close_master"), work, master.service.destroy_connections)
 
 
-@plan_of("AutoSwitchReadSocketService")
-def _auto_switch_read(folder) -> Iterator[Plan]:
-    with ExitStack() as stack:
-        master, _slave, work = _auto_switch(folder, stack)
-        service = master.service.connection_list[0].read_socket_service
-        yield Plan(service, (service, "_process_read_event"), work)
-
-
-@plan_of("AutoSwitchWriteSocketService")
-def _auto_switch_write(folder) -> Iterator[Plan]:
-    with ExitStack() as stack:
-        master, _slave, work = _auto_switch(folder, stack)
-        service = master.service.connection_list[0].write_socket_service
-        yield Plan(service, (service, "_transfer_once"), work)
-
-
 # ---- broker
 
 

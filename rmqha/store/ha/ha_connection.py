@@ -15,8 +15,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
@@ -24,10 +23,8 @@ from rmqha.remoting.quick_selector import QuickPollSelector
 from rmqha.store.config.broker_role import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
+from rmqha.store.ha.frame_format import FrameFormat, PlainFrames
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
-from rmqha.store.ha.greeting import Judgement, MasterGreeting, Step
-from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
-from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.send_whole import send_whole
 
@@ -59,7 +56,8 @@ class HAConnection:
     Java: org.apache.rocketmq.store.ha.HAConnection (4.9.8)
     """
 
-    def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str) -> None:
+    def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str,
+                 new_format: Callable[[HAConnection], FrameFormat] = PlainFrames) -> None:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
@@ -76,6 +74,7 @@ class HAConnection:
         self._threads = 0  # services that use the socket; guarded by _lock
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.frame_format = new_format(self)
         self.write_socket_service = WriteSocketService(self)
         self.read_socket_service = ReadSocketService(self)
 
@@ -178,7 +177,7 @@ class HAConnection:
             self.state = HAConnectionState.OFFSET_REFUSED
         nearest = self.ha_service.slave_refused(self, slave_offset)
         try:
-            send_whole(self.socket, ha_transfer.encode_header(nearest, 0))
+            send_whole(self.socket, self.frame_format.refusal(nearest))
         except OSError as error:
             log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
         self.close()
@@ -225,12 +224,6 @@ class HAConnection:
             log.debug("shutdown of slave[%s]: %s", self.client_addr, error)
 
 
-def _greeting_of(ha_service: HAService) -> MasterGreeting | None:
-    if handshake_mode(ha_service.config) is HandshakeMode.NEVER:
-        return None
-    return MasterGreeting(ha_service.held_range, partial(read_tail, ha_service.default_message_store))
-
-
 class ReadSocketService(ServiceThread):
     """Reads the slave's reports, checks each, and hands the last one of a read on.
 
@@ -243,8 +236,9 @@ class ReadSocketService(ServiceThread):
         super().__init__()
         self.daemon = True
         self.connection = connection
-        self._decode_reports = ha_transfer.ReportDecoder().feed
-        self._greeting = _greeting_of(connection.ha_service)  # None when there is none, or it is over
+        self._decode_reports = connection.frame_format.decode_reports
+        self._acknowledged = connection.frame_format.acknowledged
+        self._greeting = connection.frame_format.greeting  # None when there is none, or it is over
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
@@ -274,6 +268,10 @@ class ReadSocketService(ServiceThread):
     def silence_ms(self) -> int:
         """Since the last whole report, or since the start."""
         return (time.monotonic_ns() - self._last_report_ns) // 1_000_000
+
+    def heard(self) -> None:
+        """The slave has said something; this thread's."""
+        self._last_report_ns = time.monotonic_ns()
 
     def _expired(self) -> bool:
         # Differs: Java counts from the last byte; a peer that sends a byte now and then would stay for ever
@@ -307,43 +305,16 @@ class ReadSocketService(ServiceThread):
 
     def _greet(self, data: memoryview) -> bytes:
         """Go on with the handshake; what of all that came belongs to reports. HandshakeError: the peer is no slave."""
-        greeting = self._greeting
+        connection, greeting = self.connection, self._greeting
         for step in greeting.receive(data):
-            if not self._answer(step):
-                self.connection.close()
-            if self.connection.closing:
+            if not connection.frame_format.answer(step):
+                connection.close()
+            if connection.closing:
                 return b""
         if not greeting.is_over:
             return b""
         self._greeting = None
         return greeting.rest
-
-    def _answer(self, step: Step) -> bool:
-        """Say what the handshake wants to be said; False when the connection has to be closed."""
-        connection, judgement, said = self.connection, step.judgement, step.said
-        if said is None:
-            connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
-        else:
-            self._last_report_ns = time.monotonic_ns()
-        if isinstance(said, (ha_handshake.Who, ha_handshake.WhoCompares)):
-            connection.slave_identity = said.identity or connection.slave_identity
-        if judgement is not None:
-            self._say(judgement)
-        send_whole(connection.socket, step.reply)
-        if judgement is None:
-            return True
-        if judgement.verdict is ha_handshake.Verdict.NOT_HELD:
-            connection.refuse(judgement.slave_end)
-        elif judgement.verdict is ha_handshake.Verdict.DIVERGED:
-            same_up_to = -1 if judgement.same_up_to is None else judgement.same_up_to
-            connection.refuse_diverged(judgement.slave_end, same_up_to)
-        return True
-
-    def _say(self, judgement: Judgement) -> None:
-        connection, (verdict, slave_end, same_up_to) = self.connection, judgement
-        known = "" if same_up_to is None else f", the same up to {same_up_to}"
-        log.info("slave[%s] is %s, its log ends at %d: %s%s", connection.client_addr, connection.slave_identity,
-                 slave_end, verdict.name, known)
 
     def _accept(self, reports: Sequence[int]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""
@@ -416,7 +387,7 @@ class ReadSocketService(ServiceThread):
             connection.slave_request_offset = request_offset
             log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
             connection.transfer_begins()
-        connection.ha_service.notify_transfer_some(ack_offset)
+        self._acknowledged(ack_offset)
 
 
 class WriteSocketService(ServiceThread):
@@ -429,12 +400,15 @@ class WriteSocketService(ServiceThread):
     """
 
     goes_on = False  # an exception ends the connection; the slave comes again
-    max_body_size = ha_transfer.MAX_BODY_SIZE  # bytes of the log that a slave's buffer can hold in one frame
 
     def __init__(self, connection: HAConnection) -> None:
         super().__init__()
         self.daemon = True
         self.connection = connection
+        frame_format = connection.frame_format
+        self._encode_frames = frame_format.encode_frames
+        self._max_body_size = frame_format.max_body_size
+        self._end_of_run = frame_format.end_of_run
         self._sending = threading.Lock()  # guards all below
         self._unsent: list[bytes | memoryview] = []  # the rest of what `transfer_now` could not write
         self._ready = False  # from the first look at the log on, until the end
@@ -445,18 +419,9 @@ class WriteSocketService(ServiceThread):
         self._unreadable_since_ns = 0  # since when the log ends above next_transfer_from_where and gives nothing
 
     def fix_start_position(self) -> None:
-        """Where the slave goes on: an empty one at the beginning of the master's last file, as in 4.9.
-
-        Or of its first, with haSyncFromFirstFile: a slave of 4.9 takes that too.
-        """
-        position = self.connection.slave_request_offset
-        if position == 0:
-            ha_service = self.connection.ha_service
-            held = ha_service.held_range()
-            position = held.max_offset - held.max_offset % ha_service.config.mappedFileSizeCommitLog
-            if ha_service.config.haSyncFromFirstFile:
-                position = min(position, held.min_offset)
-        self.next_transfer_from_where = self.sent_offset = position
+        """Where the slave goes on."""
+        self.next_transfer_from_where = self.sent_offset = (
+            self.connection.slave_request_offset or self.connection.frame_format.start_position())
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -533,9 +498,10 @@ class WriteSocketService(ServiceThread):
                 if size > allowed or not allowed:
                     return False
             if (offset == self.next_transfer_from_where
-                    and 0 < size <= config.haTransferBatchSize and size <= self.max_body_size):
+                    and 0 < size <= config.haTransferBatchSize and size <= self._max_body_size
+                    and self._end_of_run is None):
                 self.sent_offset = offset + size
-                self._send(None, self.encode_frames(offset, appended, size))
+                self._send(None, self._encode_frames(offset, appended, size))
                 self._count_sent(size)
                 return not self._unsent
             store = ha_service.default_message_store
@@ -568,40 +534,40 @@ class WriteSocketService(ServiceThread):
     def _heartbeat_when_due(self, selector: selectors.BaseSelector) -> None:
         interval_ms = (time.monotonic_ns() - self._last_write_ns) // 1_000_000
         if interval_ms > self.connection.ha_service.config.haSendHeartbeatInterval:
-            self._send(selector, [ha_transfer.encode_header(self.next_transfer_from_where, 0)])
+            heartbeat = self.connection.frame_format.heartbeat(self.next_transfer_from_where)
+            if heartbeat:
+                self._send(selector, [heartbeat])
 
     def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
-        allowed, batch_size = self.connection.flow_monitor.can_transfer_max_byte_num(), self._batch_size()
+        position, batch_size = self.next_transfer_from_where, self._batch_size()
+        limit = batch_size * _FRAMES_PER_WRITE
+        if self._end_of_run is not None:
+            limit = min(limit, self._end_of_run(position) - position)
+        allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
         with result:
-            if result.start_offset != self.next_transfer_from_where:
-                self.connection.refuse(self.next_transfer_from_where)
+            if result.start_offset != position or limit < 0:
+                self.connection.refuse(position)
                 return
-            with result.buffer[:min(result.size, batch_size * _FRAMES_PER_WRITE, allowed)] as body:
-                self._send_body(selector, body, batch_size)
-
-    def _send_body(self, selector: selectors.BaseSelector | None, body: bytes | memoryview, batch_size: int) -> None:
-        """Send the next bytes of the log in frames of at most `batch_size`."""
-        size = len(body)
-        self.sent_offset = self.next_transfer_from_where + size  # before a report of it can come
-        buffers = self.encode_frames(self.next_transfer_from_where, body, batch_size)
-        try:
-            self._send(selector, buffers)
-        finally:
-            buffers.clear()  # the body may be a view that is about to be released
-        self._count_sent(size)
+            size = min(result.size, limit, allowed)
+            with result.buffer[:size] as body:
+                self.sent_offset = position + size  # before a report of it can come
+                buffers = self._encode_frames(position, body, batch_size)
+                try:
+                    self._send(selector, buffers)
+                finally:
+                    buffers.clear()  # the body is a view that is about to be released
+            self._count_sent(size)
 
     def _count_sent(self, size: int) -> None:
         self.next_transfer_from_where += size
         self._unreadable_since_ns = 0
         self.connection.flow_monitor.add_byte_count_transferred(size)
 
-    encode_frames = staticmethod(ha_transfer.encode_frames)
-
     def _batch_size(self) -> int:
         """Bytes of the log in one frame."""
         # Differs: a batch size that no slave's buffer can hold is lowered to what it can
-        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, self.max_body_size))
+        return max(1, min(self.connection.ha_service.config.haTransferBatchSize, self._max_body_size))
 
     def _send(self, selector: selectors.BaseSelector | None, buffers: list[bytes | memoryview]) -> None:
         """Send all of it; OSError when the connection ends before.

@@ -194,6 +194,7 @@ class AutoSwitchHAService(HAService):
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
                      sorted(members))
         self._wake_dispatch()
+        self.notify_transfer_some(ack_offset)
 
     def remove_connection(self, connection: HAConnection) -> None:
         super().remove_connection(connection)

@@ -1,0 +1,123 @@
+"""How the connection of a slave is spoken: what differs between the plain service and AutoSwitch."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from rmqha.store.ha import ha_handshake, ha_transfer
+from rmqha.store.ha.greeting import Judgement, MasterGreeting, Step
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
+from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.send_whole import send_whole
+
+if TYPE_CHECKING:
+    from rmqha.store.ha.ha_connection import HAConnection
+
+log = logging.getLogger("RocketmqStore")
+
+# Header, slice, header, slice, ...: of (commit log offset, bytes of the log, at most so many in one frame).
+DecodeReports = Callable[[bytes | memoryview], Sequence[int]]
+EncodeFrames = Callable[[int, bytes | memoryview, int], list[bytes | memoryview]]
+
+
+class Greeting(Protocol):
+    """The master's part of a handshake: a step for each thing that the slave says, until `is_over`."""
+
+    is_over: bool
+    rest: bytes  # what came behind it
+
+    def receive(self, data: bytes | memoryview) -> Iterator[object]:
+        """The steps that come of `data`."""
+
+
+class FrameFormat:
+    """What of a connection another protocol does otherwise; each connection has its own.
+
+    ReadSocketService's thread uses what stands before `max_body_size`, whoever sends the rest.
+    """
+
+    def __init__(self, connection: HAConnection, *, greeting: Greeting | None, decode_reports: DecodeReports,
+                 acknowledged: Callable[[int], None], max_body_size: int, encode_frames: EncodeFrames,
+                 end_of_run: Callable[[int], int] | None = None) -> None:
+        self.connection = connection
+        self.greeting = greeting
+        self.decode_reports = decode_reports
+        self.acknowledged = acknowledged  # told that the slave holds all below an offset
+        self.max_body_size = max_body_size  # bytes of the log that a slave's buffer can hold in one frame
+        self.encode_frames = encode_frames
+        # Up to where the bytes at an offset may be sent together, -1: not at all. None: as far as there are any, also
+        # those that a put names.
+        self.end_of_run = end_of_run
+
+    def answer(self, step: Step) -> bool:
+        """Say what the greeting wants to be said; False when the connection has to be closed."""
+        raise NotImplementedError
+
+    def start_position(self) -> int:
+        """The commit log offset where an empty slave begins."""
+        raise NotImplementedError
+
+    def heartbeat(self, offset: int) -> bytes:
+        """A frame without bytes at `offset`; b"" when there can't be one."""
+        raise NotImplementedError
+
+    def refusal(self, nearest: int) -> bytes:
+        """What tells a slave the nearest offset that this log holds; b"" when nothing does."""
+        raise NotImplementedError
+
+
+class PlainFrames(FrameFormat):
+    """RocketMQ 4.9's 8-byte reports and 12-byte headers, behind the greeting if the slave asks for it."""
+
+    def __init__(self, connection: HAConnection) -> None:
+        ha_service, greeting = connection.ha_service, None
+        if handshake_mode(ha_service.config) is not HandshakeMode.NEVER:
+            greeting = MasterGreeting(ha_service.held_range, partial(read_tail, ha_service.default_message_store))
+        super().__init__(connection, greeting=greeting, decode_reports=ha_transfer.ReportDecoder().feed,
+                         acknowledged=ha_service.notify_transfer_some, max_body_size=ha_transfer.MAX_BODY_SIZE,
+                         encode_frames=ha_transfer.encode_frames)
+
+    def answer(self, step: Step) -> bool:
+        connection, judgement, said = self.connection, step.judgement, step.said
+        if said is None:
+            connection.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
+        else:
+            connection.read_socket_service.heard()
+        if isinstance(said, (ha_handshake.Who, ha_handshake.WhoCompares)):
+            connection.slave_identity = said.identity or connection.slave_identity
+        if judgement is not None:
+            self._say(judgement)
+        send_whole(connection.socket, step.reply)
+        if judgement is None:
+            return True
+        if judgement.verdict is ha_handshake.Verdict.NOT_HELD:
+            connection.refuse(judgement.slave_end)
+        elif judgement.verdict is ha_handshake.Verdict.DIVERGED:
+            same_up_to = -1 if judgement.same_up_to is None else judgement.same_up_to
+            connection.refuse_diverged(judgement.slave_end, same_up_to)
+        return True
+
+    def _say(self, judgement: Judgement) -> None:
+        connection, (verdict, slave_end, same_up_to) = self.connection, judgement
+        known = "" if same_up_to is None else f", the same up to {same_up_to}"
+        log.info("slave[%s] is %s, its log ends at %d: %s%s", connection.client_addr, connection.slave_identity,
+                 slave_end, verdict.name, known)
+
+    def start_position(self) -> int:
+        """As in 4.9 at the beginning of the master's last file.
+
+        Or of its first, with haSyncFromFirstFile: a slave of 4.9 takes that too.
+        """
+        ha_service = self.connection.ha_service
+        held = ha_service.held_range()
+        position = held.max_offset - held.max_offset % ha_service.config.mappedFileSizeCommitLog
+        return min(position, held.min_offset) if ha_service.config.haSyncFromFirstFile else position
+
+    def heartbeat(self, offset: int) -> bytes:
+        return ha_transfer.encode_header(offset, 0)
+
+    def refusal(self, nearest: int) -> bytes:
+        return ha_transfer.encode_header(nearest, 0)
