@@ -132,7 +132,7 @@ class BrokerController:
         self.store_host = (broker_config.brokerIP1, server_config.listenPort)  # once started: address and bound port
         self.message_store: DefaultMessageStore = None  # type: ignore[assignment]  # from initialize on
         self.broker_stats: BrokerStats = None  # type: ignore[assignment]  # from initialize on
-        self.transactional_message_service: TransactionalMessageService | None = None  # from initialize on
+        self.transactional_message_service: TransactionalMessageService = None  # type: ignore[assignment]  # as above
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
         self.record_access = RecordAccess(self)
         self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)

@@ -3,6 +3,7 @@
 None, bool, str and float are themselves; Java's Integer and Long differ in what a text is converted to beside them.
 """
 import re
+from typing import Any
 
 from rmqha.filter.expression.mq_filter_exception import ClassCastError, FilterError, NumberFormatError
 
@@ -88,8 +89,8 @@ def compare(left: Value, right: Value) -> int:
     if isinstance(right, bool):
         return -1
     if isinstance(left, float) or isinstance(right, float):
-        return _compare_same(float(left), float(right))
-    return _compare_same(int(left), int(right))
+        return _compare_same(float(left), float(right))  # type: ignore[arg-type]  # nobody compares NULL
+    return _compare_same(int(left), int(right))  # type: ignore[arg-type]  # nobody compares NULL
 
 
 def _convert(text: str, like: Value) -> Value:
@@ -100,12 +101,12 @@ def _convert(text: str, like: Value) -> Value:
     return integer_value_of(text) if isinstance(like, Integer) else long_value_of(text)
 
 
-def _compare_same(left: Value, right: Value) -> int:
+def _compare_same(left: Any, right: Any) -> int:  # both of one Java class
     if isinstance(left, str):
         left, right = left.encode("utf-16-be", "surrogatepass"), right.encode("utf-16-be", "surrogatepass")
     elif isinstance(left, float):
         left, right = _order_of_double(left), _order_of_double(right)
-    return (left > right) - (left < right)
+    return (left > right) - (left < right)  # type: ignore[no-any-return]  # what flags differ by
 
 
 def _order_of_double(value: float) -> tuple[bool, float, bool]:

@@ -17,7 +17,7 @@ class PropertyExpression(Expression):
 
     def evaluate(self, context: EvaluationContext) -> Value:
         """The property's text."""
-        return context.get(self.name)
+        return context.get(self.name)  # type: ignore[no-any-return]  # contexts hold such values
 
     def __str__(self) -> str:
         return self.name

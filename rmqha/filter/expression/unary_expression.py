@@ -101,7 +101,7 @@ class UnaryInExpression(UnaryExpression, BooleanExpression):
         return (value in self._in_set) is not self.is_not if isinstance(value, str) else None
 
     @property
-    def expression_symbol(self) -> str:
+    def expression_symbol(self) -> str:  # type: ignore[override]  # the only one that varies
         """The operator."""
         return "NOT IN" if self.is_not else "IN"
 

@@ -48,7 +48,7 @@ class SelectorParserTokenManager:
         """Where blanks and comments end. That a comment has no end is found out once, not for each that begins."""
         text = self._text
         while True:
-            at = _BLANKS.match(text, at).end()
+            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # no blanks match, too
             if text.startswith("--", at) and not self._no_line_end:
                 end = _LINE_END.search(text, at)
                 self._no_line_end = end is None
@@ -103,7 +103,7 @@ def _kind(match: re.Match[str]) -> int:
     group = match.lastgroup
     if group == "word":
         return _WORDS.get(match[0].upper(), kinds.ID)
-    return _SIGNS[match[0]] if group == "sign" else _KINDS[group]
+    return _SIGNS[match[0]] if group == "sign" else _KINDS[group]  # type: ignore[index]  # a match has a group
 
 
 def to_utf16(text: str) -> str:

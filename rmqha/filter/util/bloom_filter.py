@@ -50,13 +50,14 @@ class BloomFilter:
     def hash_to(self, filter_data: BloomFilterData, bits: BitsArray) -> None:
         """Put a name in. ValueError when `filter_data` or `bits` belong to another filter."""
         self._check(filter_data, bits)
-        for position in filter_data.bitPos:
+        for position in filter_data.bitPos:  # type: ignore[union-attr]  # _check has looked
             bits.set_bit(position, True)
 
     def is_hit(self, filter_data: BloomFilterData, bits: BitsArray) -> bool:
         """Whether a name was put in, perhaps. ValueError when `filter_data` or `bits` belong to another filter."""
         self._check(filter_data, bits)
-        return all(bits.get_bit(position) for position in filter_data.bitPos)
+        return all(bits.get_bit(position)
+                   for position in filter_data.bitPos)  # type: ignore[union-attr]  # _check has looked
 
     def _check(self, filter_data: BloomFilterData, bits: BitsArray) -> None:
         if not self.is_valid(filter_data):

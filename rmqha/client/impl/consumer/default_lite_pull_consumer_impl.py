@@ -98,9 +98,9 @@ class DefaultLitePullConsumerImpl:
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance | None = None
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
         self.pull_api_wrapper: PullAPIWrapper | None = None
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore | None = None
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
         self.assigned_message_queue = AssignedMessageQueue()
         self._subscription_type = _NONE  # guarded by _state_lock
         self._topic_to_sub_expression: dict[str, str] = {}  # of assigned topics; written before start

@@ -66,9 +66,9 @@ class DefaultMQPullConsumerImpl:
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance | None = None
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
         self.pull_api_wrapper: PullAPIWrapper | None = None
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore | None = None
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
 
     # ---- life
 

@@ -73,7 +73,7 @@ class DefaultMQProducerImpl:
         self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}  # by topic; infos are replaced, not changed
         self._state_lock = threading.Lock()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
-        self.mq_client_factory: MQClientInstance | None = None
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
 
     # ---- life
 
