@@ -5,6 +5,7 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from rmqha.common.completable import Completable
 from rmqha.common.protocol import response_code
@@ -17,7 +18,7 @@ log = logging.getLogger("RocketmqBroker")
 
 _PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)  # logged without a stack of ours
 
-Answer = RemotingCommand | Completable | None
+Answer = RemotingCommand | Completable[Any] | None
 
 
 class BrokerFastFailure:
@@ -31,9 +32,9 @@ class BrokerFastFailure:
     def __init__(self, is_enabled: Callable[[], bool]) -> None:
         self._is_enabled = is_enabled
 
-    def run_in(self, pool: NamedThreadPool, max_wait_ms: int, work: Callable[[], Answer]) -> Completable:
+    def run_in(self, pool: NamedThreadPool, max_wait_ms: int, work: Callable[[], Answer]) -> Completable[Any]:
         """The answer of `work`, run in the pool; SYSTEM_BUSY when the pool is full or the wait took too long."""
-        answer: Completable = Completable()
+        answer: Completable[Any] = Completable()
         try:
             pool.submit(self._run, pool, time.monotonic_ns(), max_wait_ms, work, answer)
         except RejectedExecutionError:
@@ -42,7 +43,7 @@ class BrokerFastFailure:
         return answer
 
     def _run(self, pool: NamedThreadPool, created_ns: int, max_wait_ms: int, work: Callable[[], Answer],
-             answer: Completable) -> None:
+             answer: Completable[Any]) -> None:
         behind_ms = (time.monotonic_ns() - created_ns) // 1_000_000
         if behind_ms >= max_wait_ms and self._is_enabled():
             answer.complete(RemotingCommand.create_response_command(

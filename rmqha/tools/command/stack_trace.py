@@ -13,7 +13,7 @@ def java_name(error: BaseException) -> str:
 
 def stack_trace(error: BaseException) -> str:
     """`error` and its causes, a line each (or more, if its text has more), without the frames."""
-    lines = []
+    lines: list[str] = []
     cause: BaseException | None = error
     while cause is not None:
         lines.append(f"{'Caused by: ' if lines else ''}{java_name(cause)}: {cause}\n")

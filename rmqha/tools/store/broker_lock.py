@@ -39,7 +39,7 @@ def _is_locked(path: str) -> bool:
         return False
     try:
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-        return struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
     except OSError:
         return False
     finally:

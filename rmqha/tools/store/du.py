@@ -106,7 +106,8 @@ def du_command(root: str, by_topic: bool, commitlog: tuple[str, ...], output: st
     topics, holes = messages_by_topic(store) if by_topic else ({}, [])
     ranked = sorted(topics.items(), key=lambda item: -item[1][1])
     if output == "json":
-        answer = {"root": root, "parts": {part: vars(each) for part, each in parts.items()}, "total": vars(total)}
+        answer: dict[str, object] = {"root": root, "parts": {part: vars(each) for part, each in parts.items()},
+                                     "total": vars(total)}
         if by_topic:
             answer["topics"] = {topic: {"messages": count, "bytes": size} for topic, (count, size) in ranked}
             answer["damagedOffsets"] = [end.offset for end in holes]

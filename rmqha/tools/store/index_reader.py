@@ -141,7 +141,7 @@ class IndexReader:
             if whole < count:
                 return
 
-    def slots(self, shape: Shape) -> array:
+    def slots(self, shape: Shape) -> "array[int]":
         """The slots: number of the newest entry of each; padded with 0 when the file ends before."""
         size = shape.slots * HASH_SLOT_SIZE
         slots = array("i", read_at(self.path, INDEX_HEADER_SIZE, size).ljust(size, b"\0"))

@@ -1,9 +1,14 @@
 """Options that several store commands share."""
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import Shape
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 commitlog_option = click.option(
     "--commitlog", multiple=True, type=click.Path(exists=True, file_okay=False),
@@ -12,7 +17,7 @@ delay_levels_option = click.option(
     "--delay-levels", default=DEFAULT_DELAY_LEVELS, help="The broker's messageDelayLevel, if it was changed.")
 
 
-def index_shape_options(command):
+def index_shape_options(command: F) -> F:
     """--index-slots and --index-entries."""
     command = click.option("--index-entries", type=click.IntRange(1),
                            help="The broker's maxIndexNum; by default it is found out.")(command)

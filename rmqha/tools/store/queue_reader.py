@@ -160,7 +160,7 @@ def list_queues(consume_queue_path: str) -> tuple[dict[QueueKey, str], list[str]
     return queues, foreign
 
 
-def _entries(path: str) -> list[os.DirEntry]:
+def _entries(path: str) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(path), key=lambda entry: entry.name)
     except FileNotFoundError:
