@@ -1,12 +1,45 @@
-/* The records of plain sends, compiled: what rmqha/store/plain_records.py does in Python, and documents. */
+/* The records of messages, compiled: what rmqha/store/plain_records.py does in Python, and documents. */
 #include "native.h"
+
+/* Bytes of an IPv6 host. */
+#define HOST_LENGTH_V6 (HOST_LENGTH + MORE_IN_V6)
 
 static int is_host(PyObject *object)
 {
-    return PyBytes_Check(object) && PyBytes_GET_SIZE(object) == HOST_LENGTH;
+    return PyBytes_Check(object)
+        && (PyBytes_GET_SIZE(object) == HOST_LENGTH || PyBytes_GET_SIZE(object) == HOST_LENGTH_V6);
 }
 
-/* The next offset of the send's queue, which then is one more; -1 with an error. */
+/* Write a host into its field, which is as long as SYSFLAG says: cut off, or filled up with zeros, as `struct` does. */
+static void put_host(uint8_t *out, PyObject *host, int is_v6)
+{
+    Py_ssize_t length = is_v6 ? HOST_LENGTH_V6 : HOST_LENGTH, given = PyBytes_GET_SIZE(host);
+    if (given == HOST_LENGTH && length == HOST_LENGTH) {
+        memcpy(out, PyBytes_AS_STRING(host), HOST_LENGTH);
+        return;
+    }
+    memset(out, 0, (size_t)length);
+    memcpy(out, PyBytes_AS_STRING(host), (size_t)(given < length ? given : length));
+}
+
+/* Read the numbers of a row into `numbers`, each at its place; -1 with an error. */
+static int read_numbers(PyObject *row, int64_t *numbers)
+{
+    for (int place = SEND_QUEUE_ID; place < SEND_BODY; place++) {
+        if (place == SEND_QUEUE_KEY || place == SEND_BORN_HOST)
+            continue;
+        int64_t number = numbers[place] = PyLong_AsLongLong(PyTuple_GET_ITEM(row, place));
+        if (number == -1 && PyErr_Occurred())
+            return -1;
+        if (place != SEND_BORN_TIMESTAMP && (number < INT32_MIN || number > INT32_MAX)) {
+            PyErr_SetString(PyExc_OverflowError, "a number that is no int32");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The next offset of the row's queue, which then is one more; -1 with an error. */
 static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_offsets)
 {
     PyObject *known = PyDict_GetItemWithError(next_offsets, key);
@@ -26,30 +59,21 @@ static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_
 }
 
 /* Write one record behind `out`, of which `room` bytes are left; its size, or -1 with an error. */
-static int64_t put_record(uint8_t *out, int64_t room, PyObject *send, int64_t queue_offset, int64_t offset, int64_t now,
-                          PyObject *store_host)
+static int64_t put_record(uint8_t *out, int64_t room, PyObject *row, const int64_t *numbers, int64_t queue_offset,
+                          int64_t offset, int64_t now, PyObject *store_host, int64_t prepared_offset)
 {
-    int64_t numbers[SEND_FIELDS] = {0};
-    if (!is_host(PyTuple_GET_ITEM(send, SEND_BORN_HOST)) || !PyBytes_Check(PyTuple_GET_ITEM(send, SEND_TAIL))) {
-        PyErr_SetString(PyExc_TypeError, "born host: 8 bytes; tail: bytes");
+    if (!is_host(PyTuple_GET_ITEM(row, SEND_BORN_HOST)) || !PyBytes_Check(PyTuple_GET_ITEM(row, SEND_TAIL))) {
+        PyErr_SetString(PyExc_TypeError, "born host: 8 or 20 bytes; tail: bytes");
         return -1;
     }
-    for (int place = SEND_QUEUE_ID; place < SEND_BODY; place++) {
-        if (place == SEND_QUEUE_KEY || place == SEND_BORN_HOST)
-            continue;
-        int64_t number = numbers[place] = PyLong_AsLongLong(PyTuple_GET_ITEM(send, place));
-        if (number == -1 && PyErr_Occurred())
-            return -1;
-        if (place != SEND_BORN_TIMESTAMP && (number < INT32_MIN || number > INT32_MAX)) {
-            PyErr_SetString(PyExc_OverflowError, "a number that is no int32");
-            return -1;
-        }
-    }
-    PyObject *tail = PyTuple_GET_ITEM(send, SEND_TAIL);
+    int born_v6 = (numbers[SEND_SYS_FLAG] & BORNHOST_V6_FLAG) != 0;
+    int store_v6 = (numbers[SEND_SYS_FLAG] & STOREHOSTADDRESS_V6_FLAG) != 0;
+    PyObject *tail = PyTuple_GET_ITEM(row, SEND_TAIL);
     Py_buffer body;
-    if (PyObject_GetBuffer(PyTuple_GET_ITEM(send, SEND_BODY), &body, PyBUF_SIMPLE) < 0)
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(row, SEND_BODY), &body, PyBUF_SIMPLE) < 0)
         return -1;
-    int64_t size = HEAD_LENGTH + body.len + PyBytes_GET_SIZE(tail);
+    int64_t head_length = HEAD_LENGTH + (born_v6 + store_v6) * MORE_IN_V6;
+    int64_t size = head_length + body.len + PyBytes_GET_SIZE(tail);
     if (size != numbers[SEND_SIZE] || size > room) {
         PyErr_Format(PyExc_ValueError, "a record of %lld bytes, told as %lld, in %lld", size, numbers[SEND_SIZE], room);
         size = -1;
@@ -63,11 +87,13 @@ static int64_t put_record(uint8_t *out, int64_t room, PyObject *send, int64_t qu
         put64(out + PHYSICAL_OFFSET_POSITION, offset);
         put32(out + SYSFLAG_POSITION, (uint32_t)numbers[SEND_SYS_FLAG]);
         put64(out + BORN_TIMESTAMP_POSITION, numbers[SEND_BORN_TIMESTAMP]);
-        memcpy(out + BORN_HOST_POSITION, PyBytes_AS_STRING(PyTuple_GET_ITEM(send, SEND_BORN_HOST)), HOST_LENGTH);
+        put_host(out + BORN_HOST_POSITION, PyTuple_GET_ITEM(row, SEND_BORN_HOST), born_v6);
+        out += born_v6 * MORE_IN_V6;
         put64(out + STORE_TIMESTAMP_POSITION, now);
-        memcpy(out + STORE_HOST_POSITION, PyBytes_AS_STRING(store_host), HOST_LENGTH);
+        put_host(out + STORE_HOST_POSITION, store_host, store_v6);
+        out += store_v6 * MORE_IN_V6;
         put32(out + RECONSUME_TIMES_POSITION, (uint32_t)numbers[SEND_RECONSUME_TIMES]);
-        put64(out + PREPARED_TRANSACTION_OFFSET_POSITION, 0);
+        put64(out + PREPARED_TRANSACTION_OFFSET_POSITION, prepared_offset);
         put32(out + BODY_LENGTH_POSITION, (uint32_t)body.len);
         memcpy(out + HEAD_LENGTH, body.buf, (size_t)body.len);
         memcpy(out + HEAD_LENGTH + body.len, PyBytes_AS_STRING(tail), (size_t)PyBytes_GET_SIZE(tail));
@@ -84,7 +110,7 @@ static int append_number(PyObject *list, int64_t value)
     return failed ? -1 : 0;
 }
 
-/* Sends in a row to one topic: how many, and the bytes of their records. */
+/* Neighbours of one topic: how many, and the bytes of their records. */
 typedef struct { PyObject *topic; int64_t times, size; } run;
 
 /* Add a run to its topic's (times, bytes). */
@@ -102,8 +128,8 @@ static int count_run(PyObject *totals, const run *r)
     return failed ? -1 : 0;
 }
 
-/* Add a send to the run, or begin another one. */
-static int count_send(PyObject *totals, run *r, PyObject *topic, int64_t size)
+/* Add a row to the run, or begin another one. */
+static int count_row(PyObject *totals, run *r, PyObject *topic, int64_t size)
 {
     if (topic != r->topic && !(r->topic && PyUnicode_Check(topic) && PyUnicode_Check(r->topic)
                                && PyUnicode_Compare(topic, r->topic) == 0)) {
@@ -118,13 +144,13 @@ static int count_send(PyObject *totals, run *r, PyObject *topic, int64_t size)
 
 static PyObject *plain_records(PyObject *module, PyObject *args)
 {
-    PyObject *sends, *table, *store_host;
-    long long total, offset, now;
-    if (!PyArg_ParseTuple(args, "O!LO!LLS:plain_records", &PyList_Type, &sends, &total, &PyDict_Type, &table, &offset,
-                          &now, &store_host))
+    PyObject *rows, *table, *store_host;
+    long long total, offset, now, prepared_offset = 0;
+    if (!PyArg_ParseTuple(args, "O!LO!LLS|L:plain_records", &PyList_Type, &rows, &total, &PyDict_Type, &table, &offset,
+                          &now, &store_host, &prepared_offset))
         return NULL;
     if (total < 0 || total > INT32_MAX || !is_host(store_host)) {
-        PyErr_SetString(PyExc_ValueError, "no total of an int32, or a store host that has not 8 bytes");
+        PyErr_SetString(PyExc_ValueError, "no total of an int32, or a store host that has not 8 or 20 bytes");
         return NULL;
     }
     if (offset < 0 || offset > INT64_MAX - total) {
@@ -139,19 +165,25 @@ static PyObject *plain_records(PyObject *module, PyObject *args)
         goto end;
     uint8_t *out = (uint8_t *)PyBytes_AS_STRING(data);
     int64_t used = 0;
-    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(sends); index++) {
-        PyObject *send = PyList_GET_ITEM(sends, index);
-        if (!PyTuple_Check(send) || PyTuple_GET_SIZE(send) != SEND_FIELDS) {
-            PyErr_SetString(PyExc_TypeError, "a PlainSend is wanted");
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(rows); index++) {
+        PyObject *row = PyList_GET_ITEM(rows, index);
+        if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != SEND_FIELDS) {
+            PyErr_SetString(PyExc_TypeError, "a MessageRow is wanted");
             goto end;
         }
-        int64_t queue_offset = take_queue_offset(PyTuple_GET_ITEM(send, SEND_QUEUE_KEY), table, next_offsets);
-        if (queue_offset < 0)
+        int64_t numbers[SEND_FIELDS] = {0}, queue_offset = 0;
+        if (read_numbers(row, numbers) < 0)
             goto end;
-        int64_t size = put_record(out + used, total - used, send, queue_offset, offset + used, now, store_host);
+        if (!(numbers[SEND_SYS_FLAG] & TRANSACTION_PREPARED_TYPE)) {
+            queue_offset = take_queue_offset(PyTuple_GET_ITEM(row, SEND_QUEUE_KEY), table, next_offsets);
+            if (queue_offset < 0)
+                goto end;
+        }
+        int64_t size = put_record(out + used, total - used, row, numbers, queue_offset, offset + used, now, store_host,
+                                  prepared_offset);
         if (size < 0 || append_number(queue_offsets, queue_offset) < 0
             || append_number(physical_offsets, offset + used) < 0
-            || count_send(totals, &same_topic, PyTuple_GET_ITEM(send, SEND_TOPIC), size) < 0)
+            || count_row(totals, &same_topic, PyTuple_GET_ITEM(row, SEND_TOPIC), size) < 0)
             goto end;
         used += size;
     }
@@ -176,7 +208,7 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "_plain_records", "The records of plain sends, compiled.", -1, methods, NULL,
+    PyModuleDef_HEAD_INIT, "_plain_records", "The records of messages, compiled.", -1, methods, NULL,
     NULL, NULL, NULL,
 };
 

@@ -363,7 +363,7 @@ static int set_field(PyObject *send, int place, PyObject *value)
     return value != NULL;
 }
 
-/* A PlainSend; NULL with an error. */
+/* A MessageRow; NULL with an error. */
 static PyObject *make_send(const reading *r, const plain_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
 {
     PyObject *send = r->type->tp_alloc(r->type, SEND_FIELDS);

@@ -1,7 +1,7 @@
 /* What the C sources share: their version, and the layouts of a record, of a plain send and of its binary header.
  *
  * Names are Python's where it has one: see the table of rmqha/common/message/message_layout.py for the fields of a
- * record, and PlainSend for those of a send. tests/native/test_native_h.py holds each number against Python's.
+ * record, and MessageRow for those of a send. tests/native/test_native_h.py holds each number against Python's.
  */
 #ifndef RMQHA_NATIVE_H
 #define RMQHA_NATIVE_H
@@ -13,7 +13,7 @@
 
 /* Of the functions, their arguments and their results: one more with each change of them. Of kernels.py as well, which
  * uses no extension of another version. */
-#define VERSION 5
+#define VERSION 6
 
 /* -- a record of the commit log: numbers are big-endian, the positions are those between IPv4 hosts -- */
 
@@ -47,7 +47,7 @@
 #define BORNHOST_V6_FLAG 0x10u
 #define STOREHOSTADDRESS_V6_FLAG 0x20u
 
-/* -- a plain send: the places in a PlainSend -- */
+/* -- a plain send: the places in a MessageRow -- */
 
 enum {
     SEND_TOPIC, SEND_QUEUE_ID, SEND_QUEUE_KEY, SEND_SIZE, SEND_CRC, SEND_FLAG, SEND_SYS_FLAG, SEND_BORN_TIMESTAMP,

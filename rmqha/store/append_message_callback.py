@@ -1,70 +1,70 @@
 """Writing a message's bytes at the end of a mapped file, under the put lock."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
 from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.store.append_message_result import AppendMessageResult
+from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.message_ext_encoder import EncodedRecord, finish_record
+from rmqha.store.plain_records import MessageRow, plain_records, record_parts
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
-    from rmqha.store.plain_records import PlainSend
 
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
-_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_WITHOUT_QUEUE_OFFSET = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+_PUT_OK = AppendMessageStatus.PUT_OK
+_JOIN_LIMIT = 64 * 1024  # records up to this are joined and written by one assignment
+_LENGTHS = 3  # bytes of a tail: topic length and properties length
 
 
 class PutMessageContext:
     """What one put carries through the lock, and what has become of it.
 
-    `rows`: the prepared records of `message`, or those of plain messages, which have no other form (`message` is None);
-    None for a message of several queues, whose record is made under the lock. `is_ok`: they are in the log, up to its
-    offset `end`, whatever flush and replicas say. `result`: of a message; the rest is told of plain messages, in their
-    order.
+    `rows`: of `message`, or plain messages that came together, which have no other form (`message` is None); None for
+    a message of several queues, whose row is made under the lock. `is_ok`: they are in the log, up to its offset `end`,
+    whatever flush and replicas say. Queue offsets and commit log offsets are in the order of the rows.
+
+    The key of the queue, which is all that it has in Java, is in the rows.
 
     Java: org.apache.rocketmq.store.CommitLog$PutMessageContext (4.9.8)
     """
 
-    __slots__ = ("topic_queue_table_key", "rows", "message", "is_batch", "multi_dispatch", "wait_store_msg_ok",
-                 "store_host", "is_ok", "end", "result", "begin", "queue_offsets", "physical_offsets", "data", "totals",
-                 "status")
+    __slots__ = ("rows", "size", "message", "is_batch", "multi_dispatch", "store_host", "store_timestamp", "is_ok",
+                 "end", "queue_offsets", "physical_offsets", "data", "totals", "begin", "status")
 
-    def __init__(self, topic_queue_table_key: str, rows: Sequence[EncodedRecord] | list[PlainSend] | None,
-                 message: MessageExt | None, store_host: bytes = b"", is_batch: bool = False) -> None:
-        self.topic_queue_table_key = topic_queue_table_key
+    def __init__(self, rows: list[MessageRow] | None, message: MessageExt | None, store_host: bytes = b"",
+                 is_batch: bool = False) -> None:
         self.rows = rows
         self.message = message
-        self.is_batch = is_batch
-        self.multi_dispatch = rows is None
-        self.wait_store_msg_ok = message is None or message.wait_store_msg_ok
         self.store_host = store_host
+        self.is_batch = is_batch
         self.is_ok = False
-        self.result: AppendMessageResult | None = None
+        self.queue_offsets: list[int] | None = None  # set just before they are counted
+        if rows is None:
+            self.multi_dispatch = True
+        else:
+            self.multi_dispatch = False
+            self.size = rows[0].size if len(rows) == 1 else sum([row.size for row in rows])
 
 
 class AppendMessageCallback(Protocol):
-    """Writes one message or batch.
+    """Writes one message or batch, or plain messages that came together.
 
     Java: org.apache.rocketmq.store.AppendMessageCallback (4.9.8)
     """
 
-    def do_append(self, mapped_file: MappedFile, position: int, max_blank: int, msg: MessageExt,
-                  context: PutMessageContext) -> AppendMessageResult:
-        """Write at `position`, where `max_blank` bytes are left; END_OF_FILE when the message does not fit."""
+    def do_append(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> AppendMessageStatus:
+        """Write at `position`; END_OF_FILE when the file has no room for it."""
 
 
 class DefaultAppendMessageCallback:
-    """Gives a message its queue offset, its place and its store time, and writes it.
+    """Gives messages their queue offsets, their places and their store time, and writes them.
 
-    Runs under the put lock, which guards the topic queue table. struct.error when a field does not fit: then nothing
-    was written and no offset was used.
+    Runs under the put lock, which guards the topic queue table. ValueError when a field does not fit: then nothing was
+    written and no offset was used.
 
     Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
     """
@@ -72,65 +72,43 @@ class DefaultAppendMessageCallback:
     def __init__(self, commit_log: CommitLog) -> None:
         self.commit_log = commit_log
 
-    def do_append(self, mapped_file: MappedFile, position: int, max_blank: int, msg: MessageExt,
-                  context: PutMessageContext) -> AppendMessageResult:
+    def do_append(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> AppendMessageStatus:
         """See AppendMessageCallback."""
-        if context.is_batch:
-            return self._append_batch(mapped_file, position, max_blank, msg, context)
-        commit_log = self.commit_log
-        wrote_offset = mapped_file.file_from_offset + position
-        key = context.topic_queue_table_key
-        queue_offset = commit_log.topic_queue_table.get(key, 0)
-        if context.rows is None and not commit_log.multi_dispatch.wrap_multi_dispatch(msg, context):
-            return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
-        queued = msg.sys_flag & _TRANSACTION_MASK not in _WITHOUT_QUEUE_OFFSET
-        if not queued:
-            queue_offset = 0
-        record = context.rows[0]
-        size = record.size
-        if size + END_FILE_MIN_BLANK_LENGTH > max_blank:
-            return self._end_of_file(mapped_file, position, max_blank, msg, queue_offset)
-        parts = finish_record(record, msg, queue_offset, wrote_offset, msg.prepared_transaction_offset)
-        if len(parts) == 1:
-            mapped_file.write_at(position, parts[0])
+        commit_log, msg, store_host, prepared_offset = self.commit_log, context.message, context.store_host, 0
+        if msg is not None:
+            if context.rows is None and not commit_log.multi_dispatch.wrap_multi_dispatch(msg, context):
+                return AppendMessageStatus.UNKNOWN_ERROR
+            store_host = host_to_bytes(msg.store_host)
+            if not context.is_batch:
+                prepared_offset = msg.prepared_transaction_offset
+        begin, size, rows = mapped_file.file_from_offset + position, context.size, context.rows
+        if position + size + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
+            return self._end_of_file(mapped_file, position, msg)
+        in_parts = size > _JOIN_LIMIT and msg is not None and len(rows) == 1
+        try:
+            queue_offsets, context.physical_offsets, data, next_offsets, context.totals = (
+                record_parts if in_parts else plain_records)(
+                rows, size, commit_log.topic_queue_table, begin, context.store_timestamp, store_host,
+                prepared_offset)
+        except (TypeError, OverflowError, struct.error) as error:
+            raise ValueError(error) from error
+        if in_parts:
+            mapped_file.write_parts_at(position, data, size)
         else:
-            mapped_file.write_parts_at(position, parts, size)
-        if 0 in record.properties:
-            commit_log.note_if_it_looks_torn(mapped_file, position, size)
-        if queued:
-            commit_log.topic_queue_table[key] = queue_offset + 1
-            if context.multi_dispatch:
-                commit_log.multi_dispatch.update_multi_queue_offset(msg)
-        return AppendMessageResult(AppendMessageStatus.PUT_OK, wrote_offset, size, msg.store_host, msg.store_timestamp,
-                                   queue_offset)
+            mapped_file.write_at(position, data)
+        for row, offset in zip(rows, context.physical_offsets):
+            if row.tail.find(0, row.tail[0] + _LENGTHS) >= 0:  # NULs in the properties
+                commit_log.note_if_it_looks_torn(mapped_file, offset - mapped_file.file_from_offset, row.size)
+        context.data, context.queue_offsets, context.end = data, queue_offsets, begin + size
+        commit_log.topic_queue_table.update(next_offsets)
+        if context.multi_dispatch and next_offsets:
+            commit_log.multi_dispatch.update_multi_queue_offset(msg)
+        return _PUT_OK
 
     @staticmethod
-    def _end_of_file(mapped_file: MappedFile, position: int, max_blank: int, msg: MessageExt,
-                     queue_offset: int) -> AppendMessageResult:
-        """Close the file with a blank."""
-        mapped_file.write_at(position, message_layout.encode_blank(max_blank))
-        return AppendMessageResult(AppendMessageStatus.END_OF_FILE, mapped_file.file_from_offset + position, max_blank,
-                                   msg.store_host, msg.store_timestamp, queue_offset)
-
-    def _append_batch(self, mapped_file: MappedFile, position: int, max_blank: int, batch: MessageExt,
-                      context: PutMessageContext) -> AppendMessageResult:
-        wrote_offset = mapped_file.file_from_offset + position
-        table, key = self.commit_log.topic_queue_table, context.topic_queue_table_key
-        begin_queue_offset = table.get(key, 0)
-        total = sum(record.size for record in context.rows)
-        if total + END_FILE_MIN_BLANK_LENGTH > max_blank:
-            return self._end_of_file(mapped_file, position, max_blank, batch, begin_queue_offset)
-        parts: list[message_layout.Buffer] = []
-        offsets: list[int] = []
-        offset = wrote_offset
-        for queue_offset, record in enumerate(context.rows, begin_queue_offset):
-            parts += finish_record(record, batch, queue_offset, offset, 0)
-            offsets.append(offset)
-            offset += record.size
-        mapped_file.write_at(position, b"".join(parts))
-        for at, record in zip(offsets, context.rows, strict=True):
-            if 0 in record.properties:
-                self.commit_log.note_if_it_looks_torn(mapped_file, at - mapped_file.file_from_offset, record.size)
-        table[key] = begin_queue_offset + len(offsets)
-        return AppendMessageResult(AppendMessageStatus.PUT_OK, wrote_offset, total, batch.store_host,
-                                   batch.store_timestamp, begin_queue_offset, offsets)
+    def _end_of_file(mapped_file: MappedFile, position: int, msg: MessageExt | None) -> AppendMessageStatus:
+        """Close the file with a blank; of plain messages the first ones may still find room, one by one."""
+        if msg is None:
+            return AppendMessageStatus.UNKNOWN_ERROR
+        mapped_file.write_at(position, message_layout.encode_blank(mapped_file.file_size - position))
+        return AppendMessageStatus.END_OF_FILE

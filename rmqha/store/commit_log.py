@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import serves_one_connection
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
+from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
@@ -42,7 +42,6 @@ from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_ext_encoder import MessageExtEncoder
 from rmqha.store.multi_dispatch import MultiDispatch
 from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
-from rmqha.store.plain_records import plain_records
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
@@ -63,11 +62,10 @@ _FLUSH_ATTEMPTS = 1000
 # Bytes reserved on disk at a time.
 ALLOCATION_UNIT = 64 * 1024 * 1024
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
-_PUT_OK_STATUS = PutMessageStatus.PUT_OK
+_PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 _PUT_OK = Completable.completed(_PUT_OK_STATUS)
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_LENGTHS = 3  # bytes of a tail: topic length and properties length
 _NOT_DELAYED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -257,15 +255,15 @@ class CommitLog:
         config = self.config
         if config.maxMessageSize != self.message_ext_encoder.max_message_body_size:
             self.update_max_message_size()
-        records = None
+        rows = None
         if not config.enableMultiDispatch or not self.multi_dispatch.is_multi_dispatch_msg(msg):
-            record = self.message_ext_encoder.encode(msg)
-            if type(record) is PutMessageResult:
-                return Completable.completed(record)
-            if record.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-                return self._too_large_for_a_file(record.size)
-            records = (record,)
-        return self._put(PutMessageContext(f"{msg.topic}-{msg.queue_id}", records, msg))
+            row = self.message_ext_encoder.encode(msg)
+            if type(row) is PutMessageResult:
+                return Completable.completed(row)
+            if row.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+                return self._too_large_for_a_file(row.size)
+            rows = [row]
+        return self._put(PutMessageContext(rows, msg))
 
     @staticmethod
     def _too_large_for_a_file(size: int) -> Completable[PutMessageResult]:
@@ -290,19 +288,23 @@ class CommitLog:
             return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
         _set_v6_flags(batch)
         self.update_max_message_size()
-        records = self.message_ext_encoder.encode_batch(batch)
-        if isinstance(records, PutMessageResult):
-            return Completable.completed(records)
-        size = sum(record.size for record in records)
-        if size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-            return self._too_large_for_a_file(size)
-        return self._put(PutMessageContext(f"{batch.topic}-{batch.queue_id}", records, batch, is_batch=True))
+        rows = self.message_ext_encoder.encode_batch(batch)
+        if isinstance(rows, PutMessageResult):
+            return Completable.completed(rows)
+        context = PutMessageContext(rows, batch, is_batch=True)
+        if context.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+            return self._too_large_for_a_file(context.size)
+        return self._put(context)
 
     def _put(self, context: PutMessageContext) -> Completable[PutMessageResult]:
         status = self.put(context)
+        if not context.is_ok:
+            return Completable.completed(PutMessageResult(status.get()))
+        put_result = PutMessageResult(_PUT_OK_STATUS, AppendMessageResult(
+            AppendMessageStatus.PUT_OK, context.end - context.size, context.size, context.message.store_host,
+            context.store_timestamp, context.queue_offsets[0], context.physical_offsets if context.is_batch else None))
         if status is _PUT_OK:
-            return Completable.completed(PutMessageResult(_PUT_OK_STATUS, context.result))
-        put_result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, context.result)
+            return Completable.completed(put_result)
 
         def tell(put_message_status: PutMessageStatus) -> PutMessageResult:
             put_result.put_message_status = put_message_status
@@ -319,7 +321,7 @@ class CommitLog:
         store, ack_nums = self.default_message_store, None
         ha_service, message = store.ha_service, context.message
         term = ha_service.term  # before the role is looked at
-        if self.config.brokerRole is SYNC_MASTER and context.wait_store_msg_ok:
+        if self.config.brokerRole is SYNC_MASTER and (message is None or message.wait_store_msg_ok):
             ack_nums = ha_service.need_ack_nums()
             if ack_nums is None:
                 return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
@@ -332,105 +334,72 @@ class CommitLog:
             if deleted.names and (deleted.refuses_any(context.rows) if message is None else deleted.refuses(message)):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
             # under the lock, so that store times never go down along the log
-            self.begin_time_in_lock = now = current_time_millis()
+            self.begin_time_in_lock = context.store_timestamp = now = current_time_millis()
+            if message is not None:
+                message.store_timestamp = now
             try:
-                status = (self._append_sends if message is None else self._append)(context, now)
+                status = self._append(context)
             finally:
                 self.begin_time_in_lock = 0
         if status is not _PUT_OK_STATUS:
             return Completable.completed(status)
         context.is_ok = True
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
-            if message is None:
-                self._tell_of_sends(context)
-            elif self.config.enableMultiDispatch:  # it goes to other queues too
-                store.on_appended()
-            else:
-                store.on_appended(message.topic, message.queue_id)
-        return self.when_safe(context.end, context.wait_store_msg_ok, ack_nums, term)
+            self._tell(context)
+        context.data = None
+        return self.when_safe(context, ack_nums, term)
 
-    def _tell_of_sends(self, context: PutMessageContext) -> None:
-        """Wake who follows the log: it has got plain messages."""
-        store = self.default_message_store
-        if serves_one_connection():
-            store.ha_service.on_appended(context.physical_offsets[0], context.data)
-        else:
-            store.ha_service.on_appended()
-        rows = context.rows
-        for topic, queue_id in ({(row.topic, row.queue_id) for row in rows} if len(rows) > 1
-                                else ((rows[0].topic, rows[0].queue_id),)):
-            store.reput_message_service.on_appended(topic, queue_id)
-
-    def _append_sends(self, context: PutMessageContext, now: int) -> PutMessageStatus:
-        """Under the put lock: append plain messages to the last file, all or none; none when it has no room for all of
-        them. Whoever puts them one by one gets the reason."""
-        sends, files = context.rows, self.mapped_file_queue.mapped_files
-        if not files:
-            return PutMessageStatus.CREATE_MAPEDFILE_FAILED
-        mapped_file = files[-1]
-        position = mapped_file.wrote_position
-        total = sends[0].size if len(sends) == 1 else sum([send.size for send in sends])
-        if position + total + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
-            return PutMessageStatus.UNKNOWN_ERROR
-        begin, table = mapped_file.file_from_offset + position, self.topic_queue_table
-        context.queue_offsets, context.physical_offsets, context.data, next_offsets, context.totals = plain_records(
-            sends, total, table, begin, now, context.store_host)
-        try:
-            mapped_file.append_bytes(context.data)
-        except OSError as error:
-            log.warning("plain messages are put one by one: %s", error)
-            return PutMessageStatus.UNKNOWN_ERROR
-        mapped_file.store_timestamp = now
-        try:
-            table.update(next_offsets)
-        except BaseException:
-            log.error("The commit log has messages that their queues don't count. The store takes no more messages.")
-            self.default_message_store.running_flags.make_flush_error()
-            raise
-        for send, offset in zip(sends, context.physical_offsets, strict=True):
-            if send.tail.find(0, send.tail[0] + _LENGTHS) >= 0:  # NULs in the properties
-                self.note_if_it_looks_torn(mapped_file, offset - mapped_file.file_from_offset, send.size)
-        context.end = begin + total
-        return _PUT_OK_STATUS
-
-    def _append(self, context: PutMessageContext, now: int) -> PutMessageStatus:
-        """Under the put lock: append a message or batch to the last file or the next one."""
-        msg, files = context.message, self.mapped_file_queue.mapped_files
-        msg.store_timestamp = now
+    def _append(self, context: PutMessageContext) -> PutMessageStatus:
+        """Under the put lock: append to the last file or the next one; of plain messages all or none, and to the last
+        file only. Whoever then puts them one by one fills it up, and gets the reason."""
+        msg, files, position = context.message, self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
-        next_offset, position = self.topic_queue_table.get(context.topic_queue_table_key), -1
         try:
-            for _ in range(2):
-                if mapped_file is None or mapped_file.is_full:
-                    mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
+            for _ in (1, 2):
+                if mapped_file is None or mapped_file.wrote_position == mapped_file.file_size:
+                    mapped_file = None if msg is None else self.mapped_file_queue.get_last_mapped_file(0)
                 if mapped_file is None:
-                    log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
+                    if msg is not None:
+                        log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
                     return PutMessageStatus.CREATE_MAPEDFILE_FAILED
                 position = mapped_file.wrote_position
-                result = mapped_file.append_message(msg, self.append_message_callback, context)
-                status = result.status
-                if status is AppendMessageStatus.PUT_OK:
-                    context.result, context.end = result, result.wrote_offset + result.wrote_bytes
-                    self.default_message_store.store_stats_service.count_put(msg.topic, result.msg_num,
-                                                                             result.wrote_bytes)
+                status = mapped_file.append_message(self.append_message_callback, context)
+                if status is _APPENDED:
+                    if msg is not None:  # plain messages are counted behind their answers
+                        self.default_message_store.store_stats_service.count_put(msg.topic, len(context.rows),
+                                                                                 context.size)
                     return _PUT_OK_STATUS
                 if status is not AppendMessageStatus.END_OF_FILE:
                     break
                 position = -1
                 self._file_is_full(mapped_file)
         except OSError as error:
-            return self._append_failed(error)
-        except (struct.error, ValueError) as error:
+            if msg is not None:
+                return self._append_failed(error)
+            log.warning("plain messages are put one by one: %s", error)
+        except ValueError as error:
             # Differs: the original writes numbers that do not fit their field cut off.
-            log.warning("message of topic %s can't be stored: %s", msg.topic, error)
+            log.warning("message of topic %s can't be stored: %s", (msg or context.rows[0]).topic, error)
             return PutMessageStatus.MESSAGE_ILLEGAL
         except Exception:
-            log.exception("append of a message of topic %s to the commit log failed", msg.topic)
-            return self._append_broke_off(mapped_file, position, context, next_offset)
-        context.result = result
-        if status in (AppendMessageStatus.MESSAGE_SIZE_EXCEEDED, AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED):
-            return PutMessageStatus.MESSAGE_ILLEGAL
+            log.exception("append of a message of topic %s to the commit log failed", (msg or context.rows[0]).topic)
+            self._append_broke_off(mapped_file, position, context)
         return PutMessageStatus.UNKNOWN_ERROR
+
+    def _tell(self, context: PutMessageContext) -> None:
+        """Wake who follows the log: it has got what `context` has carried."""
+        store, rows = self.default_message_store, context.rows
+        if context.message is None and serves_one_connection():
+            store.ha_service.on_appended(context.physical_offsets[0], context.data)
+        else:
+            store.ha_service.on_appended()
+        if self.config.enableMultiDispatch:  # it goes to other queues too
+            store.reput_message_service.on_appended(None, 0)
+        elif context.is_batch or len(rows) == 1:
+            store.reput_message_service.on_appended(rows[0].topic, rows[0].queue_id)
+        else:
+            for topic, queue_id in {(row.topic, row.queue_id) for row in rows}:
+                store.reput_message_service.on_appended(topic, queue_id)
 
     def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:
         """Under the put lock: a record with NULs in its properties was written. Have recovery know that it is whole."""
@@ -470,30 +439,27 @@ class CommitLog:
         self.make_disk_full()
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
 
-    def _append_broke_off(self, mapped_file: MappedFile | None, position: int, context: PutMessageContext,
-                          next_offset: int | None) -> PutMessageStatus:
+    def _append_broke_off(self, mapped_file: MappedFile | None, position: int, context: PutMessageContext) -> None:
         """An append that began at `position` has failed for no known reason: log and tables must fit together."""
-        key, table = context.topic_queue_table_key, self.topic_queue_table
-        is_counted = table.get(key) != next_offset
+        is_counted = context.queue_offsets is not None
         if position >= 0 and (mapped_file.wrote_position != position or is_counted and context.multi_dispatch):
             log.error("What the commit log has taken is not known. The store takes no more messages.")
             self.default_message_store.running_flags.make_flush_error()
-        elif next_offset is None:
-            table.pop(key, None)
-        else:
-            table[key] = next_offset
-        return PutMessageStatus.UNKNOWN_ERROR
+        elif is_counted:
+            for row, offset in zip(reversed(context.rows), reversed(context.queue_offsets), strict=True):
+                if row.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED:  # prepared and rolled back ones do not count
+                    self.topic_queue_table[row.queue_key] = offset
 
     def make_disk_full(self) -> None:
         """A write found no room: refuse puts until the disk check finds some."""
         store = self.default_message_store
         store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
 
-    def when_safe(self, end: int, wait: bool, ack_nums: int | None, term: int) -> Completable[PutMessageStatus]:
-        """The status of what was appended up to commit log offset `end`: once it is as safe as it gets, on disk, if its
-        sender waits for it, and on `ack_nums` replicas."""
-        flush = self.submit_flush_request(end, wait)
-        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(end, ack_nums, term)
+    def when_safe(self, context: PutMessageContext, ack_nums: int | None,
+                  term: int) -> Completable[PutMessageStatus]:
+        """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
+        flush = self.submit_flush_request(context.end, context.message)
+        replica = _PUT_OK if ack_nums is None else self.submit_replica_request(context.end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
         if replica is _PUT_OK:
@@ -501,11 +467,11 @@ class CommitLog:
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
-    def submit_flush_request(self, end: int, wait: bool) -> Completable[PutMessageStatus]:
-        """Done once the log is flushed up to `end`, with SYNC_FLUSH and `wait`; at once otherwise."""
+    def submit_flush_request(self, end: int, msg: MessageExt | None) -> Completable[PutMessageStatus]:
+        """Done once the log is flushed up to `end`, with SYNC_FLUSH, if the sender waits; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
-            if wait:
+            if msg is None or msg.wait_store_msg_ok:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)

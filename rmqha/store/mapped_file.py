@@ -8,6 +8,8 @@
 One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
 are plain integers that only grow while the store runs, so readers need no lock.
 """
+from __future__ import annotations
+
 import errno
 import logging
 import mmap
@@ -15,14 +17,17 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
-from rmqha.store.append_message_result import AppendMessageResult
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.transient_store_pool import TransientStorePool
 from rmqha.store.util import lib_c
+
+if TYPE_CHECKING:
+    from rmqha.store.append_message_callback import AppendMessageCallback, PutMessageContext
 
 log = logging.getLogger("RocketmqStore")
 
@@ -31,6 +36,7 @@ _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _OPEN_ATTEMPTS = 10
+_PUT_OK = AppendMessageStatus.PUT_OK
 
 
 class MappedFile(ReferenceResource):
@@ -86,22 +92,26 @@ class MappedFile(ReferenceResource):
 
     # Appending: one thread at a time.
 
-    def append_message(self, msg, callback, context) -> AppendMessageResult:
-        """Let `callback` write one message (or batch) at the write position. OSError when the disk is full."""
+    def append_message(self, callback: AppendMessageCallback, context: PutMessageContext) -> AppendMessageStatus:
+        """Let `callback` write what `context` carries at the write position. OSError when the disk is full."""
         current_pos = self.wrote_position
         if current_pos >= self.file_size:
             log.error("MappedFile.appendMessage return null, wrotePosition: %s fileSize: %s", current_pos,
                       self.file_size)
-            return AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR)
-        result = callback.do_append(self, current_pos, self.file_size - current_pos, msg, context)
-        if result.status is AppendMessageStatus.END_OF_FILE and self.write_buffer is not None:
-            # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes of
-            # an older file there in the original
-            behind = current_pos + END_FILE_MIN_BLANK_LENGTH
-            self.write_buffer[behind:] = bytes(self.file_size - behind)
-        self.wrote_position = current_pos + result.wrote_bytes
-        self.store_timestamp = result.store_timestamp
-        return result
+            return AppendMessageStatus.UNKNOWN_ERROR
+        status = callback.do_append(self, current_pos, context)
+        if status is _PUT_OK:
+            self.wrote_position = current_pos + context.size
+            self.store_timestamp = context.store_timestamp
+        elif status is AppendMessageStatus.END_OF_FILE:
+            if self.write_buffer is not None:
+                # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes
+                # of an older file there in the original
+                behind = current_pos + END_FILE_MIN_BLANK_LENGTH
+                self.write_buffer[behind:] = bytes(self.file_size - behind)
+            self.wrote_position = self.file_size
+            self.store_timestamp = context.store_timestamp
+        return status
 
     def append_bytes(self, data: bytes | bytearray | memoryview) -> bool:
         """Append `data` as it is; False when it does not fit. OSError when the disk is full."""

@@ -46,7 +46,7 @@ class MultiDispatch:
         return f"{queue_name}-{self._queue_id(queue_name, queue_id)}"
 
     def wrap_multi_dispatch(self, msg: MessageExtBrokerInner, context: PutMessageContext) -> bool:
-        """Under the put lock: note the offsets in the message's properties and prepare its record; False on failure."""
+        """Under the put lock: note the offsets in the message's properties and make its row; False on failure."""
         offsets = []
         for queue_name in java_split(msg.properties[message_const.PROPERTY_INNER_MULTI_DISPATCH]):
             if not is_safe_topic(queue_name):
@@ -60,11 +60,11 @@ class MultiDispatch:
         stored = {name: value for name, value in properties.items()
                   if name != message_const.PROPERTY_WAIT_STORE_MSG_OK}
         msg.properties_string = message_properties2string(stored)
-        record = self.commit_log.message_ext_encoder.encode(msg)
-        if isinstance(record, PutMessageResult):
-            log.error("rebuild msgInner for multiDispatch %s", record)
+        row = self.commit_log.message_ext_encoder.encode(msg)
+        if isinstance(row, PutMessageResult):
+            log.error("rebuild msgInner for multiDispatch %s", row)
             return False
-        context.rows = [record]
+        context.rows, context.size = [row], row.size
         return True
 
     def update_multi_queue_offset(self, msg: MessageExtBrokerInner) -> None:

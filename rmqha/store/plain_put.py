@@ -8,7 +8,7 @@ from time import time_ns
 from typing import TYPE_CHECKING
 
 from rmqha.store.append_message_callback import PutMessageContext
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -27,12 +27,12 @@ class PlainPut:
         self._commit_log = store.commit_log
         self._config = store.message_store_config
 
-    def put(self, sends: list[PlainSend], store_host: bytes) -> PutMessageContext | None:
+    def put(self, sends: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
         """Append all; None, with nothing done, when they have to be put one by one: the file is full, or the store
         can't or may not take them. Whoever puts them then gets the reason."""
         if not self._may_put():
             return None
-        context = PutMessageContext("", sends, None, store_host)
+        context = PutMessageContext(sends, None, store_host)
         context.begin = time_ns() // 1_000_000
         context.status = self._commit_log.put(context)
         return context if context.is_ok else None

@@ -6,12 +6,11 @@ from pathlib import Path
 from unittest import mock
 
 from rmqha.common.completable import Completable
-from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32, encode_topic
+from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32
 from rmqha.store import checkpoint_positions
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.plain_put import PlainPut
-from rmqha.store.plain_records import PlainSend
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.faults.stepped_store import Clock, SteppedStore
@@ -199,10 +198,7 @@ class Machine:
         self._note()
 
     def _put_plain(self, msg) -> None:
-        record = self.store.commit_log.message_ext_encoder.encode(msg)
-        send = PlainSend(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}", record.size, body_crc32(msg.body), 0,
-                         0, msg.born_timestamp, _HOST, 0, msg.body,
-                         encode_topic(msg.topic) + record.properties_length + record.properties)
+        send = self.store.commit_log.message_ext_encoder.encode(msg)._replace(crc=body_crc32(msg.body), born_host=_HOST)
         result = PlainPut(self.store).put([send], _HOST)
         if result is None:
             self._note_put(self.store.async_put_message(msg))

@@ -25,7 +25,7 @@ from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.plain_put import PlainPut, PlainSend
+from rmqha.store.plain_put import PlainPut, MessageRow
 from tests.faults.points import LOAD, POINTS, SHUTDOWN, Trap
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -170,12 +170,12 @@ def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtB
     return msg
 
 
-def plain_send(msg: MessageExtBrokerInner) -> PlainSend:
+def plain_send(msg: MessageExtBrokerInner) -> MessageRow:
     """A message as the broker hands plain ones to the store."""
     properties = msg.properties_string.encode()
     tail = message_layout.encode_topic(msg.topic) + message_layout.SHORT.pack(len(properties)) + properties
-    return PlainSend(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",
-                     PlainSend.record_size(len(msg.body), len(tail)), message_layout.body_crc32(msg.body), msg.flag, 0,
+    return MessageRow(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",
+                     MessageRow.record_size(len(msg.body), len(tail)), message_layout.body_crc32(msg.body), msg.flag, 0,
                      msg.born_timestamp, host_to_bytes(_HOST), 0, msg.body, tail)
 
 

@@ -14,13 +14,14 @@ from types import ModuleType
 from rmqha.broker.processor.plain_send_answer import json_in_python
 from rmqha.broker.processor.plain_send_header import cluster_property
 from rmqha.broker.processor.plain_sends import sends_in_python
+from rmqha.common.message.message_layout import HEADS
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.bulk import bulk, bulk_plain
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
-from rmqha.store.plain_records import PlainSend, records_in_python
+from rmqha.store.plain_records import MessageRow, records_in_python
 
 EDGES = (0, 1, -1, 2, 3, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -2**31, 2**31, 2**32 - 1, 2**62 - 1,
          2**62, 2**63 - 1, -2**63, 2**63, 2**64 - 1, 1_700_000_000_000)
@@ -28,6 +29,7 @@ EDGES_AND_NEIGHBOURS = [edge + step for edge in EDGES for step in (0, 0, 1, -1)]
 USUAL = 0.85  # how often a number is a usual one
 CLUSTER = cluster_property("DefaultCluster")
 HOST, HOST_HEX = bytes((127, 0, 0, 1, 0, 0, 42, 159)), b"7F00000100002A9F"
+HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
 ROUTES = {"Topic": ("Topic-0", "Topic-1", "Topic-2", "Topic-3"), "Other": ("Other-0",)}
 PROPERTIES = ("", "TAGS\x01a", "KEYS\x01a b  c\x02UNIQ_KEY\x017F0000010BF818B4AAC201\x02WAIT\x01true\x02",
               "a\x01b\x02", "\x02", "a\x01b\x02\x02", "WAIT\x01false", "DELAY\x013", "k\x01" + "v" * 1200, "é\x01ü",
@@ -245,23 +247,25 @@ class RecordsTarget:
         sends, total = [], 0
         for _ in range(pick.choice((0, 1, 1, 2, 5))):
             body, tail = pick.randbytes(pick.choice((0, 1, 40))), b"\1T\0\3k\1v" * pick.choice((0, 1, 1))
-            size = PlainSend.record_size(len(body), len(tail)) + pick.choice((0,) * 20 + (1, -1))
+            sys_flag = inputs.number(0, 0, 4, 8, 12, 16, 32, 48)
+            size = HEADS[sys_flag >> 4 & 3].size + len(body) + len(tail) + pick.choice((0,) * 20 + (1, -1))
             queue = pick.randrange(3)
-            sends.append(PlainSend(
+            sends.append(MessageRow(
                 pick.choice("TTU"), inputs.number(queue), f"T-{queue}", size, inputs.number(1), inputs.number(2),
-                inputs.number(0), to_long(inputs.number(1_700_000_000_123)), HOST,
+                sys_flag, to_long(inputs.number(1_700_000_000_123)), pick.choice((HOST, HOST_V6)),
                 inputs.number(0, 3), body if pick.random() < 0.5 else inputs.exact(body), tail))
             total += size
         if pick.random() < 0.05:  # rarely 2 GiB: a sanitizer takes its time to mark them
             total = pick.choice((total + 1, total - 1, 0, 88, -1, 2**31) if pick.random() < 0.99 else EDGES)
         table = {f"T-{queue}": to_long(inputs.number(0, 7, 1 << 40)) for queue in range(pick.randrange(3))}
         offset, now = to_long(inputs.number(0, 1 << 40)), to_long(inputs.number(1_700_000_000_456))
+        store_host, prepared = pick.choice((HOST, HOST_V6)), to_long(inputs.number(0, 1 << 40))
         inputs.same("plain_records", self._compiled.plain_records, records_in_python, lambda: sends, lambda: total,
-                    lambda: dict(table), lambda: offset, lambda: now, lambda: HOST)
+                    lambda: dict(table), lambda: offset, lambda: now, lambda: store_host, lambda: prepared)
         if sends and pick.random() < 0.2:
             self._nonsense(inputs, sends[0], table)
 
-    def _nonsense(self, inputs: Inputs, send: PlainSend, table: dict[str, int]) -> None:
+    def _nonsense(self, inputs: Inputs, send: MessageRow, table: dict[str, int]) -> None:
         """A send with something else in one of its places: refused by the compiled one, whatever the twin says."""
         place = inputs.random.randrange(len(send))
         wrong = inputs.random.choice((None, "text", b"", b"seven b", 2**80, -1.5, (), [send]))
@@ -289,7 +293,7 @@ class SendsTarget:
         found = inputs.same(
             "read_plain_sends", self._compiled.read_plain_sends, sends_in_python, lambda: inputs.exact(data),
             lambda: position, lambda: CLUSTER, lambda: HOST, lambda: ROUTES, lambda: max_body, lambda: most,
-            lambda: PlainSend)
+            lambda: MessageRow)
         if found is not None:
             inputs.outcomes["sends that were read"] += len(found[0])
         self._answers(inputs, found[0] if found is not None else [])
@@ -308,7 +312,7 @@ class SendsTarget:
         length = max(0, len(header) + pick.choice((0, 0, 0, 0, 1, -1)))
         return struct.pack(">iI", 4 + len(header) + len(body), whole[4] << 24 | length) + header + body
 
-    def _answers(self, inputs: Inputs, sends: list[PlainSend]) -> None:
+    def _answers(self, inputs: Inputs, sends: list[MessageRow]) -> None:
         pick = inputs.random
         between = tuple([pick.choice((b"", b'{"a":"', b"x" * 40)) for _ in range(5)])
         order = tuple(pick.sample(range(4), 4))

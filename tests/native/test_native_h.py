@@ -10,7 +10,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 from tests.support.sources import ROOT
 
 HEADER = (ROOT / "rmqha" / "native" / "native.h").read_text("utf-8")
@@ -69,7 +69,7 @@ def test_positions_of_a_record_are_where_python_packs_them():
 
 def test_places_of_a_plain_send_are_its_fields():
     found = re.search(r"enum \{([^}]*SEND_FIELDS)\s*\}", HEADER)[1]
-    assert re.findall(r"SEND_(\w+)", found) == [*(field.upper() for field in PlainSend._fields), "FIELDS"]
+    assert re.findall(r"SEND_(\w+)", found) == [*(field.upper() for field in MessageRow._fields), "FIELDS"]
 
 
 @pytest.mark.parametrize("source", sorted((ROOT / "rmqha" / "native").glob("*.c")), ids=lambda source: source.name)

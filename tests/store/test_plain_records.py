@@ -4,9 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_decoder
-from rmqha.store.plain_records import PlainSend, records_in_python
+from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, STOREHOSTADDRESS_V6_FLAG
+from rmqha.common.sysflag import message_sys_flag
+from rmqha.store.plain_records import MessageRow, records_in_python
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
+HOSTS = st.sampled_from([STORE_HOST, HOST_V6])
 INT, LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
 
 
@@ -17,31 +21,33 @@ def compiled():
     return module.plain_records
 
 
-def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> PlainSend:
+def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> MessageRow:
     """A send to the topic T."""
     tail = b"\1T\0\3k\1v"
     values = {"topic": "T", "queue_id": queue_id, "queue_key": f"T-{queue_id}",
-              "size": PlainSend.record_size(len(body), len(tail)) if size is None else size, "crc": 1, "flag": 2,
-              "sys_flag": 0, "born_timestamp": 1_700_000_000_123, "born_host": bytes((10, 0, 0, 1, 0, 0, 0, 80)),
+              "size": size or HEADS[fields.get("sys_flag", 0) >> 4 & 3].size + len(body) + len(tail), "crc": 1,
+              "flag": 2, "sys_flag": 0, "born_timestamp": 1_700_000_000_123,
+              "born_host": bytes((10, 0, 0, 1, 0, 0, 0, 80)),
               "reconsume_times": 3, "body": body, "tail": tail} | fields
-    return PlainSend(**values)
+    return MessageRow(**values)
 
 
-def total(sends: list[PlainSend]) -> int:
+def total(sends: list[MessageRow]) -> int:
     """Bytes of all records."""
     return sum(one.size for one in sends)
 
 
 plain_sends = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=INT, flag=INT,
-                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT, topic=st.sampled_from("TU")),
+                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT, topic=st.sampled_from("TU"),
+                                 born_host=HOSTS),
                        max_size=6)
 
 
 @settings(max_examples=300)
-@given(plain_sends, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG)
-def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now):
+@given(plain_sends, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG, HOSTS, LONG)
+def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, store_host, prepared_offset):
     before = dict(table)
-    arguments = sends, total(sends), table, offset, now, STORE_HOST
+    arguments = sends, total(sends), table, offset, now, store_host, prepared_offset
     assert compiled(*arguments) == records_in_python(*arguments)
     assert table == before
 
@@ -63,6 +69,31 @@ def test_records_are_decoded_as_what_was_sent(request, make):
             one.body, 2, 3, "v")
         assert (message.born_timestamp, message.store_timestamp) == (1_700_000_000_123, 1_700_000_000_456)
         assert (message.born_host, message.store_host) == (("10.0.0.1", 80), ("127.0.0.1", 10911))
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+@pytest.mark.parametrize("born_flag, born_host", [(0, ("127.0.0.1", 10911)), (BORNHOST_V6_FLAG, ("2001::7", 81))])
+@pytest.mark.parametrize("store_flag, store_host", [(0, ("127.0.0.1", 10911)),
+                                                    (STOREHOSTADDRESS_V6_FLAG, ("2001::7", 81))])
+def test_records_of_other_hosts(request, make, born_flag, born_host, store_flag, store_host):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    one = send(sys_flag=born_flag | store_flag, born_host=HOST_V6 if born_flag else STORE_HOST)
+    data = records([one], one.size, {}, 0, 1, HOST_V6 if store_flag else STORE_HOST)[2]
+    message = message_decoder.decode(data)
+    assert (message.born_host, message.store_host, message.body) == (born_host, store_host, b"body")
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    kinds = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE,
+             message_sys_flag.TRANSACTION_ROLLBACK_TYPE, message_sys_flag.TRANSACTION_NOT_TYPE)
+    sends = [send(sys_flag=kind) for kind in kinds]
+    queue_offsets, _, data, next_offsets, _ = records(sends, total(sends), {"T-0": 7}, 0, 1, STORE_HOST, 4711)
+    assert queue_offsets == [0, 7, 0, 8] and next_offsets == {"T-0": 9}
+    first = message_decoder.decode(data[:sends[0].size])
+    assert (first.queue_offset, first.prepared_transaction_offset) == (0, 4711)
+    assert records(sends[:1], sends[0].size, {}, 0, 1, STORE_HOST)[3] == {}
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])

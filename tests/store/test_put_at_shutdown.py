@@ -8,7 +8,7 @@ from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.plain_put import PlainPut
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.store.support import bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
@@ -56,7 +56,7 @@ def started(folder, **keys):
 
 def _plain_put(store):
     tail = b"\1T\0\0"
-    send = PlainSend("T", 0, "T-0", PlainSend.record_size(4, len(tail)), 1, 0, 0, 1_700_000_000_000,
+    send = MessageRow("T", 0, "T-0", MessageRow.record_size(4, len(tail)), 1, 0, 0, 1_700_000_000_000,
                      bytes((10, 0, 0, 1, 0, 0, 0, 80)), 0, b"late", tail)
     return PlainPut(store).put([send], STORE_HOST)
 

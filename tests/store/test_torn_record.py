@@ -8,7 +8,8 @@ from rmqha.store import checkpoint_positions
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_ext_encoder import MessageExtEncoder, finish_record
+from rmqha.store.message_ext_encoder import MessageExtEncoder
+from rmqha.store.plain_records import records_in_python
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
 from rmqha.store.torn_record import SECTOR_SIZE, may_be_torn, torn_at_the_end, torn_records
@@ -171,7 +172,7 @@ def test_a_record_that_lost_any_sectors_looks_torn_or_is_none(place, length, dra
     """Unless all that it lost was zeros."""
     msg = message("Topic", body=b"b" * draw.draw(st.integers(0, 700)), long="p" * length, KEYS="k")
     part = MessageExtEncoder(1 << 20).encode(msg)
-    record = b"".join(finish_record(part, msg, 1, place, 0))
+    record = records_in_python([part], part.size, {}, place, 1, bytes(8))[2]
     whole = bytes(place) + record
     lost = bytearray(whole)
     sectors = range(place // SECTOR_SIZE, (len(whole) - 1) // SECTOR_SIZE + 1)

@@ -20,7 +20,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.plain_put import PlainPut
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ExpressSend:
         while position < len(data):
             sends, opaques, topics, kind, end, unknown = read_plain_sends(
                 data, position, self._cluster, born_host, self._routes, self._store_config.maxMessageSize,
-                _MAX_TOGETHER, PlainSend)
+                _MAX_TOGETHER, MessageRow)
             if sends:
                 if self._are_current(topics):
                     self._put(channel, kind, sends, opaques, store_host, data[position:end])
@@ -76,7 +76,7 @@ class ExpressSend:
                 break
         return position
 
-    def _put(self, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int], store_host: bytes,
+    def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], store_host: bytes,
              data: memoryview) -> None:
         """Put the sends of the frames in `data`."""
         result = self.put.put(sends, store_host)
@@ -124,7 +124,7 @@ class _Put:
 
     __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result", "_answers")
 
-    def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[PlainSend], opaques: list[int],
+    def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int],
                  host: bytes, result: PutMessageContext) -> None:
         self._lane = lane
         self._channel = channel

@@ -13,7 +13,7 @@ from rmqha.native import kernels
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24
@@ -23,7 +23,7 @@ _OPAQUE = 1234567891  # the last one, a number
 _TEXTS = 3  # of the marks, those that are texts
 
 
-Encoder = Callable[[bytes, list[int], list[PlainSend], list[int], list[int]], bytes]
+Encoder = Callable[[bytes, list[int], list[MessageRow], list[int], list[int]], bytes]
 """What the answers tell: host of the message ids (hex), commit log offsets, sends, queue offsets, opaques."""
 
 
@@ -34,7 +34,7 @@ class SendAnswers:
         self._config = broker_config
         self._encoders: dict[tuple[int, int, str, bool], Encoder] = {}  # single dict operations
 
-    def encode(self, code: int, kind: int, host: bytes, physical_offsets: list[int], sends: list[PlainSend],
+    def encode(self, code: int, kind: int, host: bytes, physical_offsets: list[int], sends: list[MessageRow],
                queue_offsets: list[int], opaques: list[int]) -> bytes:
         """The frames of answers with one response code and one serialize type; see Encoder."""
         key = code, kind, self._config.regionId, self._config.traceOn
@@ -57,7 +57,7 @@ def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
     return response.encode_header()[_FRAME_START.size:]
 
 
-def _values(host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+def _values(host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
             opaques: list[int]) -> Iterator[tuple[bytes, bytes, bytes, int]]:
     """What stands for the marks, answer by answer."""
     for offset, send, queue_offset, opaque in zip(physical_offsets, sends, queue_offsets, opaques, strict=True):
@@ -65,7 +65,7 @@ def _values(host: bytes, physical_offsets: list[int], sends: list[PlainSend], qu
 
 
 def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: bytes, physical_offsets: list[int],
-                   sends: list[PlainSend], queue_offsets: list[int], opaques: list[int]) -> bytes:
+                   sends: list[MessageRow], queue_offsets: list[int], opaques: list[int]) -> bytes:
     """The frames whose headers are `between`, and between each two of them the marks, in this order."""
     parts: list[bytes] = []
     for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
@@ -88,7 +88,7 @@ class _JsonAnswers:
             between.append(before)
         self._between, self._order = (*between, rest), tuple(order)
 
-    def encode(self, host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+    def encode(self, host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
                opaques: list[int]) -> bytes:
         """The frames, their headers in JSON."""
         return _json_answers(self._between, self._order, host, physical_offsets, sends, queue_offsets, opaques)
@@ -113,7 +113,7 @@ class _BinaryAnswers:
         self._arrange = operator.itemgetter(*marks)
         self._same_size = sum(map(len, self._between)) + len(rest) + _TEXTS * LENGTH.size
 
-    def encode(self, host: bytes, physical_offsets: list[int], sends: list[PlainSend], queue_offsets: list[int],
+    def encode(self, host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
                opaques: list[int]) -> bytes:
         """The frames, their headers in the binary form."""
         first, second, third = self._between

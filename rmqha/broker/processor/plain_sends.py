@@ -8,25 +8,25 @@ from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 
 Routes = dict[str, tuple[str, ...]]
 """By topic: "topic-queueId" of each queue."""
-PlainSends = tuple[list[PlainSend], list[int], list[str], int, int, str | None]
+PlainSends = tuple[list[MessageRow], list[int], list[str], int, int, str | None]
 """The sends, their opaques, the topics of which a route was used (again when it changes), the serialize type, the
 position behind the last of them, and the topic of the one that comes next when there is no route for it."""
 
 
 def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: bytes, routes: Routes, max_body: int,
-                    most: int, plain_send: type[PlainSend]) -> PlainSends:
+                    most: int, plain_send: type[MessageRow]) -> PlainSends:
     """The plain sends of one serialize type whose frames lie whole in `data` from `position` on, at most `most`.
 
     Each to one of the queues in `routes`, its body of at most `max_body` bytes. `cluster`: see `cluster_property`;
-    `born_host`: 8 bytes; `plain_send`: PlainSend. The bodies are views of `data`.
+    `born_host`: 8 bytes; `plain_send`: MessageRow. The bodies are views of `data`.
     """
-    sends: list[PlainSend] = []
+    sends: list[MessageRow] = []
     opaques: list[int] = []
     topics: list[str] = []
     first_kind = 0

@@ -8,7 +8,7 @@ from rmqha.broker.processor.plain_send_answer import SendAnswers, json_in_python
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 
 HOST = b"7F00000100002A9F"
 LONG = st.integers(-2**63, 2**63 - 1)
@@ -21,9 +21,9 @@ def compiled():
     return module.json_answers
 
 
-def sends(queue_ids: list[int]) -> list[PlainSend]:
+def sends(queue_ids: list[int]) -> list[MessageRow]:
     """One to each of the queues."""
-    return [PlainSend("T", queue_id, f"T-{queue_id}", 0, 0, 0, 0, 0, b"", 0, b"", b"") for queue_id in queue_ids]
+    return [MessageRow("T", queue_id, f"T-{queue_id}", 0, 0, 0, 0, 0, b"", 0, b"", b"") for queue_id in queue_ids]
 
 
 @settings(max_examples=300)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.broker.processor.plain_sends import sends_in_python
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import PlainSend
+from rmqha.store.plain_records import MessageRow
 from tests.broker.processor.test_plain_send_header import CLUSTER, bodies, frame, kinds, properties
 
 BORN_HOST = bytes((10, 0, 0, 1, 0, 0, 0, 80))
@@ -36,10 +36,10 @@ def framed(*frames: bytes) -> memoryview:
 
 def both(compiled, data, position=0, routes=ROUTES, max_body=MANY, most=MANY) -> tuple:
     """What both read: the same."""
-    arguments = data, position, CLUSTER, BORN_HOST, routes, max_body, most, PlainSend
+    arguments = data, position, CLUSTER, BORN_HOST, routes, max_body, most, MessageRow
     found = compiled(*arguments)
     assert found == sends_in_python(*arguments)
-    assert all(type(send) is PlainSend for send in found[0])
+    assert all(type(send) is MessageRow for send in found[0])
     return found
 
 
@@ -92,14 +92,14 @@ def test_sends_of_one_kind_are_read_together(read):
     first, other = frame("TAGS\x01a", b"one", e=3), frame("", b"", b="Other", e=0)
     binary = frame(kind=SerializeType.ROCKETMQ)
     data = framed(first, other, other, binary)
-    sends, opaques, topics, kind, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, PlainSend)
+    sends, opaques, topics, kind, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, MessageRow)
     assert [(send.topic, send.queue_id, send.queue_key, bytes(send.body)) for send in sends] == [
         ("Topic", 3, "Topic-3", b"one"), ("Other", 0, "Other-0", b""), ("Other", 0, "Other-0", b"")]
     assert (opaques, topics, kind, unknown) == ([4711] * 3, ["Topic", "Other"], SerializeType.JSON, None)
     assert end == len(data) - 4 - len(binary)
     assert [send.born_host for send in sends] == [BORN_HOST] * 3
-    assert sends[0].size == PlainSend.record_size(3, len(sends[0].tail))
-    sends, _, _, kind, end, _ = read(data, end, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, PlainSend)
+    assert sends[0].size == MessageRow.record_size(3, len(sends[0].tail))
+    sends, _, _, kind, end, _ = read(data, end, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, MessageRow)
     assert len(sends) == 1 and kind == SerializeType.ROCKETMQ and end == len(data)
 
 
@@ -110,22 +110,22 @@ def test_sends_of_one_kind_are_read_together(read):
 def test_others_end_what_is_read(read, second):
     first = frame()
     data = framed(first, second, first)
-    sends, opaques, topics, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, 30, MANY, PlainSend)
+    sends, opaques, topics, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, 30, MANY, MessageRow)
     assert (len(sends), opaques, topics, end, unknown) == (1, [4711], ["Topic"], 4 + len(first), None)
 
 
 def test_topic_without_route_is_named(read):
     data = framed(frame(), frame(b="New"))
-    sends, _, _, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, PlainSend)
+    sends, _, _, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, MessageRow)
     assert (len(sends), unknown) == (1, "New") and bytes(data[end + 4:]) == frame(b="New")
 
 
 @pytest.mark.parametrize("arguments, error", [
-    (("text", 0, CLUSTER, BORN_HOST, ROUTES, 1, 1, PlainSend), TypeError),
-    ((b"", -1, CLUSTER, BORN_HOST, ROUTES, 1, 1, PlainSend), ValueError),
+    (("text", 0, CLUSTER, BORN_HOST, ROUTES, 1, 1, MessageRow), TypeError),
+    ((b"", -1, CLUSTER, BORN_HOST, ROUTES, 1, 1, MessageRow), ValueError),
     ((b"", 0, CLUSTER, BORN_HOST, ROUTES, 1, 1, int), ValueError),
-    ((b"", 0, CLUSTER, BORN_HOST, [], 1, 1, PlainSend), TypeError),
-    ((framed(frame()), 0, CLUSTER, BORN_HOST, {"Topic": 4}, 99, 1, PlainSend), TypeError)])
+    ((b"", 0, CLUSTER, BORN_HOST, [], 1, 1, MessageRow), TypeError),
+    ((framed(frame()), 0, CLUSTER, BORN_HOST, {"Topic": 4}, 99, 1, MessageRow), TypeError)])
 def test_wrong_arguments_are_refused(compiled, arguments, error):
     with pytest.raises(error):
         compiled(*arguments)
