@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_configure() -> None:
+    """Processes that run tests side by side take their ports from ranges of their own."""
+    from tests.support import ports
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker is not None:
+        ports.use_part(int(worker.removeprefix("gw")), count)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `java` skip, with the reason, where Java is missing; with RMQHA_REQUIRE_JAVA=1 they fail."""
     marked = [item for item in items if item.get_closest_marker("java")]

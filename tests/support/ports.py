@@ -12,6 +12,12 @@ def use_range(lowest: int, highest: int) -> None:
     _range[:] = lowest, highest
 
 
+def use_part(number: int, count: int) -> None:
+    """From now on this process takes its ports from part `number`, from 0 on, of `count` equal parts of the range."""
+    size = (_HIGHEST - _LOWEST) // count
+    use_range(_LOWEST + number * size, _LOWEST + (number + 1) * size)
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
