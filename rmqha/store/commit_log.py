@@ -390,7 +390,7 @@ class CommitLog:
         """Wake who follows the log: it has got what `context` has carried."""
         store, rows = self.default_message_store, context.rows
         if context.message is None and serves_one_connection():
-            store.ha_service.on_appended(context.physical_offsets[0], context.data)
+            store.ha_service.send_appended(context.physical_offsets[0], context.data)
         else:
             store.ha_service.on_appended()
         if self.config.enableMultiDispatch:  # it goes to other queues too

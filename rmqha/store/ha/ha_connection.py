@@ -393,8 +393,9 @@ class ReadSocketService(ServiceThread):
 class WriteSocketService(ServiceThread):
     """Sends the commit log, straight from the map, from the slave's offset on; heartbeats while there is nothing new.
 
-    What is new may also be sent by the thread that has appended it (`transfer_now`): the hand-over to another thread
-    costs more than the sending. `_sending` guards what the two share, the socket's writing side included.
+    What is new may also be sent by the thread that has appended it (`transfer_now`, `transfer_appended`): the
+    hand-over to another thread costs more than the sending. `_sending` guards what the two share, the socket's writing
+    side included.
 
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
@@ -481,44 +482,64 @@ class WriteSocketService(ServiceThread):
             return True
         return False
 
-    def transfer_now(self, offset: int = -1, appended: bytes = b"") -> bool:
-        """Send what there is, on the calling thread; False when the writer has to be woken for it.
+    def transfer_now(self) -> bool:
+        """Send what there is, on the calling thread; False when the writer has to be woken for it."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            connection = self.connection
+            if not self._ready or self._unsent:
+                return False
+            if connection.ha_service.config.haFlowControlEnable and (
+                    not connection.flow_monitor.can_transfer_max_byte_num()):
+                return False
+            return self._transfer_rest()
+        except Exception as error:
+            return self._broke_off(error)
+        finally:
+            self._sending.release()
 
-        `appended` are bytes that the thread has just written at `offset`: often all that the slave lacks.
+    def transfer_appended(self, offset: int, appended: bytes) -> bool:
+        """`transfer_now`, by the thread that has just written these bytes at `offset`: often all that the slave lacks.
         """
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            ha_service, size = self.connection.ha_service, len(appended)
-            config = ha_service.config
+            config, size = self.connection.ha_service.config, len(appended)
             if not self._ready or self._unsent:
                 return False
             if config.haFlowControlEnable:
                 allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
                 if size > allowed or not allowed:
                     return False
-            if (offset == self.next_transfer_from_where
-                    and 0 < size <= config.haTransferBatchSize and size <= self._max_body_size
-                    and self._end_of_run is None):
-                self.sent_offset = offset + size
-                self._send(None, self._encode_frames(offset, appended, size))
-                self._count_sent(size)
-                return not self._unsent
-            store = ha_service.default_message_store
-            result = store.get_commit_log_data(self.next_transfer_from_where)
-            if result is None or result.start_offset != self.next_transfer_from_where:
-                if result is not None:
-                    result.release()
-                return store.get_max_phy_offset() == self.next_transfer_from_where
-            self._transfer(None, result)
-            return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
+            if (offset != self.next_transfer_from_where or size > config.haTransferBatchSize
+                    or size > self._max_body_size or self._end_of_run is not None):
+                return self._transfer_rest()
+            self.sent_offset = offset + size
+            self._send(None, self._encode_frames(offset, appended, size))
+            self._count_sent(size)
+            return not self._unsent
         except Exception as error:
-            # Part of a frame may be on its way: nothing may follow it. And the puts of this round must get answers.
-            log.warning("transfer to slave[%s] ended: %r", self.connection.client_addr, error)
-            self.connection.close()
-            return False
+            return self._broke_off(error)
         finally:
             self._sending.release()
+
+    def _transfer_rest(self) -> bool:
+        """From the log what the slave lacks, as far as one write goes; whether that was all."""
+        store = self.connection.ha_service.default_message_store
+        result = store.get_commit_log_data(self.next_transfer_from_where)
+        if result is None or result.start_offset != self.next_transfer_from_where:
+            if result is not None:
+                result.release()
+            return store.get_max_phy_offset() == self.next_transfer_from_where
+        self._transfer(None, result)
+        return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
+
+    def _broke_off(self, error: Exception) -> bool:
+        """Part of a frame may be on its way: nothing may follow it. And the puts of this round must get answers."""
+        log.warning("transfer to slave[%s] ended: %r", self.connection.client_addr, error)
+        self.connection.close()
+        return False
 
     def _suspend(self) -> None:
         """Wait for the next second."""

@@ -112,23 +112,31 @@ class HAService:
         """Complete `request` once a slave has its bytes, or at its deadline."""
         self.group_transfer_service.put_request(request)
 
-    def on_appended(self, offset: int = -1, appended: bytes = b"") -> None:
-        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, now or at the end of its round.
-
-        Now, when the thread names the bytes and where they begin: nothing else comes in its round.
+    def on_appended(self) -> None:
+        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, at the end of its round.
 
         Differs: in Java the writing threads are woken, by puts that wait for a slave only.
         """
         if self.config.brokerRole is not SYNC_MASTER:
             self.wait_notify_object.wakeup_all()
-        elif appended or not flush_at_end_of_round(self):
-            self.flush(offset, appended)
+        elif not flush_at_end_of_round(self):
+            self.flush()
 
-    def flush(self, offset: int = -1, appended: bytes = b"") -> None:
+    def flush(self) -> None:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
         all_sent = True
         for connection in self.connection_list:
-            all_sent &= connection.write_socket_service.transfer_now(offset, appended)
+            all_sent &= connection.write_socket_service.transfer_now()
+        if not all_sent:
+            self.wait_notify_object.wakeup_all()
+
+    def send_appended(self, offset: int, appended: bytes) -> None:
+        """`on_appended`, when nothing else comes in the thread's round than these bytes at `offset`: they are sent now.
+        """
+        all_sent = self.config.brokerRole is SYNC_MASTER
+        if all_sent:
+            for connection in self.connection_list:
+                all_sent &= connection.write_socket_service.transfer_appended(offset, appended)
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 

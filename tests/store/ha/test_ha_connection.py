@@ -206,18 +206,17 @@ def test_bytes_that_a_put_names_are_sent_as_they_are_when_the_slave_lacks_nothin
         peer.report(0)
         assert idle.wait(60)  # from here on only this thread sends
         monkeypatch.setattr(store, "get_commit_log_data", lambda offset: looks.append(offset) or look(offset))
-        on_appended = store.ha_service.on_appended
         monkeypatch.setattr(store.ha_service, "on_appended", lambda: None)
         store.put(100)
-        on_appended(0, store.log())
+        store.ha_service.send_appended(0, store.log())
         assert peer.read_data_frame() == (0, store.log()) and looks == []
         store.put(50)
         store.put(60)
-        on_appended(150, store.log(150))
+        store.ha_service.send_appended(150, store.log(150))
         assert peer.read_data_frame() == (100, store.log(100)) and looks == [100]
         store.message_store_config.haTransferBatchSize = 40
         store.put(64)
-        on_appended(210, store.log(210))
+        store.ha_service.send_appended(210, store.log(210))
         assert [peer.read_data_frame(), peer.read_data_frame()] == [(210, store.log(210)[:40]), (250, store.log(250))]
         go_on.set()
 
