@@ -48,7 +48,7 @@ BODY_LIMITS: dict[int, BodyLimit] = {
     request_code.UNLOCK_BATCH_MQ: BodyLimit(4 * MIB, 200_000),
     request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: BodyLimit(MIB // 4, 10_000),
     request_code.UPDATE_BROKER_CONFIG: BodyLimit(MIB // 4, 10_000, PROPERTIES_MARKS),
-    request_code.REGISTER_BROKER: BodyLimit(MAX_FRAME_BYTES, 600_000),
+    request_code.REGISTER_BROKER: BodyLimit(MAX_FRAME_BYTES, 850_000),
     request_code.QUERY_DATA_VERSION: BodyLimit(MIB // 16, 1_000),
     request_code.UPDATE_NAMESRV_CONFIG: BodyLimit(MIB // 4, 10_000, PROPERTIES_MARKS),
 }
