@@ -25,6 +25,7 @@ from tests.support.sources import ROOT
 NOT_PASSED = 3
 FAILED = 4
 _STEP_TIMEOUT_S = 100
+_LOG_SHOWN = 6000  # characters
 # A point of the recovery may find nothing to do in what the kill before it left.
 _TRIES = 8
 
@@ -96,7 +97,7 @@ class Rounds:
             outcome.failure = "" if code == 0 else f"exit code {code}: {said}"
             outcome.records = int(said) if code == 0 else 0
         if outcome.failure:
-            outcome.failure += f"\nthe store: {self._store}"
+            outcome.failure += f"\nthe store: {self._store}; its log ends with\n{_end_of(self._store / 'log')}"
             self._store = self._new_store()
         elif outcome.records > self.MAX_RECORDS:
             shutil.rmtree(self._store)
@@ -127,6 +128,10 @@ class Rounds:
             why = "was not passed" if code == NOT_PASSED else f"ended with {code}"
             return f"{point.name!r}, passage {passage}: {why} {said}"
         return "" if note.read_text() == point.name else f"killed at {note.read_text()!r}, not at {point.name!r}"
+
+
+def _end_of(log_file: Path) -> str:
+    return log_file.read_text("utf-8", "replace")[-_LOG_SHOWN:] if log_file.exists() else "nothing"
 
 
 def _in_child(step: Callable, folder: Path, arguments: list, answer: int) -> None:
