@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
+from typing import Any, BinaryIO
 
 LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
 
@@ -72,8 +73,31 @@ class OtherDaysFileHandler(RotatingFileHandler):
     # Differs: no .gz, and local time where logback's pattern says GMT+8
     def __init__(self, path: str, max_bytes: int, max_index: int, old_folder: str | None = None) -> None:
         self._old_folder = old_folder or os.path.join(os.path.dirname(os.path.abspath(path)), "otherdays")
-        super().__init__(path, maxBytes=max_bytes, backupCount=max_index, encoding="utf-8",
-                         errors="backslashreplace")  # half a surrogate pair in a name that is logged
+        super().__init__(path, maxBytes=max_bytes, backupCount=max_index)
+
+    def _open(self) -> BinaryIO:  # type: ignore[override]  # bytes: `emit` encodes
+        return open(self.baseFilename, "ab")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line; roll before it would make the file too large.
+
+        A line is formatted once, and nothing is asked about the file but where it ends: a name server that loses a
+        broker with thousands of topics has as many lines to write.
+        """
+        try:
+            # half a surrogate pair in a name that is logged is no reason to lose the line
+            line = (self.format(record) + self.terminator).encode("utf-8", "backslashreplace")
+            if self.stream is None:
+                self.stream = self._open()  # type: ignore[assignment]  # see there
+            stream: Any = self.stream
+            size = stream.tell()
+            if size and size + len(line) >= self.maxBytes:
+                self.doRollover()
+                stream = self.stream
+            stream.write(line)
+            stream.flush()
+        except Exception:
+            self.handleError(record)
 
     def rotation_filename(self, default_name: str) -> str:
         """`<folder>/store.log.1` -> `<old_folder>/store.1.log`."""
@@ -93,6 +117,15 @@ class JavaLevelFormatter(logging.Formatter):
 
     def __init__(self, line_format: str = _FULL) -> None:
         super().__init__(line_format, _DATE_FORMAT)
+        self._second = 0, ""  # the last one that was formatted, and its text
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # logging's name
+        """The record's time; made once a second."""
+        second, text = self._second
+        if second != int(record.created):
+            text = super().formatTime(record, datefmt)
+            self._second = int(record.created), text
+        return text
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""

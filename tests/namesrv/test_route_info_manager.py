@@ -1,4 +1,7 @@
 """The route table by itself."""
+import logging
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,16 +290,56 @@ def test_all_tables_are_logged(routes, caplog):
     assert "topicQueueTable SIZE: 1" in caplog.text and "brokerAddrTable brokerName: broker-a" in caplog.text
 
 
+@pytest.mark.parametrize("step", [
+    lambda routes, _channel: routes.print_all_periodically(),
+    lambda routes, _channel: register(routes, wrapper=topics("New", version=2)),
+    lambda routes, _channel: routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0),
+    lambda routes, channel: routes.on_channel_destroy("x:1", channel),
+    lambda routes, _channel: routes.delete_topic("T", "c1"),
+], ids=["tables", "new topic", "unregister", "channel gone", "delete"])
+def test_nobody_waits_for_the_log(routes, step):
+    """A broker with thousands of topics has thousands of lines."""
+    channel, answered = FakeChannel(), []
+    register(routes, channel=channel)
+
+    class Asking(logging.Handler):
+        def emit(self, record):
+            other = threading.Thread(target=routes.get_all_cluster_info, daemon=True)
+            other.start()
+            other.join(5)
+            answered.append(not other.is_alive())
+
+    logger, handler = logging.getLogger("RocketmqNamesrv"), Asking()
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        step(routes, channel)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert answered and all(answered)
+
+
 names, ids = st.sampled_from("ab"), st.integers(0, 2)
 STEPS = st.one_of(
-    st.tuples(st.just("register"), names, ids, st.integers(0, 3)),
+    st.tuples(st.just("register"), names, ids, st.integers(0, 3), st.sampled_from(["c1", "c2"]), st.integers(0, 3)),
     st.tuples(st.just("unregister"), names, ids, st.integers(0, 3)),
     st.tuples(st.just("close"), st.integers(0, 3)),
     st.tuples(st.just("pass"), st.integers(1, 130)),
 )
 
 
-@settings(max_examples=60)
+def turned_round(items):
+    """key -> values as value -> keys."""
+    table = {}
+    for key, values in items:
+        for value in values:
+            table.setdefault(value, set()).add(key)
+    return table
+
+
+@settings(max_examples=200)
 @given(st.lists(STEPS, max_size=30))
 def test_tables_agree_after_any_steps(steps):
     """No empty broker, no cluster of unknown brokers, no topic of an unknown broker."""
@@ -304,8 +347,8 @@ def test_tables_agree_after_any_steps(steps):
     routes, channels = RouteInfoManager(clock), [FakeChannel() for _ in range(4)]
     for step in steps:
         if step[0] == "register":
-            register(routes, addr=f"h:{step[3]}", name=step[1], broker_id=step[2], channel=channels[step[3]],
-                     wrapper=topics(f"T{step[1]}"))
+            register(routes, addr=f"h:{step[3]}", name=step[1], broker_id=step[2], cluster=step[4],
+                     channel=channels[step[5]], wrapper=topics(f"T{step[1]}"))
         elif step[0] == "unregister":
             routes.unregister_broker("c1", f"h:{step[3]}", step[1], step[2])
         elif step[0] == "close":
@@ -315,7 +358,11 @@ def test_tables_agree_after_any_steps(steps):
             routes.scan_not_active_broker()
         info = routes.get_all_cluster_info()
         assert all(data.brokerAddrs for data in info.brokerAddrTable.values())
-        assert info.clusterAddrTable.get("c1", set()) == set(info.brokerAddrTable)
+        assert set().union(*info.clusterAddrTable.values()) == set(info.brokerAddrTable)
+        assert all(info.clusterAddrTable.values())
+        assert routes._names_of_addr == turned_round(
+            (name, data.brokerAddrs.values()) for name, data in info.brokerAddrTable.items())
+        assert routes._clusters_of_name == turned_round(info.clusterAddrTable.items())
         assert {topic[1:] for topic in routes.get_all_topic_list().topicList} <= set(info.brokerAddrTable)
 
 

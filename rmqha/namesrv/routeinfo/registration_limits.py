@@ -37,9 +37,10 @@ class RegistrationLimits:
             raise RegistrationError(f"one connection registers {MAX_PLACES_OF_CHANNEL} brokers")
         places.add(place)
 
-    def channel_gone(self, channel: "Channel | None") -> None:
-        """The connection is over."""
-        self._places.pop(id(channel), None)
+    def channel_gone(self, channel: "Channel | None") -> set[str]:
+        """The connection is over; the addresses that registered through it."""
+        _channel, places = self._places.pop(id(channel), (None, set()))
+        return {addr for _cluster, _name, _broker_id, addr in places}
 
     def check_topics(self, broker_name: str, table: "dict[str, TopicConfig]") -> None:
         """RegistrationError when these topics of a broker are too many, or have names that are too long."""

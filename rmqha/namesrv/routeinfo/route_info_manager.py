@@ -7,7 +7,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,30 @@ class RouteInfoManager:
         self._cluster_addr_table: dict[str, set[str]] = {}  # cluster -> broker names
         self._broker_live_table: dict[str, BrokerLiveInfo] = {}  # broker address -> life
         self._filter_server_table: dict[str, list[str]] = {}  # broker address -> filter servers
+        # The same the other way round: one connection may register a thousand brokers, beside ten thousand others
+        self._names_of_addr: dict[str, set[str]] = {}  # broker address -> broker names
+        self._clusters_of_name: dict[str, set[str]] = {}  # broker name -> clusters
         self._departed = DepartedBrokers(clock)
         self._limits = RegistrationLimits()
+        self._lines: list[tuple[int, str, tuple[object, ...]]] = []  # what is to be logged
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The lock, to change something; what is noted meanwhile is logged behind it: a broker has up to thousands of
+        topics, each with its lines, and nobody waits for them."""
+        lines: list[tuple[int, str, tuple[object, ...]]] = []
+        try:
+            with self._lock:
+                try:
+                    yield
+                finally:
+                    lines, self._lines = self._lines, []
+        finally:
+            for level, text, args in lines:
+                log.log(level, text, *args)
+
+    def _note(self, text: str, *args: object, level: int = logging.INFO) -> None:
+        self._lines.append((level, text, args))
 
     def get_all_cluster_info(self) -> ClusterInfo:
         """A copy of clusters and brokers."""
@@ -116,7 +139,7 @@ class RouteInfoManager:
 
     def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
         """Forget the topic: on all brokers, or on those of one cluster."""
-        with self._lock:
+        with self._changing():
             if not cluster_name:
                 for broker_name in self._topic_queue_table.pop(topic, {}):
                     self._limits.topic_removed(broker_name, topic)
@@ -128,9 +151,9 @@ class RouteInfoManager:
                 removed = queue_data_map.pop(broker_name, None)
                 if removed is not None:
                     self._limits.topic_removed(broker_name, topic)
-                    log.info("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
+                    self._note("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
             if not queue_data_map:
-                log.info("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
+                self._note("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
                 del self._topic_queue_table[topic]
 
     def get_all_topic_list(self) -> TopicList:
@@ -145,7 +168,7 @@ class RouteInfoManager:
         sense.
         """
         _check(registration)
-        with self._lock:
+        with self._changing():
             self._check_room(registration)
             register_first = self._put_broker_addr(registration)
             wrapper, addr = registration.topic_config_wrapper, registration.broker_addr
@@ -158,7 +181,7 @@ class RouteInfoManager:
             info = BrokerLiveInfo(self._clock(), wrapper.dataVersion, registration.channel, registration.ha_server_addr,
                                   place)
             if addr not in self._broker_live_table:
-                log.info("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
+                self._note("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
             self._broker_live_table[addr] = info
             if registration.filter_server_list:
                 self._filter_server_table[addr] = registration.filter_server_list
@@ -180,6 +203,7 @@ class RouteInfoManager:
         """Enter the address under name and id; True when that id of that name is new."""
         name, addr, broker_id = registration.broker_name, registration.broker_addr, registration.broker_id
         self._cluster_addr_table.setdefault(registration.cluster_name, set()).add(name)
+        self._clusters_of_name.setdefault(name, set()).add(registration.cluster_name)
         broker_data = self._broker_addr_table.get(name)
         if broker_data is None:
             broker_data = BrokerData(cluster=registration.cluster_name, brokerName=name, brokerAddrs={})
@@ -189,11 +213,22 @@ class RouteInfoManager:
             log.debug("remove entry %s=%s from brokerData", other_id, addr)
             del broker_data.brokerAddrs[other_id]
         old_addr = broker_data.brokerAddrs.get(broker_id)
+        if old_addr is not None:
+            self._take_addr(broker_data, name, broker_id)
         broker_data.brokerAddrs[broker_id] = addr
+        self._names_of_addr.setdefault(addr, set()).add(name)
         if broker_id == MASTER_ID and old_addr != addr:
-            log.info("cluster [%s] brokerName [%s] master address change from %s to %s",
-                     broker_data.cluster, broker_data.brokerName, old_addr, addr)
+            self._note("cluster [%s] brokerName [%s] master address change from %s to %s",
+                       broker_data.cluster, broker_data.brokerName, old_addr, addr)
         return old_addr is None
+
+    def _take_addr(self, broker_data: BrokerData, name: str, broker_id: int) -> None:
+        """Take the address with this id out of the table."""
+        addr = broker_data.brokerAddrs.pop(broker_id)
+        names = self._names_of_addr[addr]
+        names.discard(name)
+        if not names:
+            del self._names_of_addr[addr]
 
     def _master_of(self, registration: BrokerRegistration) -> RegisterBrokerResult:
         result = RegisterBrokerResult()
@@ -232,12 +267,12 @@ class RouteInfoManager:
         queue_data_map = self._topic_queue_table.get(topic)
         if queue_data_map is None:
             self._topic_queue_table[topic] = {broker_name: queue_data}
-            log.info("new topic registered, %s %s", topic, queue_data)
+            self._note("new topic registered, %s %s", topic, queue_data)
             return
         old = queue_data_map.get(broker_name)
         queue_data_map[broker_name] = queue_data
         if old is not None and old != queue_data:
-            log.info("topic changed, %s OLD: %s NEW: %s", topic, old, queue_data)
+            self._note("topic changed, %s OLD: %s NEW: %s", topic, old, queue_data)
 
     def wipe_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
         """Take the write permission from all topics of a broker; returns how many. Lasts until it changes a topic."""
@@ -257,7 +292,7 @@ class RouteInfoManager:
 
     def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """A broker leaves. With the last address of its name go its topics."""
-        with self._lock:
+        with self._changing():
             self._departed.forget(cluster_name, broker_name, broker_id)
             # Differs: an address that is registered under another name or id stays until it is silent; in the original
             # it is no longer looked at, and stands there for ever
@@ -266,33 +301,32 @@ class RouteInfoManager:
             if found:
                 del self._broker_live_table[broker_addr]
                 self._filter_server_table.pop(broker_addr, None)
-            log.info("unregisterBroker, remove from brokerLiveTable %s, %s", "OK" if found else "Failed", broker_addr)
+            self._note("unregisterBroker, remove from brokerLiveTable %s, %s", "OK" if found else "Failed", broker_addr)
             broker_data = self._broker_addr_table.get(broker_name)
             if broker_data is None:
                 return
             # Differs: Java removes whatever address holds the id: an old master that stops takes the new one with it
             found = broker_data.brokerAddrs.get(broker_id) == broker_addr
             if found:
-                del broker_data.brokerAddrs[broker_id]
-            log.info("unregisterBroker, remove addr from brokerAddrTable %s, %s", "OK" if found else "Failed",
+                self._take_addr(broker_data, broker_name, broker_id)
+            self._note("unregisterBroker, remove addr from brokerAddrTable %s, %s", "OK" if found else "Failed",
                      broker_addr)
             if broker_data.brokerAddrs:
                 return
             del self._broker_addr_table[broker_name]
-            log.info("unregisterBroker, remove name from brokerAddrTable OK, %s", broker_name)
-            self._remove_from_cluster(broker_name, list(self._cluster_addr_table), "because it unregistered")
+            self._note("unregisterBroker, remove name from brokerAddrTable OK, %s", broker_name)
+            self._remove_from_clusters(broker_name, "because it unregistered")
             self._remove_topic_by_broker_name(broker_name, "because it unregistered")
 
-    def _remove_from_cluster(self, broker_name: str, clusters: Iterable[str], why: str) -> None:
-        for cluster_name in clusters:
-            names = self._cluster_addr_table.get(cluster_name)
-            if names is None or broker_name not in names:
-                continue
+    def _remove_from_clusters(self, broker_name: str, why: str) -> None:
+        for cluster_name in self._clusters_of_name.pop(broker_name, ()):
+            names = self._cluster_addr_table[cluster_name]
             names.discard(broker_name)
-            log.info("remove brokerName[%s], clusterName[%s] from clusterAddrTable, %s", broker_name, cluster_name, why)
+            self._note("remove brokerName[%s], clusterName[%s] from clusterAddrTable, %s", broker_name, cluster_name,
+                       why)
             if not names:
                 del self._cluster_addr_table[cluster_name]
-                log.info("remove the clusterName[%s] from clusterAddrTable, %s and no broker in this cluster",
+                self._note("remove the clusterName[%s] from clusterAddrTable, %s and no broker in this cluster",
                          cluster_name, why)
 
     def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
@@ -300,10 +334,10 @@ class RouteInfoManager:
             queue_data_map = self._topic_queue_table[topic]
             old = queue_data_map.pop(broker_name, None)
             self._limits.topic_removed(broker_name, topic)
-            log.info("remove topic[%s %s], from topicQueueTable, %s", topic, old, why)
+            self._note("remove topic[%s %s], from topicQueueTable, %s", topic, old, why)
             if not queue_data_map:
                 del self._topic_queue_table[topic]
-                log.info("remove topic[%s] all queue, from topicQueueTable, %s", topic, why)
+                self._note("remove topic[%s] all queue, from topicQueueTable, %s", topic, why)
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
         """A copy of the topic's route; None unless there are queues and a broker for them."""
@@ -321,12 +355,13 @@ class RouteInfoManager:
 
     def scan_not_active_broker(self) -> int:
         """Drop the brokers that were silent for 120 s, and close their connections; returns how many."""
-        with self._lock:
+        with self._changing():
             oldest = self._clock() - BROKER_CHANNEL_EXPIRED_TIME
             expired = [(addr, info) for addr, info in self._broker_live_table.items()
                        if info.last_update_timestamp < oldest]
             for addr, _info in expired:
-                log.warning("The broker channel expired, %s %dms", addr, BROKER_CHANNEL_EXPIRED_TIME)
+                self._note("The broker channel expired, %s %dms", addr, BROKER_CHANNEL_EXPIRED_TIME,
+                           level=logging.WARNING)
                 self._remove_broker_addr(addr)
         for _addr, info in expired:  # without the lock: closing calls listeners
             if info.channel is not None:
@@ -335,12 +370,11 @@ class RouteInfoManager:
 
     def on_channel_destroy(self, remote_addr: str, channel: "Channel | None") -> None:
         """Take off what registered through `channel`, else the broker with the address `remote_addr`."""
-        with self._lock:
-            self._limits.channel_gone(channel)
-            addrs = [addr for addr, info in self._broker_live_table.items()
-                     if channel is not None and info.channel is channel]
+        with self._changing():
+            addrs = [addr for addr in self._limits.channel_gone(channel)
+                     if addr in self._broker_live_table and self._broker_live_table[addr].channel is channel]
             for addr in addrs:
-                log.info("the broker's channel destroyed, %s, clean it's data structure at once", addr)
+                self._note("the broker's channel destroyed, %s, clean it's data structure at once", addr)
             for addr in addrs or [remote_addr]:
                 self._remove_broker_addr(addr)
 
@@ -348,33 +382,34 @@ class RouteInfoManager:
         self._broker_live_table.pop(broker_addr, None)
         self._filter_server_table.pop(broker_addr, None)
         why = "because channel destroyed"
-        for name, broker_data in list(self._broker_addr_table.items()):
-            ids = [broker_id for broker_id, addr in broker_data.brokerAddrs.items() if addr == broker_addr]
-            if not ids:
-                continue
-            for broker_id in ids:
-                del broker_data.brokerAddrs[broker_id]
+        for name in list(self._names_of_addr.get(broker_addr, ())):
+            broker_data = self._broker_addr_table[name]
+            for broker_id in [number for number, addr in broker_data.brokerAddrs.items() if addr == broker_addr]:
+                self._take_addr(broker_data, name, broker_id)
                 self._departed.gone(broker_data.cluster or "", name, broker_id, broker_addr)
-                log.info("remove brokerAddr[%s, %s] from brokerAddrTable, %s", broker_id, broker_addr, why)
+                self._note("remove brokerAddr[%s, %s] from brokerAddrTable, %s", broker_id, broker_addr, why)
             if not broker_data.brokerAddrs:
                 del self._broker_addr_table[name]
-                log.info("remove brokerName[%s] from brokerAddrTable, %s", name, why)
-                self._remove_from_cluster(name, list(self._cluster_addr_table), why)
+                self._note("remove brokerName[%s] from brokerAddrTable, %s", name, why)
+                self._remove_from_clusters(name, why)
                 self._remove_topic_by_broker_name(name, why)
 
     def print_all_periodically(self) -> None:
         """Log all tables."""
+        tables: dict[str, Mapping[str, object]] = {
+            "topicQueueTable Topic": self._topic_queue_table, "brokerAddrTable brokerName": self._broker_addr_table,
+            "brokerLiveTable brokerAddr": self._broker_live_table,
+            "clusterAddrTable clusterName": self._cluster_addr_table}
         with self._lock:
-            tables: dict[str, Mapping[str, object]] = {"topicQueueTable Topic": dict(self._topic_queue_table),
-                      "brokerAddrTable brokerName": dict(self._broker_addr_table),
-                      "brokerLiveTable brokerAddr": dict(self._broker_live_table),
-                      "clusterAddrTable clusterName": dict(self._cluster_addr_table)}
-            lines = [f"{title}: {key} {value}" for title, table in tables.items() for key, value in table.items()]
+            keys = {title: list(table) for title, table in tables.items()}
         log.info("--------------------------------------------------------")
+        for title in tables:
+            log.info("%s SIZE: %d", title.split()[0], len(keys[title]))
         for title, table in tables.items():
-            log.info("%s SIZE: %d", title.split()[0], len(table))
-        for line in lines:
-            log.info("%s", line)
+            for key in keys[title]:
+                with self._lock:  # for one at a time: there may be thousands
+                    text = str(table[key]) if key in table else "is gone"
+                log.info("%s: %s %s", title, key, text)
 
     def get_system_topic_list(self) -> TopicList:
         """The topics named like clusters and brokers, and one broker's address."""
