@@ -10,6 +10,7 @@ import argparse
 import base64
 import hashlib
 import hmac
+import shutil
 import socket
 import statistics
 import subprocess
@@ -30,6 +31,7 @@ from tests.fuzz.frames import Call
 from tests.fuzz.remoting import calls_of, probe
 from tests.interop.request_code_cases import BROKER, NAMESRV
 from tests.interop.request_code_compare import Servers
+from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.raw_remoting import RawClient
 from tests.support.sources import ROOT
@@ -107,6 +109,9 @@ class Kind:
         if acl:
             (folder / "home" / "conf").mkdir(parents=True)
             (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+            if kind == "java":  # wants to see it there
+                logback = real_rocketmq.jars().parent / "home" / "conf" / "logback_broker.xml"
+                shutil.copy(logback, folder / "home" / "conf")
             broker._env["ROCKETMQ_HOME"] = str(folder / "home")
         if command is not None:
             broker.command = [*command, *broker.command[-2:]]
