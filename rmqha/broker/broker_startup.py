@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     stop = StopSignal.of_process()
     server_util.raise_descriptor_limit()
+    server_util.limit_digits()
     command_line = parse_command_line(argv)
     try:
         controller = create_broker_controller(command_line)

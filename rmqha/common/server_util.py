@@ -8,6 +8,8 @@ from typing import NoReturn
 import rmqha
 from rmqha.common.config_file import ConfigError
 
+# The least that Python allows. Making a number takes the square of its digits, in which nothing else runs.
+MAX_DIGITS = 640
 EXIT_USAGE = 1
 EXIT_BAD_CONFIG = 2
 EXIT_SERVICE_FAILED = 70  # EX_SOFTWARE of sysexits.h
@@ -17,6 +19,11 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_help(sys.stdout)
         self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def limit_digits() -> None:
+    """Refuse integers of more than MAX_DIGITS digits, from whomever; for the whole process."""
+    sys.set_int_max_str_digits(MAX_DIGITS)
 
 
 def build_commandline_options(app_name: str) -> argparse.ArgumentParser:

@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
     server_util.raise_descriptor_limit()
+    server_util.limit_digits()
     stop = StopSignal.of_process()
     command_line = parse_command_line(argv)
     try:

@@ -30,6 +30,13 @@ _LONG = 1 << 63
 _VALUE, _AFTER_VALUE, _KEY, _COLON = range(4)
 
 
+def brief(value: object, most: int = 50) -> str:
+    """A value that was read, for an error: of megabytes nothing is made but their beginning."""
+    if isinstance(value, (list, dict)):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{value[:most]!r:.{most}}" if isinstance(value, str) else f"{value!r:.{most}}"
+
+
 class FastjsonError(ValueError):
     """A text that is no JSON, or not of the wanted shape. `position` counts characters.
 

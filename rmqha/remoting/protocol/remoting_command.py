@@ -20,6 +20,7 @@ from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_sys_response_code
 from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.fastjson_parser import brief
 from rmqha.remoting.protocol.fastjson_writer import quote
 from rmqha.remoting.protocol.header_codec import ordered, plan_of
 from rmqha.remoting.protocol.language_code import LanguageCode
@@ -270,7 +271,7 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         if isinstance(language, (str, NoneType)) or isinstance(language, int) and language in _LANGUAGES:
             command.language = _LANGUAGES.get(language)
         else:
-            raise FastjsonError(f"parse enum {language!r:.40} error")
+            raise FastjsonError(f"parse enum {brief(language)} error")
     except FastjsonError as error:
         raise RemotingCommandException(f"decode error, {error}") from None
     command.serialize_type = SerializeType.JSON
@@ -312,7 +313,7 @@ def _int_field(value: object) -> int:
         try:
             value = int(value)
         except (ValueError, OverflowError):
-            raise FastjsonError(f"parseInt error, {value!r:.40}") from None
+            raise FastjsonError(f"parseInt error, {brief(value)}") from None
     if -0x8000_0000 <= value <= 0x7FFF_FFFF:
         return value
     raise FastjsonError("parseInt error, out of range")

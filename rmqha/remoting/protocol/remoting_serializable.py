@@ -14,6 +14,7 @@ from rmqha.common.cached import cached
 from rmqha.common.java_compat import int64
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.fastjson_parser import brief
 
 T = TypeVar("T")
 Converter = Callable[[Any], Any]
@@ -167,7 +168,7 @@ def _enum(cls: type[Enum], value: object) -> Enum | None:
     members = list(cls)
     if type(value) is int and 0 <= value < len(members):
         return members[value]
-    raise FastjsonError(f"parse enum {cls.__name__} error, value : {value!r}")
+    raise FastjsonError(f"parse enum {cls.__name__} error, value : {brief(value)}")
 
 
 def _integer(value: object) -> int:
@@ -175,7 +176,7 @@ def _integer(value: object) -> int:
         try:
             number = int(value)
         except (ValueError, OverflowError):
-            raise FastjsonError(f"parseLong error, {value!r:.50}") from None
+            raise FastjsonError(f"parseLong error, {brief(value)}") from None
         if number == int64(number):
             return number
     raise FastjsonError(f"parseLong error, {type(value).__name__}")
@@ -186,7 +187,7 @@ def _double(value: object) -> float:
         try:
             return float(value)
         except (ValueError, OverflowError):
-            raise FastjsonError(f"parseDouble error, {value!r:.50}") from None
+            raise FastjsonError(f"parseDouble error, {brief(value)}") from None
     raise FastjsonError(f"parseDouble error, {type(value).__name__}")
 
 
@@ -195,9 +196,10 @@ def _boolean(value: object) -> bool:
         return value
     if isinstance(value, int):
         return value == 1
-    if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "y", "n", "t", "f"):
-        return value.lower() in ("true", "1", "y", "t")
-    raise FastjsonError(f"can not cast to boolean, {value!r:.50}")
+    word = value[:len("false") + 1].lower() if isinstance(value, str) else ""
+    if word in ("true", "false", "1", "0", "y", "n", "t", "f"):
+        return word in ("true", "1", "y", "t")
+    raise FastjsonError(f"can not cast to boolean, {brief(value)}")
 
 
 def _string(value: object) -> str:

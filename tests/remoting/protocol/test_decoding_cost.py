@@ -10,6 +10,7 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.remoting.protocol.language_code import LanguageCode
 from tests.support.cost import assert_linear
 
 P = 2**61 - 1  # Python hashes integers modulo this
@@ -150,3 +151,22 @@ def test_deep_and_odd_texts_are_read_or_refused(text):
         fastjson.loads(text)
     except FastjsonError as error:
         assert str(error)
+
+
+class Unprintable(list):
+    """Megabytes that nobody should make a text of."""
+
+    def __repr__(self):
+        raise AssertionError("its text was made")
+
+
+@pytest.mark.parametrize("kind, value", [
+    *((kind, Unprintable([1])) for kind in (int, float, bool, LanguageCode, HeartbeatData)),
+    *((kind, {"a": Unprintable()}) for kind in (int, float, bool, LanguageCode, dict[str, int])),
+    *((kind, "x" * 10_000) for kind in (int, float, bool, list[int], dict[str, int], HeartbeatData)),
+    (list[int], [Unprintable()]), (HeartbeatData, {"clientID": 1, "producerDataSet": {"a": Unprintable()}}),
+])
+def test_wrong_value_is_told_by_its_beginning(kind, value):
+    with pytest.raises(FastjsonError) as caught:
+        remoting_serializable.from_value(kind, value)
+    assert len(str(caught.value)) < 200

@@ -104,9 +104,9 @@ def _topic(text: str) -> TopicConfig:
     try:
         decoded = topic.decode(text)
     except ValueError as error:
-        raise RegisterBrokerBodyError(f"topic {text!r:.100}: {error}") from error
+        raise RegisterBrokerBodyError(f"topic {text[:100]!r}: {error}") from error
     if not decoded:
-        raise RegisterBrokerBodyError(f"topic {text!r:.100} has not five parts")
+        raise RegisterBrokerBodyError(f"topic {text[:100]!r} has not five parts")
     return topic
 
 
