@@ -11,6 +11,7 @@ from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
+from rmqha.namesrv.routeinfo import route_info_manager
 from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers
 from rmqha.namesrv.routeinfo.route_info_manager import (
     BROKER_CHANNEL_EXPIRED_TIME,
@@ -319,6 +320,27 @@ def test_nobody_waits_for_the_log(routes, step):
         logger.removeHandler(handler)
         logger.setLevel(level)
     assert answered and all(answered)
+
+
+def test_readers_are_let_in_while_many_topics_change(routes, monkeypatch):
+    """A broker that comes or goes changes each of its topics: meanwhile others may look, and change nothing."""
+    many, asked = topics(*(f"T{i}" for i in range(35))), []
+    monkeypatch.setattr(route_info_manager, "PIECE", 10)
+
+    def ask(_seconds):
+        seen = []
+        reader = threading.Thread(target=lambda: seen.append(len(routes.get_all_topic_list().topicList)), daemon=True)
+        writer = threading.Thread(target=routes.wipe_write_perm_of_broker_by_lock, args=("x",), daemon=True)
+        reader.start(), writer.start()
+        reader.join(5)
+        asked.append((*seen, writer.is_alive()))
+
+    monkeypatch.setattr(route_info_manager.time, "sleep", ask)
+    register(routes, wrapper=many)
+    assert asked == [(10, True), (20, True), (30, True)]
+    asked.clear()
+    routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0)
+    assert asked == [(25, True), (15, True), (5, True)]
 
 
 names, ids = st.sampled_from("ab"), st.integers(0, 2)

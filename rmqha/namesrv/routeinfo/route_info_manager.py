@@ -7,10 +7,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
 from rmqha.common.data_version import DataVersion
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqNamesrv")
 
 BROKER_CHANNEL_EXPIRED_TIME = 1000 * 60 * 2
+PIECE = 500  # topics of a change, some milliseconds
+_LET_IN = 0.0002  # seconds
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -86,7 +90,8 @@ class RouteInfoManager:
     def __init__(self, clock: Callable[[], int] = _monotonic_ms) -> None:
         # Differs: monotonic time; Java's wall clock expires all brokers when it is set forward
         self._clock = clock
-        self._lock = threading.RLock()  # guards all tables and what they hold
+        self._changes = threading.Lock()  # one change at a time; taken before `_lock`
+        self._lock = threading.RLock()  # guards all tables and what they hold; a long change lets go of it in between
         self._topic_queue_table: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
         self._broker_addr_table: dict[str, BrokerData] = {}  # broker name -> addresses by broker id
         self._cluster_addr_table: dict[str, set[str]] = {}  # cluster -> broker names
@@ -101,11 +106,11 @@ class RouteInfoManager:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """The lock, to change something; what is noted meanwhile is logged behind it: a broker has up to thousands of
-        topics, each with its lines, and nobody waits for them."""
+        """Both locks, to change something; what is noted meanwhile is logged behind them: a broker has up to thousands
+        of topics, each with its lines, and nobody waits for them."""
         lines: list[tuple[int, str, tuple[object, ...]]] = []
         try:
-            with self._lock:
+            with self._changes, self._lock:
                 try:
                     yield
                 finally:
@@ -113,6 +118,18 @@ class RouteInfoManager:
         finally:
             for level, text, args in lines:
                 log.log(level, text, *args)
+
+    def _in_pieces(self, items: Iterable[_T]) -> Iterator[_T]:
+        """The items, for a change of many topics: those who only look are let in after each piece of them."""
+        # Differs: the original's readers wait for the last topic
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % PIECE == 0:
+                self._lock.release()
+                try:
+                    time.sleep(_LET_IN)  # a lock that is merely released is taken again before anybody else wakes up
+                finally:
+                    self._lock.acquire()
 
     def _note(self, text: str, *args: object, level: int = logging.INFO) -> None:
         self._lines.append((level, text, args))
@@ -174,7 +191,7 @@ class RouteInfoManager:
             wrapper, addr = registration.topic_config_wrapper, registration.broker_addr
             if registration.broker_id == MASTER_ID:
                 if register_first or self.is_broker_topic_config_changed(addr, wrapper.dataVersion):
-                    for topic_config in (wrapper.topicConfigTable or {}).values():
+                    for topic_config in self._in_pieces((wrapper.topicConfigTable or {}).values()):
                         self._create_and_update_queue_data(registration.broker_name, topic_config)
             place = registration.cluster_name, registration.broker_name, registration.broker_id
             self._departed.forget(*place)
@@ -283,7 +300,7 @@ class RouteInfoManager:
         return self._operate_write_perm_of_broker(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def _operate_write_perm_of_broker(self, broker_name: str, operate: Callable[[int], int]) -> int:
-        with self._lock:
+        with self._changing():
             found = [queue_data_map[broker_name] for queue_data_map in self._topic_queue_table.values()
                      if broker_name in queue_data_map]
             for queue_data in found:
@@ -330,7 +347,7 @@ class RouteInfoManager:
                          cluster_name, why)
 
     def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
-        for topic in self._limits.topics_of(broker_name):
+        for topic in self._in_pieces(self._limits.topics_of(broker_name)):
             queue_data_map = self._topic_queue_table[topic]
             old = queue_data_map.pop(broker_name, None)
             self._limits.topic_removed(broker_name, topic)
@@ -446,10 +463,9 @@ class RouteInfoManager:
     def _topic_queue_table_iter(self, pick_condition: Callable[[int], bool]) -> TopicList:
         """The topics whose first broker's flag is picked."""
         with self._lock:
-            firsts = {topic: queue_data_map[hash_map_order(queue_data_map)[0]]
-                      for topic, queue_data_map in self._topic_queue_table.items()}
-            return TopicList(topicList={topic for topic, queue_data in firsts.items()
-                                        if pick_condition(queue_data.topicSysFlag)})
+            flags = {topic: _first(queue_data_map).topicSysFlag
+                     for topic, queue_data_map in self._topic_queue_table.items()}
+        return TopicList(topicList={topic for topic, flag in flags.items() if pick_condition(flag)})
 
 
 def _check(registration: BrokerRegistration) -> None:
@@ -472,6 +488,11 @@ def _check(registration: BrokerRegistration) -> None:
         numbers = (config.readQueueNums, config.writeQueueNums, config.perm, config.topicSysFlag)
         if any(number != int32(number) for number in numbers):
             raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has a number beyond 32 bits")
+
+
+def _first(queue_data_map: dict[str, QueueData]) -> QueueData:
+    name = next(iter(queue_data_map)) if len(queue_data_map) == 1 else hash_map_order(queue_data_map)[0]
+    return queue_data_map[name]
 
 
 def _copy(broker_data: BrokerData) -> BrokerData:
