@@ -1,4 +1,4 @@
-"""docs/differences.md ends with every `Differs:` of the code: `python -m tests.test_differences` writes that part."""
+"""docs/reference/differences.md ends with every `Differs:` of the code: `python -m tests.test_differences` makes it."""
 import ast
 import io
 import re
@@ -7,7 +7,7 @@ import tokenize
 
 from tests.support.sources import ROOT, lines, modules
 
-DIFFERENCES = ROOT / "docs" / "differences.md"
+DIFFERENCES = ROOT / "docs" / "reference" / "differences.md"
 MARK = "<!-- from here on: python -m tests.test_differences -->"
 START = re.compile(r"\bDiffers(?: from \w+)?(?:: | in that |, )?")
 

@@ -1,4 +1,4 @@
-"""docs/java-map.md is generated from the `Java:` lines of the docstrings: `python -m tests.test_java_map` writes it."""
+"""docs/reference/java-map.md is made from the `Java:` lines of the docstrings by `python -m tests.test_java_map`."""
 import ast
 import re
 import sys
@@ -6,7 +6,7 @@ import sys
 from tests.support.sources import ROOT, modules
 
 JAVA_LINE = re.compile(r"^Java: (?P<name>[\w.$#]+)(?: \((?P<version>[\w. ]+)\))?$")
-MAP = ROOT / "docs" / "java-map.md"
+MAP = ROOT / "docs" / "reference" / "java-map.md"
 PREFIX = "org.apache.rocketmq."
 HEAD = """# Where each Java class is found
 

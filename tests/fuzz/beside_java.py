@@ -33,9 +33,9 @@ class Difference:
     def is_known(self) -> bool:
         """Whether rmqha is stricter, or more patient, in one of the ways that are meant.
 
-        It refuses what the original takes, or ends in an exception at: docs/request-codes.md tells where. It closes at
-        a header that only fastjson takes for JSON, and answers one whose serializeTypeCurrentRPC is no name. And where
-        more follows that is no frame, an answer may come before the end or not.
+        It refuses what the original takes, or ends in an exception at: docs/reference/request-codes.md tells where.
+        It closes at a header that only fastjson takes for JSON, and answers one whose serializeTypeCurrentRPC is no
+        name. And where bytes follow that are no frame, an answer may come before the connection closes, or not.
         """
         if self.java == self.rmqha or not self._is_one_frame():
             return True

@@ -1,4 +1,4 @@
-"""Each request code, how it is called rightly, and what may be wrong with a call: the cases of docs/request-codes.md.
+"""Each request code, how it is called rightly, and what may be wrong: the cases of docs/reference/request-codes.md.
 
 `{name}` in a value stands for something that the servers under test know (a message id, an offset), `{n}` for the
 case's number, so that cases that make something do not meet each other.

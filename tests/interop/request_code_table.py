@@ -1,4 +1,4 @@
-"""What is known to differ between the answers of rmqha and the original, and the table of docs/request-codes.md."""
+"""What is known to differ from the answers of the original, and the table of docs/reference/request-codes.md."""
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class Row:
 
 
 def render(rows: list[Row]) -> str:
-    """docs/request-codes.md."""
+    """docs/reference/request-codes.md."""
     by_code: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         code = row.case.code

@@ -1,7 +1,7 @@
 """The same damaged store given to rmqha and to the real RocketMQ: what each makes of it, seen from outside.
 
 A few kinds of damage here; RMQHA_DAMAGE_TABLE=<file> runs all of tests/store/damages.py (several minutes) and writes
-the table for docs/differences.md.
+the table for docs/reference/differences.md.
 """
 import os
 import re

@@ -1,6 +1,6 @@
 """Each request code called rightly and wrongly on a real 4.9 and on rmqha: the same answers, but for what is listed.
 
-`python -m tests.interop.test_request_codes_beside_java` writes docs/request-codes.md.
+`python -m tests.interop.test_request_codes_beside_java` writes docs/reference/request-codes.md.
 """
 import sys
 import tempfile
@@ -21,7 +21,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
-PAGE = ROOT / "docs" / "request-codes.md"
+PAGE = ROOT / "docs" / "reference" / "request-codes.md"
 
 FUZZED, SEED = 160, 11
 # Told of a Java consumer only: its objects, and a setting without a use.
