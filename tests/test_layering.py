@@ -108,3 +108,20 @@ def test_inner_rooms_of_the_store_get_it_as_an_argument():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
              if path.startswith(INNER_STORE) and name.startswith(STORE_ITSELF)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_one_method_appends_messages_under_the_put_lock():
+    path, setters, appenders, callers = "rmqha/store/commit_log.py", set(), set(), set()
+    for where, tree in modules().items():
+        for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and node.attr == "begin_time_in_lock" \
+                        and isinstance(node.ctx, ast.Store):
+                    setters.add((where, function.name))
+                if isinstance(node, ast.Attribute) and node.attr == "append_message":
+                    appenders.add((where, function.name))
+                if where == path and isinstance(node, ast.Attribute) and node.attr == "_append":
+                    callers.add(function.name)
+    assert setters == {(path, "__init__"), (path, "put")}
+    assert appenders == {(path, "_append")}
+    assert callers == {"put"}

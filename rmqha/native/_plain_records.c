@@ -1,4 +1,4 @@
-/* The records of messages, compiled: what rmqha/store/plain_records.py does in Python, and documents. */
+/* The records of messages, compiled: what rmqha/store/message_rows.py does in Python, and documents. */
 #include "native.h"
 
 /* Bytes of an IPv6 host. */
@@ -203,7 +203,7 @@ end:
 }
 
 static PyMethodDef methods[] = {
-    {"plain_records", plain_records, METH_VARARGS, "See rmqha.store.plain_records."},
+    {"plain_records", plain_records, METH_VARARGS, "See rmqha.store.message_rows."},
     {NULL, NULL, 0, NULL},
 };
 

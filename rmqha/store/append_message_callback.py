@@ -9,7 +9,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.store.append_message_status import AppendMessageStatus
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.plain_records import MessageRow, plain_records, record_parts
+from rmqha.store.message_rows import MessageRow, record_parts, records_of_rows
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
@@ -23,8 +23,8 @@ _LENGTHS = 3  # bytes of a tail: topic length and properties length
 class PutMessageContext:
     """What one put carries through the lock, and what has become of it.
 
-    `rows`: of `message`, or plain messages that came together, which have no other form (`message` is None); None for
-    a message of several queues, whose row is made under the lock. `is_ok`: they are in the log, up to its offset `end`,
+    `rows`: of `message`, or those that came together and have no other form (`message` is None); None for a message of
+    several queues, whose row is made under the lock. `is_ok`: they are in the log, up to its offset `end`,
     whatever flush and replicas say. Queue offsets and commit log offsets are in the order of the rows.
 
     The key of the queue, which is all that it has in Java, is in the rows.
@@ -51,7 +51,7 @@ class PutMessageContext:
 
 
 class AppendMessageCallback(Protocol):
-    """Writes one message or batch, or plain messages that came together.
+    """Writes one message or batch, or rows that came together.
 
     Java: org.apache.rocketmq.store.AppendMessageCallback (4.9.8)
     """
@@ -64,7 +64,8 @@ class DefaultAppendMessageCallback:
     """Gives messages their queue offsets, their places and their store time, and writes them.
 
     Runs under the put lock, which guards the topic queue table. ValueError when a field does not fit: then nothing was
-    written and no offset was used.
+    written and no offset was used. One method does what both doAppend of Java do, of a message and of a batch;
+    `record_parts` fills in what they write into the encoded messages.
 
     Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
     """
@@ -87,7 +88,7 @@ class DefaultAppendMessageCallback:
         in_parts = size > _JOIN_LIMIT and msg is not None and len(rows) == 1
         try:
             queue_offsets, context.physical_offsets, data, next_offsets, context.totals = (
-                record_parts if in_parts else plain_records)(
+                record_parts if in_parts else records_of_rows)(
                 rows, size, commit_log.topic_queue_table, begin, context.store_timestamp, store_host,
                 prepared_offset)
         except (TypeError, OverflowError, struct.error) as error:
@@ -107,7 +108,7 @@ class DefaultAppendMessageCallback:
 
     @staticmethod
     def _end_of_file(mapped_file: MappedFile, position: int, msg: MessageExt | None) -> AppendMessageStatus:
-        """Close the file with a blank; of plain messages the first ones may still find room, one by one."""
+        """Close the file with a blank; of rows that came together the first ones may still find room, one by one."""
         if msg is None:
             return AppendMessageStatus.UNKNOWN_ERROR
         mapped_file.write_at(position, message_layout.encode_blank(mapped_file.file_size - position))

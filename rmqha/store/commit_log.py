@@ -1,7 +1,7 @@
 """The log of all messages, in the order in which they came.
 
     putting threads  --async_put_message(s)--> encode --put--> [put lock] append -> flush and replica futures
-    IO thread        --PlainPut.put---------> what came together --put--> the same
+    IO thread        --put_rows-------------> what came together --put--> the same
     HAClient         --append_data-->          [put lock] append (slave)
     flushing thread  --mapped_file_queue.flush-->
     any thread       --get_message, get_data--> slices of the map
@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
+from time import time_ns
 
 from rmqha.common import mix_all
 from rmqha.common.completable import Completable
@@ -40,6 +41,7 @@ from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_ext_encoder import MessageExtEncoder
+from rmqha.store.message_rows import MessageRow
 from rmqha.store.multi_dispatch import MultiDispatch
 from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
 from rmqha.store.put_message_result import PutMessageResult
@@ -296,6 +298,19 @@ class CommitLog:
             return self._too_large_for_a_file(context.size)
         return self._put(context)
 
+    def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
+        """Append all: one lock, one clock, one write, one wait for disk and slaves. None, with nothing done, when they
+        have to be put one by one: the file is full, or a setting asks for more than rows tell."""
+        config = self.config
+        if (config.transientStorePoolEnable and self.default_message_store.is_transient_store_pool_deficient()
+                or config.enableMultiDispatch or config.enableLmq
+                or config.maxMessageSize != self.message_ext_encoder.max_message_body_size):
+            return None
+        context = PutMessageContext(rows, None, store_host)
+        context.begin = time_ns() // 1_000_000
+        context.status = self.put(context)
+        return context if context.is_ok else None
+
     def _put(self, context: PutMessageContext) -> Completable[PutMessageResult]:
         status = self.put(context)
         if not context.is_ok:
@@ -316,7 +331,8 @@ class CommitLog:
         """Append what `context` carries, and say there where it went; done once it is as safe as the configuration and
         its WAIT ask, or at once when it was not appended.
 
-        Whatever is acknowledged has come through here: nothing else puts a message into the log of a master.
+        Whatever is acknowledged has come through here: nothing else puts a message into the log of a master. The
+        asyncPutMessage and asyncPutMessages of Java have this twice, from the lock to the wait.
         """
         store, ack_nums = self.default_message_store, None
         ha_service, message = store.ha_service, context.message
@@ -350,8 +366,8 @@ class CommitLog:
         return self.when_safe(context, ack_nums, term)
 
     def _append(self, context: PutMessageContext) -> PutMessageStatus:
-        """Under the put lock: append to the last file or the next one; of plain messages all or none, and to the last
-        file only. Whoever then puts them one by one fills it up, and gets the reason."""
+        """Under the put lock: append to the last file or the next one; of rows that came together all or none, and to
+        the last file only. Whoever then puts them one by one fills it up, and gets the reason."""
         msg, files, position = context.message, self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
         try:
@@ -365,7 +381,7 @@ class CommitLog:
                 position = mapped_file.wrote_position
                 status = mapped_file.append_message(self.append_message_callback, context)
                 if status is _APPENDED:
-                    if msg is not None:  # plain messages are counted behind their answers
+                    if msg is not None:  # others are counted behind their answers: `count_rows`
                         self.default_message_store.store_stats_service.count_put(msg.topic, len(context.rows),
                                                                                  context.size)
                     return _PUT_OK_STATUS

@@ -50,6 +50,7 @@ from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.message_reader import MessageReader
+from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
@@ -75,6 +76,12 @@ _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _CATCH_UP_STEP_MS = 1000
 _ENDLESS_BUSY_MS = 10_000_000
+# Why a put is refused, as the log says it.
+_SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
+_IS_SLAVE = "broke role is slave, so putMessage is forbidden"
+_NOT_WRITEABLE = ("the message store is not writable. It may be caused by one of the following reasons: the broker's "
+                  "disk is full, write to logic queue error, write to index file error, etc")
+_BUSY = "the put lock is held for too long"  # not logged
 
 
 class DefaultMessageStore:
@@ -310,28 +317,24 @@ class DefaultMessageStore:
         return PutMessageStatus.PUT_OK
 
     def _check_store_status(self) -> PutMessageStatus:
-        if self.is_shutdown:
-            log.warning("message store has shutdown, so putMessage is forbidden")
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if self.message_store_config.brokerRole is SLAVE:
-            self._log_refused("broke role is slave, so putMessage is forbidden")
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if not self.running_flags.is_writeable:
-            self._log_refused("the message store is not writable. It may be caused by one of the following reasons: "
-                              "the broker's disk is full, write to logic queue error, write to index file error, etc")
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if self._refused_puts.get():
-            self._refused_puts.set(0)
-        if self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy():
-            return PutMessageStatus.OS_PAGECACHE_BUSY
-        return PutMessageStatus.PUT_OK
+        refusal = self._why_refused()
+        if refusal is None or refusal is _BUSY:
+            if self._refused_puts.get():
+                self._refused_puts.set(0)
+            return PutMessageStatus.PUT_OK if refusal is None else PutMessageStatus.OS_PAGECACHE_BUSY
+        if refusal is _SHUT_DOWN or self._refused_puts.get_and_increment() % 50000 == 0:
+            log.warning(refusal)
+        return PutMessageStatus.SERVICE_NOT_AVAILABLE
 
-    @property
-    def may_put(self) -> bool:
-        """Whether a put would not be refused right now."""
-        is_busy = self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy()
-        return not (is_busy or self.is_shutdown or self.message_store_config.brokerRole is SLAVE
-                    or not self.running_flags.is_writeable)
+    def _why_refused(self) -> str | None:
+        """Why no put is taken now, whichever way it comes."""
+        if self.is_shutdown:
+            return _SHUT_DOWN
+        if self.message_store_config.brokerRole is SLAVE:
+            return _IS_SLAVE
+        if not self.running_flags.is_writeable:
+            return _NOT_WRITEABLE
+        return _BUSY if self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy() else None
 
     def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
@@ -340,10 +343,6 @@ class DefaultMessageStore:
         if self.is_lmq_consume_queue_num_exceeded() and self.multi_dispatch.is_multi_dispatch_msg(msg):
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         return PutMessageStatus.PUT_OK
-
-    def _log_refused(self, reason: str) -> None:
-        if self._refused_puts.get_and_increment() % 50000 == 0:
-            log.warning(reason)
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
         """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises none."""
@@ -371,15 +370,26 @@ class DefaultMessageStore:
             return Completable.completed(PutMessageResult(status))
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
 
+    def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
+        """Store messages that came together and need nothing but to be appended: all, or None, with nothing done, when
+        they have to be put one by one. Whoever puts them then gets the reason. See `count_rows`."""
+        return None if self._why_refused() is not None else self.commit_log.put_rows(rows, store_host)
+
+    def count_rows(self, context: PutMessageContext) -> None:
+        """Count a `put_rows` that is done, by whoever has answered it."""
+        for topic, (times, size) in context.totals.items():
+            self.store_stats_service.count_put(topic, times, size)
+        self._count_put(context, context.begin, len(context.queue_offsets))
+
     def _count_when_done(self, begin: int, result: Completable[PutMessageResult]) -> Completable[PutMessageResult]:
         """Count a put that began at `begin` (ms since 1970), once it is done."""
         if result.is_done:
-            self.count_put(result.get(), begin)
+            self._count_put(result.get(), begin)
         else:
-            result.then(lambda put_result: self.count_put(put_result, begin))
+            result.then(lambda put_result: self._count_put(put_result, begin))
         return result
 
-    def count_put(self, result: PutMessageResult | PutMessageContext, begin: int, times: int = 1) -> None:
+    def _count_put(self, result: PutMessageResult | PutMessageContext, begin: int, times: int = 1) -> None:
         """Count a put of `times` messages that began at `begin` (ms since 1970) and is done."""
         elapsed = current_time_millis() - begin
         if elapsed > 500:

@@ -22,7 +22,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -96,7 +96,7 @@ class DeletedTopics(ConfigManager):
         return topic in self.names and self._is_gone(topic, queue_id)
 
     def refuses_any(self, sends: list[MessageRow]) -> bool:
-        """The same of any of plain messages."""
+        """The same of any of the rows."""
         names = self.names
         return any([send.topic in names and self._is_gone(send.topic, send.queue_id) for send in sends])
 

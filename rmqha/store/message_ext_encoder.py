@@ -1,4 +1,4 @@
-"""From a message to its row: what is known before the put lock; `plain_records` does the rest under it."""
+"""From a message to its row: what is known before the put lock; `records_of_rows` does the rest under it."""
 import logging
 import struct
 
@@ -7,7 +7,7 @@ from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_ext_batch import MessageExtBatch
 from rmqha.common.message.message_layout import encode_topic, host_to_bytes
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 

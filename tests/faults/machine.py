@@ -10,7 +10,6 @@ from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_
 from rmqha.store import checkpoint_positions
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.plain_put import PlainPut
 from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.faults.stepped_store import Clock, SteppedStore
@@ -183,7 +182,7 @@ class Machine:
         """Messages, of which some end at the end of a sector or of a file, some with NULs in their properties."""
         store, rng = self.store, self.rng
         for _ in range(count):
-            kind = rng.choice(("one", "one", "plain", "batch"))
+            kind = rng.choice(("one", "one", "row", "batch"))
             topic, queue_id = rng.choice(_TOPICS), rng.randrange(2)
             if kind == "batch":
                 bodies = [self._body(rng.randrange(200)) for _ in range(rng.randint(1, 3))]
@@ -194,12 +193,12 @@ class Machine:
             if kind == "one":
                 self._note_put(store.async_put_message(msg))
             else:
-                self._put_plain(msg)
+                self._put_row(msg)
         self._note()
 
-    def _put_plain(self, msg) -> None:
+    def _put_row(self, msg) -> None:
         send = self.store.commit_log.message_ext_encoder.encode(msg)._replace(crc=body_crc32(msg.body), born_host=_HOST)
-        result = PlainPut(self.store).put([send], _HOST)
+        result = self.store.put_rows([send], _HOST)
         if result is None:
             self._note_put(self.store.async_put_message(msg))
         else:

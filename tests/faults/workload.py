@@ -25,7 +25,7 @@ from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.plain_put import PlainPut, MessageRow
+from rmqha.store.message_rows import MessageRow
 from tests.faults.points import LOAD, POINTS, SHUTDOWN, Trap
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -61,7 +61,6 @@ class Process:
         self.root = folder / "store"
         settings = config(self.root, int((folder / "variant").read_text()))
         self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
-        self._plain = PlainPut(self.store)
         self.offsets = ConsumerOffsetManager(SimpleNamespace(message_store_config=settings))
         self._acknowledged = os.open(folder / "acknowledged", os.O_RDWR | os.O_APPEND | os.O_CREAT)
         _cut_torn_line(self._acknowledged)
@@ -109,7 +108,7 @@ class Process:
             if rng.random() < 0.1:
                 self._put_batch([f"{prefix}.{number}.{part}" for part in range(rng.randint(2, 5))], topic, queue_id)
             elif rng.random() < 0.3:
-                self._put_plain([f"{prefix}.{number}.{part}" for part in range(rng.randint(1, 4))], rng)
+                self._put_rows([f"{prefix}.{number}.{part}" for part in range(rng.randint(1, 4))], rng)
             else:
                 self._put_one(f"{prefix}.{number}", topic, queue_id, rng)
 
@@ -139,10 +138,10 @@ class Process:
             for index, name in enumerate(names):
                 self.acknowledge(name, topic, queue_id, result.append_message_result.logics_offset + index)
 
-    def _put_plain(self, names: list[str], rng: random.Random) -> None:
+    def _put_rows(self, names: list[str], rng: random.Random) -> None:
         """Several messages that need nothing but to be appended, each for a queue of its own."""
         messages = [make_message(name, *rng.choice(QUEUES), rng.choice([40, 300, 900])) for name in names]
-        result = self._plain.put([plain_send(msg) for msg in messages], host_to_bytes(_HOST))
+        result = self.store.put_rows([row_of(msg) for msg in messages], host_to_bytes(_HOST))
         if result is None:  # the file is full
             return
         result.status.get(90_000)  # whatever it is: they are in the log
@@ -170,8 +169,8 @@ def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtB
     return msg
 
 
-def plain_send(msg: MessageExtBrokerInner) -> MessageRow:
-    """A message as the broker hands plain ones to the store."""
+def row_of(msg: MessageExtBrokerInner) -> MessageRow:
+    """A message as the express lane hands it to the store."""
     properties = msg.properties_string.encode()
     tail = message_layout.encode_topic(msg.topic) + message_layout.SHORT.pack(len(properties)) + properties
     return MessageRow(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",

@@ -11,7 +11,7 @@ import pytest
 
 from rmqha.broker.processor import plain_send_answer, plain_sends
 from rmqha.native import kernels
-from rmqha.store import plain_records
+from rmqha.store import message_rows
 from rmqha.store.bulk import bulk, bulk_plain
 from tests.support.sources import ROOT
 
@@ -23,7 +23,7 @@ PLAIN = kernels.Kernel("plain records", None, "it is missing")
 @pytest.mark.parametrize("used, kernel, name, twin", [
     (plain_sends.read_plain_sends, kernels.PLAIN_SENDS, "read_plain_sends", plain_sends.sends_in_python),
     (plain_send_answer._json_answers, kernels.PLAIN_SENDS, "json_answers", plain_send_answer.json_in_python),
-    (plain_records.plain_records, kernels.PLAIN_RECORDS, "plain_records", plain_records.records_in_python),
+    (message_rows.records_of_rows, kernels.PLAIN_RECORDS, "plain_records", message_rows.records_in_python),
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_plain.scan),
 ], ids=["sends", "answers", "records", "bulk"])
 def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):

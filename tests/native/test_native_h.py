@@ -10,7 +10,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 from tests.support.sources import ROOT
 
 HEADER = (ROOT / "rmqha" / "native" / "native.h").read_text("utf-8")

@@ -7,8 +7,7 @@ import pytest
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
-from rmqha.store.plain_put import PlainPut
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_status import PutMessageStatus
 from tests.store.support import bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
@@ -54,11 +53,11 @@ def started(folder, **keys):
     return store
 
 
-def _plain_put(store):
+def _put_row(store):
     tail = b"\1T\0\0"
     send = MessageRow("T", 0, "T-0", MessageRow.record_size(4, len(tail)), 1, 0, 0, 1_700_000_000_000,
                      bytes((10, 0, 0, 1, 0, 0, 0, 80)), 0, b"late", tail)
-    return PlainPut(store).put([send], STORE_HOST)
+    return store.put_rows([send], STORE_HOST)
 
 
 def reopened_bodies(folder, keys) -> list[bytes]:
@@ -98,12 +97,11 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_
     assert store.shut_down_normal and reopened_bodies(tmp_path, keys) == [b"first"]
 
 
-def test_plain_put_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, monkeypatch):
+def test_row_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, monkeypatch):
     store = started(tmp_path)
     put(store, message(body=b"first"))
-    gate = Gate(monkeypatch, PlainPut, "_may_put", behind=True)
-    monkeypatch.setattr(PlainPut, "_may_put", lambda one: gate(one))
-    with thread(lambda: _plain_put(store)) as results:
+    gate = Gate(monkeypatch, store, "_why_refused", behind=True)
+    with thread(lambda: _put_row(store)) as results:
         assert gate.reached.wait(60)
         store.shutdown()
         gate.opened.set()

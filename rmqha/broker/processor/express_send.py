@@ -1,6 +1,6 @@
 """Plain sends, as many as one read has brought, served together.
 
-    IO thread: bytes read -> plain sends -> PlainPut.put -> one buffer of answers, by whoever completes the put
+    IO thread: bytes read -> plain sends -> put_rows -> one buffer of answers, by whoever completes the put
 """
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.append_message_callback import PutMessageContext
-from rmqha.store.plain_put import PlainPut
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class ExpressSend:
     """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them.
 
     Answers and records are those of SendMessageProcessor, byte by byte; a send that is unusual in any way is left to
-    it. Owned by the IO thread of its server; `answers`, `put.count` and `stats` serve any thread.
+    it. Owned by the IO thread of its server; `answers`, `store.count_rows` and `stats` serve any thread.
     """
 
     def __init__(self, broker_controller: BrokerController, server: RemotingServer,
@@ -51,7 +50,7 @@ class ExpressSend:
         self._server = server
         self._processor = processor
         self._topics = broker_controller.topic_config_manager.topic_config_table
-        self.put = PlainPut(broker_controller.message_store)
+        self.store = broker_controller.message_store
         self.answers = SendAnswers(self._config)
         self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
@@ -79,7 +78,7 @@ class ExpressSend:
     def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], store_host: bytes,
              data: memoryview) -> None:
         """Put the sends of the frames in `data`."""
-        result = self.put.put(sends, store_host)
+        result = self.store.put_rows(sends, store_host)
         if result is None:
             for frame in FrameDecoder().feed(data):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
@@ -149,7 +148,7 @@ class _Put:
     def flush(self) -> None:
         """Count."""
         stats = self._lane.stats
-        self._lane.put.count(self._result)
+        self._lane.store.count_rows(self._result)
         for topic, (times, size) in self._result.totals.items():
             stats.inc_topic_put_nums(topic, times, times)
             stats.inc_topic_put_size(topic, size, times)

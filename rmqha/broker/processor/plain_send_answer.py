@@ -13,7 +13,7 @@ from rmqha.native import kernels
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24

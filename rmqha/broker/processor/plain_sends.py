@@ -8,7 +8,7 @@ from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 
 _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 

@@ -34,12 +34,12 @@ class Wire:
         lane = broker.controller.remoting_server.io.express_lane
         self.taken = 0
         if lane is not None:
-            put = lane.put.put
+            put = lane.store.put_rows
 
             def counted(sends, store_host):
                 self.taken += len(sends)
                 return put(sends, store_host)
-            lane.put.put = counted
+            lane.store.put_rows = counted
         host, port = broker.address.split(":")
         self.socket = socket.create_connection((host, int(port)), 60)
         self._rest = b""

@@ -8,7 +8,7 @@ from rmqha.broker.processor.plain_send_answer import SendAnswers, json_in_python
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 
 HOST = b"7F00000100002A9F"
 LONG = st.integers(-2**63, 2**63 - 1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.broker.processor.plain_sends import sends_in_python
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.plain_records import MessageRow
+from rmqha.store.message_rows import MessageRow
 from tests.broker.processor.test_plain_send_header import CLUSTER, bodies, frame, kinds, properties
 
 BORN_HOST = bytes((10, 0, 0, 1, 0, 0, 0, 80))

@@ -1,7 +1,7 @@
-"""The bytes of messages as they stand in the log. Pure.
+"""Messages as rows, and the records that the log makes of rows. Pure.
 
-`plain_records` is compiled where a C compiler was (_plain_records.c), and `records_in_python` where none was: both
-give the same.
+`records_of_rows` is compiled where a C compiler was (rmqha/native/_plain_records.c), and `records_in_python` where
+none was: both give the same.
 """
 from typing import NamedTuple
 
@@ -60,6 +60,8 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
     `table`: each queue's next offset before them; 0 for those it does not have. `prepared_offset`: commit log offset
     of the prepared message that they end. ValueError when a size is wrong, or an offset can't be; struct.error (the
     compiled one: TypeError or OverflowError) when a field does not fit.
+
+    Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
     """
     if not 0 <= offset <= _MAX_LONG - total:
         raise ValueError("a commit log offset that can't be")
@@ -88,5 +90,5 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
     return queue_offsets, physical_offsets, parts, next_offsets, totals
 
 
-plain_records = kernels.PLAIN_RECORDS.function("plain_records", records_in_python)
+records_of_rows = kernels.PLAIN_RECORDS.function("plain_records", records_in_python)
 """`records_in_python`, or its compiled twin."""

@@ -1,4 +1,4 @@
-"""The records of plain sends: compiled and in Python the same, and what the general decoder makes of them."""
+"""The records of rows: compiled and in Python the same, and what the general decoder makes of them."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, STOREHOSTADDRESS_V6_FLAG
 from rmqha.common.sysflag import message_sys_flag
-from rmqha.store.plain_records import MessageRow, records_in_python
+from rmqha.store.message_rows import MessageRow, records_in_python
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
@@ -37,14 +37,14 @@ def total(sends: list[MessageRow]) -> int:
     return sum(one.size for one in sends)
 
 
-plain_sends = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=INT, flag=INT,
-                                 sys_flag=INT, born_timestamp=LONG, reconsume_times=INT, topic=st.sampled_from("TU"),
-                                 born_host=HOSTS),
-                       max_size=6)
+rows = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=INT, flag=INT,
+                          sys_flag=INT, born_timestamp=LONG, reconsume_times=INT, topic=st.sampled_from("TU"),
+                          born_host=HOSTS),
+                max_size=6)
 
 
 @settings(max_examples=300)
-@given(plain_sends, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG, HOSTS, LONG)
+@given(rows, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG, HOSTS, LONG)
 def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, store_host, prepared_offset):
     before = dict(table)
     arguments = sends, total(sends), table, offset, now, store_host, prepared_offset
