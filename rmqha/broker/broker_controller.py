@@ -37,10 +37,10 @@ from rmqha.broker.processor.admin_turns import AdminTurns
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
-from rmqha.broker.processor.express_send import ExpressSend
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
+from rmqha.broker.processor.send.express_send import ExpressSend
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.record_access import RecordAccess
 from rmqha.broker.slave.master_inquiry import ask_main_port, ask_record

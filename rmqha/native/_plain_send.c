@@ -1,5 +1,5 @@
-/* Plain sends and the answers to them, compiled: what plain_sends.py, plain_send_header.py and plain_send_answer.py of
- * rmqha/broker/processor do in Python, and document.
+/* Plain sends and the answers to them, compiled: what send_codec.py, send_header.py and send_answers.py of
+ * rmqha/broker/processor/send do in Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
  * looked at. The first frame that differs from the expected ends what is read.
@@ -569,8 +569,8 @@ static PyObject *json_answers(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"json_answers", json_answers, METH_VARARGS, "See plain_send_answer."},
-    {"read_plain_sends", read_plain_sends, METH_VARARGS, "See plain_sends."},
+    {"json_answers", json_answers, METH_VARARGS, "See send_answers."},
+    {"read_plain_sends", read_plain_sends, METH_VARARGS, "See send_codec."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.processor.plain_send_answer import json_in_python
-from rmqha.broker.processor.plain_sends import sends_in_python
+from rmqha.broker.processor.send.send_answers import json_in_python
+from rmqha.broker.processor.send.send_codec import sends_in_python
 from rmqha.store.bulk import bulk_plain
 from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
 from tests.support.sources import ROOT

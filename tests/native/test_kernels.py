@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.processor import plain_send_answer, plain_sends
+from rmqha.broker.processor.send import send_answers, send_codec
 from rmqha.native import kernels
 from rmqha.store import message_rows
 from rmqha.store.bulk import bulk, bulk_plain
@@ -21,8 +21,8 @@ PLAIN = kernels.Kernel("plain records", None, "it is missing")
 
 
 @pytest.mark.parametrize("used, kernel, name, twin", [
-    (plain_sends.read_plain_sends, kernels.PLAIN_SENDS, "read_plain_sends", plain_sends.sends_in_python),
-    (plain_send_answer._json_answers, kernels.PLAIN_SENDS, "json_answers", plain_send_answer.json_in_python),
+    (send_codec.read_plain_sends, kernels.PLAIN_SENDS, "read_plain_sends", send_codec.sends_in_python),
+    (send_answers._json_answers, kernels.PLAIN_SENDS, "json_answers", send_answers.json_in_python),
     (message_rows.records_of_rows, kernels.PLAIN_RECORDS, "plain_records", message_rows.records_in_python),
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_plain.scan),
 ], ids=["sends", "answers", "records", "bulk"])

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.plain_sends import sends_in_python
+from rmqha.broker.processor.send.send_codec import sends_in_python
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
-from tests.broker.processor.test_plain_send_header import CLUSTER, bodies, frame, kinds, properties
+from tests.broker.processor.send.test_send_header import CLUSTER, bodies, frame, kinds, properties
 
 BORN_HOST = bytes((10, 0, 0, 1, 0, 0, 0, 80))
 ROUTES = {"Topic": ("Topic-0", "Topic-1", "Topic-2", "Topic-3"), "Other": ("Other-0",)}

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.plain_send_answer import SendAnswers
-from rmqha.broker.processor.plain_send_header import cluster_property
-from rmqha.broker.processor.plain_sends import Routes, read_plain_sends
+from rmqha.broker.processor.send.send_answers import SendAnswers
+from rmqha.broker.processor.send.send_codec import Routes, read_plain_sends
+from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
 from rmqha.common import mix_all
 from rmqha.common.constant import perm_name

@@ -3,7 +3,7 @@
 `read_plain_sends` is compiled where a C compiler was (rmqha/native/_plain_send.c), and `sends_in_python` where none
 was: both read the same.
 """
-from rmqha.broker.processor.plain_send_header import read_plain_header
+from rmqha.broker.processor.send.send_header import read_plain_header
 from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels

@@ -1,0 +1,1 @@
+"""Sends, from the bytes that a connection has brought to the answers."""
