@@ -302,8 +302,7 @@ class CommitLog:
         """Append all: one lock, one clock, one write, one wait for disk and slaves. None, with nothing done, when they
         have to be put one by one: the file is full, or a setting asks for more than rows tell."""
         config = self.config
-        if (config.transientStorePoolEnable and self.default_message_store.is_transient_store_pool_deficient()
-                or config.enableMultiDispatch or config.enableLmq
+        if (config.enableMultiDispatch or config.enableLmq
                 or config.maxMessageSize != self.message_ext_encoder.max_message_body_size):
             return None
         context = PutMessageContext(rows, None, store_host)

@@ -748,7 +748,8 @@ class DefaultMessageStore:
 
     def is_transient_store_pool_deficient(self) -> bool:
         """True when no write buffer is free."""
-        return self.remain_transient_store_buffer_numbs() == 0
+        pool = self.transient_store_pool
+        return pool.is_in_use and pool.available_buffer_nums() == 0
 
     def unlock_mapped_file(self, mapped_file: MappedFile) -> None:
         """Unlock a warmed file that is full, after 6 s."""

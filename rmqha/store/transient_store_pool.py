@@ -29,6 +29,7 @@ class TransientStorePool:
         self.file_size = store_config.mappedFileSizeCommitLog
         self._buffers: list[mmap.mmap] = []  # written by init and destroy, on the store's opening and closing thread
         self._available_buffers: deque[memoryview] = deque()
+        self.is_in_use = False  # True between `init` and `destroy`
 
     def init(self) -> None:
         """Make the buffers. OSError when there is no memory for them. Idempotent."""
@@ -37,6 +38,7 @@ class TransientStorePool:
             lib_c.mlock(buffer, f"buffer {len(self._buffers)} of the TransientStorePool")
             self._buffers.append(buffer)
             self._available_buffers.append(memoryview(buffer))
+            self.is_in_use = True
 
     def destroy(self) -> None:
         """Give the memory back; the files have returned their buffers before. Idempotent."""
@@ -48,6 +50,7 @@ class TransientStorePool:
             except BufferError:
                 log.warning("a buffer of the TransientStorePool is still in use, its memory goes with its file")
         self._buffers.clear()
+        self.is_in_use = False
 
     def return_buffer(self, buffer: memoryview) -> None:
         """Take back a buffer that `borrow_buffer` gave; its content stays."""
@@ -67,8 +70,3 @@ class TransientStorePool:
     def available_buffer_nums(self) -> int:
         """Free buffers; as many as an int can say when the pool is not in use."""
         return len(self._available_buffers) if self.is_in_use else _UNLIMITED
-
-    @property
-    def is_in_use(self) -> bool:
-        """True between `init` and `destroy`."""
-        return bool(self._buffers)

@@ -22,7 +22,6 @@ from rmqha.store.put_message_result import PutMessageResult
 from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.response_future import ResponseFuture
 
@@ -52,10 +51,6 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
     """
 
     # Differs: no thread waits for the client that gets the reply; processReplyMessageThreadPoolNums is not read.
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        super().__init__(broker_controller)
-        self._topics = broker_controller.topic_config_manager.topic_config_table
-
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
         """Serve one request; the answer comes when the asking client has answered, and the reply is stored."""
         header = self.parse_request_header(request)
@@ -78,11 +73,6 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
                                message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
-        start = config.startAcceptSendRequestTimeStamp
-        if start and util_all.current_time_millis() < start:
-            response.code = response_code.SYSTEM_ERROR
-            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
-            return response
         topic_config = self.msg_check(channel, header, response)
         if topic_config is None:
             return response

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.abstract_send_message_processor import (
     DLQ_NUMS_PER_GROUP,
-    READ_WRITE,
     AbstractSendMessageProcessor,
     random_queue_id,
 )
+from rmqha.broker.processor.send.send_admission import READ_WRITE
+from rmqha.broker.processor.send.send_answers import SENT_CODES
 from rmqha.common import mix_all, util_all
 from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
@@ -44,13 +45,6 @@ _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
 _CONTINUE = -1  # the response's code while nothing speaks against the message
 
-SENT_CODES = {
-    PutMessageStatus.PUT_OK: response_code.SUCCESS,
-    PutMessageStatus.FLUSH_DISK_TIMEOUT: response_code.FLUSH_DISK_TIMEOUT,
-    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: response_code.FLUSH_SLAVE_TIMEOUT,
-    PutMessageStatus.SLAVE_NOT_AVAILABLE: response_code.SLAVE_NOT_AVAILABLE,
-}
-
 
 class SendMessageProcessor(AbstractSendMessageProcessor):
     """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, CONSUMER_SEND_MSG_BACK.
@@ -60,7 +54,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
 
     def __init__(self, broker_controller: "BrokerController") -> None:
         super().__init__(broker_controller)
-        self._topics = broker_controller.topic_config_manager.topic_config_table
+        self._store = broker_controller.message_store
         self._stats = broker_controller.broker_stats_manager
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
@@ -68,14 +62,14 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
             return self._hand_over(lambda: self._consumer_send_msg_back(channel, request))
         header = self.parse_request_header(request)
-        if (header.topic in self._topics and not header.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
-                and not (header.batch and request.body is not None and len(request.body) > _LARGE_BATCH)):
+        if self.is_served_at_once(header.topic) and not (
+                header.batch and request.body is not None and len(request.body) > _LARGE_BATCH):
             return self._send(channel, request, header)
         return self._hand_over(lambda: self._send(channel, request, header))
 
     def reject_request(self) -> bool:
         """While the log's lock is held for too long, or the pool of buffers is empty."""
-        store = self.broker_controller.message_store
+        store = self._store
         return store.is_os_page_cache_busy() or store.is_transient_store_pool_deficient()
 
     def _hand_over(self, work) -> Completable:
@@ -128,7 +122,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             delay_level = 3 + message.reconsume_times
         properties[message_const.PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
         inner = _copy_for_retry(message, topic, queue_id)
-        put = self.broker_controller.message_store.async_put_message(inner)
+        put = self._store.async_put_message(inner)
         back_topic = properties.get(message_const.PROPERTY_RETRY_TOPIC) or message.topic
         return put.then_apply(lambda result: self._answer_send_back(header.group, back_topic, inner, result), _failed)
 
@@ -156,22 +150,17 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
 
     def _send(self, channel: "Channel", request: RemotingCommand,
               header: SendMessageRequestHeader) -> RemotingCommand | Completable:
-        config = self.broker_controller.broker_config
+        config = self._config
         response = _answer(_CONTINUE, None)
         response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
                                message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
-        start = config.startAcceptSendRequestTimeStamp
-        if start and util_all.current_time_millis() < start:
-            response.code = response_code.SYSTEM_ERROR
-            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
-            return response
         topic_config = self.msg_check(channel, header, response)
         if topic_config is None:
             return response
         queue_id = header.queueId if header.queueId >= 0 else random_queue_id(topic_config.writeQueueNums)
         if header.batch:
             message = self._build_batch(channel, request, header, topic_config, queue_id)
-            put = self.broker_controller.message_store.async_put_messages(message)
+            put = self._store.async_put_messages(message)
         else:
             message = self._build_inner_msg(channel, request, header, topic_config, queue_id, response)
             if message is None:
@@ -183,7 +172,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
                     return response
                 put = self.broker_controller.transactional_message_service.async_prepare_message(message)
             else:
-                put = self.broker_controller.message_store.async_put_message(message)
+                put = self._store.async_put_message(message)
         if put.is_done:
             return self._handle_put_message_result(put.get(), response, message, queue_id)
         return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id),
@@ -200,7 +189,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             return None
         properties = message_decoder.string2message_properties(header.properties)
         self._fill(message, channel, request, header, topic_config)
-        properties[message_const.PROPERTY_CLUSTER] = self.broker_controller.broker_config.brokerClusterName
+        properties[message_const.PROPERTY_CLUSTER] = self._config.brokerClusterName
         wait = properties.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, None)
         message.properties_string = message_decoder.message_properties2string(properties)
         if wait is not None:  # not stored, but the put asks for it
@@ -236,7 +225,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         batch.topic = header.topic
         batch.queue_id = queue_id
         properties = message_decoder.string2message_properties(header.properties)
-        properties[message_const.PROPERTY_CLUSTER] = self.broker_controller.broker_config.brokerClusterName
+        properties[message_const.PROPERTY_CLUSTER] = self._config.brokerClusterName
         batch.properties = properties
         self._fill(batch, channel, request, header, topic_config)
         return batch

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.send.send_answers import SendAnswers
-from rmqha.broker.processor.send.send_codec import Routes, read_plain_sends
+from rmqha.broker.processor.send.send_answers import SENT_CODES, SendAnswers
+from rmqha.broker.processor.send.send_codec import read_plain_sends
 from rmqha.broker.processor.send.send_header import cluster_property
-from rmqha.broker.processor.send_message_processor import SENT_CODES, SendMessageProcessor
-from rmqha.common import mix_all
-from rmqha.common.constant import perm_name
+from rmqha.broker.processor.send.send_routes import SendRoutes
+from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_layout
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
-_MAX_ROUTES = 4096
 _IPV4_HOSTS = 16  # bytes of two of them
-_MAX_QUEUES = 1024  # of a route
 _PUT_OK = PutMessageStatus.PUT_OK
 _SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
 
@@ -49,29 +44,28 @@ class ExpressSend:
         self._store_config = broker_controller.message_store_config
         self._server = server
         self._processor = processor
-        self._topics = broker_controller.topic_config_manager.topic_config_table
         self.store = broker_controller.message_store
         self.answers = SendAnswers(self._config)
         self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
-        self._routes: Routes = {}  # of topics that were checked
-        self._configs: dict[str, TopicConfig] = {}  # that the routes were made of
+        self._routes = SendRoutes(processor)
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
         """Put and answer what are plain sends; see ExpressLane."""
         born_host = message_layout.host_to_bytes(channel.remote_address)
         store_host = message_layout.host_to_bytes(self._controller.store_host)
-        if not self._may_serve(born_host, store_host):
+        if self._server.rpc_hooks or len(born_host) + len(store_host) != _IPV4_HOSTS:  # hooks are shown commands
             return position
-        while position < len(data):
+        routes, processor = self._routes, self._processor
+        while position < len(data) and not processor.reject_request():
             sends, opaques, topics, kind, end, unknown = read_plain_sends(
-                data, position, self._cluster, born_host, self._routes, self._store_config.maxMessageSize,
+                data, position, self._cluster, born_host, routes.keys, self._store_config.maxMessageSize,
                 _MAX_TOGETHER, MessageRow)
             if sends:
-                if self._are_current(topics):
+                if routes.are_open(channel, topics):
                     self._put(channel, kind, sends, opaques, store_host, data[position:end])
                     position = end
-            elif unknown is None or not self._make_route(unknown):
+            elif unknown is None or not routes.make(channel, unknown):
                 break
         return position
 
@@ -84,38 +78,6 @@ class ExpressSend:
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
         result.status.then(_Put(self, channel, kind, sends, opaques, store_host, result).answer)
-
-    def _may_serve(self, born_host: bytes, store_host: bytes) -> bool:
-        """Whether plain sends from one host to the other may be served here at all, now."""
-        config = self._config
-        return not (self._server.rpc_hooks or config.startAcceptSendRequestTimeStamp
-                    or not config.brokerPermission & perm_name.PERM_WRITE
-                    or len(born_host) + len(store_host) != _IPV4_HOSTS)
-
-    def _are_current(self, topics: list[str]) -> bool:
-        """Whether the topics are as they were when their routes were made; a route of another one is dropped."""
-        for topic in topics:
-            if self._topics.get(topic) is not self._configs[topic]:
-                del self._routes[topic], self._configs[topic]
-                return False
-        return True
-
-    def _make_route(self, topic: str) -> bool:
-        """False when the processor has not checked the topic yet, or always serves it."""
-        config = self._topics.get(topic)
-        if (config is None or not self._processor.has_checked(topic)
-                or topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
-                or config.topicFilterType is not TopicFilterType.SINGLE_TAG):
-            return False
-        queues = max(config.writeQueueNums, config.readQueueNums)
-        if queues > _MAX_QUEUES:
-            return False
-        if len(self._routes) >= _MAX_ROUTES:
-            self._routes.clear()
-            self._configs.clear()
-        self._routes[topic] = tuple([f"{topic}-{queue_id}" for queue_id in range(queues)])
-        self._configs[topic] = config
-        return True
 
 
 class _Put:

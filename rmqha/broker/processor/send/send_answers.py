@@ -3,17 +3,28 @@
 Those with JSON headers are compiled where a C compiler was (rmqha/native/_plain_send.c), and `json_in_python` where
 none was: both give the same.
 """
+import functools
 import operator
 import struct
 from collections.abc import Callable, Iterator
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const
+from rmqha.common.protocol import response_code
 from rmqha.native import kernels
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
+from rmqha.store.put_message_status import PutMessageStatus
+
+SENT_CODES = {
+    PutMessageStatus.PUT_OK: response_code.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: response_code.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: response_code.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: response_code.SLAVE_NOT_AVAILABLE,
+}
+"""The answers that say where a message went; all others say why it is not stored."""
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24
@@ -40,8 +51,9 @@ class SendAnswers:
         key = code, kind, self._config.regionId, self._config.traceOn
         encoder = self._encoders.get(key)
         if encoder is None:
-            made = _JsonAnswers if kind == SerializeType.JSON else _BinaryAnswers
-            encoder = self._encoders[key] = made(_template(*key)).encode
+            template = _template(*key)
+            encoder = self._encoders[key] = (
+                _json_encoder(template) if kind == SerializeType.JSON else _BinaryAnswers(template).encode)
         return encoder(host, physical_offsets, sends, queue_offsets, opaques)
 
 
@@ -78,20 +90,15 @@ def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: byt
 _json_answers = kernels.PLAIN_SENDS.function("json_answers", json_in_python)
 
 
-class _JsonAnswers:
-    def __init__(self, template: bytes) -> None:
-        marks = [mark.encode() for mark in (*_MARKS, str(_OPAQUE))]
-        order = sorted(range(len(marks)), key=lambda index: template.index(marks[index]))
-        between, rest = [], template
-        for index in order:
-            before, rest = rest.split(marks[index], 1)
-            between.append(before)
-        self._between, self._order = (*between, rest), tuple(order)
-
-    def encode(self, host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
-               opaques: list[int]) -> bytes:
-        """The frames, their headers in JSON."""
-        return _json_answers(self._between, self._order, host, physical_offsets, sends, queue_offsets, opaques)
+def _json_encoder(template: bytes) -> Encoder:
+    """The encoder of answers with headers in JSON."""
+    marks = [mark.encode() for mark in (*_MARKS, str(_OPAQUE))]
+    order = sorted(range(len(marks)), key=lambda index: template.index(marks[index]))
+    between, rest = [], template
+    for index in order:
+        before, rest = rest.split(marks[index], 1)
+        between.append(before)
+    return functools.partial(_json_answers, (*between, rest), tuple(order))
 
 
 class _BinaryAnswers:

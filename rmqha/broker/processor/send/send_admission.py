@@ -1,0 +1,127 @@
+"""Whether a send is taken: each check is written here, once, whichever way the send has come.
+
+    SendMessageProcessor, ReplyMessageProcessor --msg_check--> the topic; or the answer that says why not
+    ExpressSend --SendRoutes.are_open--> msg_check, for each topic of what one read has brought
+"""
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common import mix_all, util_all
+from rmqha.common.constant import perm_name
+from rmqha.common.help import faq_url
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
+from rmqha.common.sysflag import topic_sys_flag
+from rmqha.common.topic_config import TopicConfig
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqBroker")
+
+READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+_WRITE = perm_name.PERM_WRITE
+
+
+class SendAdmission:
+    """The checks of AbstractSendMessageProcessor, which is one; those of its methods that look at a message are there.
+
+    A new check belongs into `msg_check`, or into `reject_request` when it needs no header: all sends come by both.
+    Sends that came together are checked together: see SendRoutes for what the header tells then.
+
+    Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+        self._config = broker_controller.broker_config
+        self._topics = broker_controller.topic_config_manager.topic_config_table
+        self._checked_topics: set[str] = set()  # names that passed the name checks
+
+    def msg_check(self, channel: "Channel", header: SendMessageRequestHeader,
+                  response: RemotingCommand) -> TopicConfig | None:
+        """The topic to send to, made when it is new and may be. None: `response` says why not.
+
+        Java's preSend comes first here, so that nobody asks half of it.
+        """
+        config, topic, topics = self._config, header.topic, self.broker_controller.topic_config_manager
+        start = config.startAcceptSendRequestTimeStamp
+        if start and util_all.current_time_millis() < start:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
+            return None
+        if not config.brokerPermission & _WRITE and topics.is_order_topic(topic):
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"the broker[{config.brokerIP1}] sending message is forbidden"
+            return None
+        if topic not in self._checked_topics and not self._check_name(topic, response):
+            return None
+        topic_config = topics.select_topic_config(topic)
+        if topic_config is None:
+            topic_config = self._create_topic(channel, header)
+            if topic_config is None:
+                response.code = response_code.TOPIC_NOT_EXIST
+                response.remark = (f"topic[{topic}] not exist, apply first please!"
+                                   + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+                return None
+            self._add_checked(topic)
+        if header.queueId >= topic_config.writeQueueNums and header.queueId >= topic_config.readQueueNums:
+            return self._refuse_queue_id(channel, header, topic_config, response)
+        if header.queueId < 0 and topic_config.writeQueueNums <= 0:
+            # Differs: a topic without write queues refuses sends to "any queue" by name; the original divides by zero,
+            # which its server answers with the same code
+            return self._refuse_queue_id(channel, header, topic_config, response)
+        return topic_config
+
+    def is_served_at_once(self, topic: str) -> bool:
+        """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
+        return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+
+    def reject_request(self) -> bool:
+        """Whether requests are refused before they are looked at."""
+        return False
+
+    def _check_name(self, topic: str, response: RemotingCommand) -> bool:
+        validator = self.broker_controller.topic_config_manager.topic_validator
+        if not validator.validate_topic(topic, response):
+            return False
+        if validator.is_not_allowed_send_topic(topic, response):
+            return False
+        if topic in self._topics:
+            self._add_checked(topic)
+        return True
+
+    def _add_checked(self, topic: str) -> None:
+        """Note that the name passed; those of topics that are gone go when they are more than the others."""
+        if len(self._checked_topics) > 2 * len(self._topics):
+            self._checked_topics.intersection_update(list(self._topics))
+        self._checked_topics.add(topic)
+
+    def _create_topic(self, channel: "Channel", header: SendMessageRequestHeader) -> TopicConfig | None:
+        topic = header.topic
+        is_retry = topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+        sys_flag = topic_sys_flag.build_sys_flag(not is_retry, is_retry) if header.unitMode else 0
+        remote = parse_channel_remote_addr(channel)
+        log.warning("the topic %s not exist, producer: %s", topic, remote)
+        for name in ("defaultTopic", "defaultTopicQueueNums"):
+            if getattr(header, name) is None:
+                raise RemotingCommandException(f"the custom field <{name}> is null")
+        topics = self.broker_controller.topic_config_manager
+        config = topics.create_topic_in_send_message_method(topic, header.defaultTopic, remote,
+                                                            header.defaultTopicQueueNums, sys_flag)
+        if config is None and is_retry:
+            config = topics.create_topic_in_send_message_back_method(topic, 1, READ_WRITE, sys_flag)
+        return config
+
+    @staticmethod
+    def _refuse_queue_id(channel: "Channel", header: SendMessageRequestHeader, config: TopicConfig,
+                         response: RemotingCommand) -> None:
+        error = (f"request queueId[{header.queueId}] is illegal, {config} Producer: "
+                 f"{parse_channel_remote_addr(channel)}")
+        log.warning(error)
+        response.code = response_code.SYSTEM_ERROR
+        response.remark = error
