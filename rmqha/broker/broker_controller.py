@@ -63,7 +63,7 @@ from rmqha.common.configuration import Configuration
 from rmqha.common.constant import perm_name
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool

@@ -4,7 +4,7 @@ import click
 from rmqha.client.exception import MQBrokerException
 from rmqha.common.mix_all import NAMESRV_ADDR_ENV
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.epoch_entry_cache import EpochEntryCache
+from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -11,11 +11,13 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
-from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.protocol.heartbeat.heartbeat_data import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+)
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader
 from rmqha.common.protocol.header.namesrv.registration_headers import (

@@ -20,8 +20,8 @@ from rmqha.client.producer.send_status import SendStatus
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.cm_result import CMResult
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.body.consume_message_directly_result import CMResult
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.remoting.exception import RemotingException
 from tests.support.wait import wait_until
 

@@ -9,8 +9,7 @@ from rmqha.common import util_all
 from rmqha.common.constant import perm_name
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]
 

@@ -8,7 +8,7 @@ from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
+from rmqha.common.protocol.body.consumer_running_info import ProcessQueueInfo
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
 

@@ -5,9 +5,7 @@ from rmqha.client.impl.factory.topic_route import (
     topic_route_data_is_change,
 )
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 
 READ, WRITE = 4, 2
 MASTER_A, MASTER_B = BrokerData("C", "a", {0: "1:1", 1: "1:5"}), BrokerData("C", "b", {0: "1:2"})

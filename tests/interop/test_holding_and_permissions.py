@@ -14,10 +14,7 @@ from rmqha.common.protocol.header.consumer_headers import (
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
 from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.client_config import ClientConfig

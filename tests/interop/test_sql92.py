@@ -4,7 +4,7 @@ import json
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable

@@ -13,8 +13,7 @@ from rmqha.common.protocol.header.transaction_headers import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData, ProducerData
 from rmqha.common.sysflag import message_sys_flag as flags
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.routeinfo import route_info_manager
 from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers

@@ -11,8 +11,8 @@ from rmqha.common.java_compat import string_of
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.stats import stats
 from rmqha.remoting.protocol import remoting_serializable

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from rmqha.broker.client.consumer_group_event import ConsumerGroupEvent
 from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
 from rmqha.broker.client.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException

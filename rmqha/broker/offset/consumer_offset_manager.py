@@ -9,7 +9,7 @@ from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGT
 from rmqha.common import util_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
 
 if TYPE_CHECKING:

@@ -12,11 +12,13 @@ from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
-from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
 from rmqha.common.protocol.header.namesrv.registration_headers import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,

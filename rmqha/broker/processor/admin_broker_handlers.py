@@ -15,12 +15,9 @@ from rmqha.common.config_file import ConfigError
 from rmqha.common.java_compat import string_of
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
-from rmqha.common.protocol.body.broker_stats_item import BrokerStatsItem
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
-from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
-from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
+from rmqha.common.protocol.body.list_bodies import KVTable
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, BrokerStatsItem
 from rmqha.common.protocol.header.admin_headers import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from rmqha.common.protocol.header.consumer_admin_headers import (
     ConsumeMessageDirectlyResultRequestHeader,

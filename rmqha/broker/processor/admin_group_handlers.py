@@ -8,19 +8,14 @@ from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
 from rmqha.common import util_all
-from rmqha.common.admin.consume_stats import ConsumeStats
-from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
 from rmqha.common.java_compat import string_of
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.connection import Connection
-from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
-from rmqha.common.protocol.body.group_list import GroupList
-from rmqha.common.protocol.body.producer_connection import ProducerConnection
-from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
-from rmqha.common.protocol.body.query_correction_offset_body import QueryCorrectionOffsetBody
-from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
+from rmqha.common.protocol.body.client_bodies import Connection, ConsumerConnection, ProducerConnection
+from rmqha.common.protocol.body.list_bodies import GroupList
+from rmqha.common.protocol.body.offset_bodies import QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody, QueueTimeSpan
+from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.common.protocol.header.admin_headers import (
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.epoch_entry_cache import EpochEntry, EpochEntryCache
+from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.broker_role import BrokerRole

@@ -8,14 +8,12 @@ from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilte
 from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
 from rmqha.common import mix_all
-from rmqha.common.admin.topic_offset import TopicOffset
-from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.admin.stats_tables import TopicOffset, TopicStatsTable
 from rmqha.common.java_compat import string_of
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.consume_queue_data import ConsumeQueueData
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.body.list_bodies import TopicList
+from rmqha.common.protocol.body.query_consume_queue_response_body import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmqha.common.protocol.header.admin_headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,

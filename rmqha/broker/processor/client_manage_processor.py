@@ -13,10 +13,9 @@ from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.filter import expression_type
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
 from rmqha.common.protocol.header.consumer_headers import UnregisterClientRequestHeader
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.filter import filter_factory

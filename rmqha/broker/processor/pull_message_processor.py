@@ -23,7 +23,7 @@ from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig

@@ -7,7 +7,7 @@ from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 

@@ -10,8 +10,8 @@ from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.constant import perm_name
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.list_bodies import KVTable
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic.topic_validator import TopicValidator

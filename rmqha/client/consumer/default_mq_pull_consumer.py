@@ -14,7 +14,7 @@ from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPu
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl

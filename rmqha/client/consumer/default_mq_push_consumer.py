@@ -23,7 +23,7 @@ from rmqha.common import util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook

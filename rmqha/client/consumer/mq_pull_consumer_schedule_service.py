@@ -13,7 +13,7 @@ from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 

@@ -10,8 +10,7 @@ from rmqha.common.compression import compressor_factory
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
+from rmqha.common.protocol.body.offset_bodies import GetConsumerStatusBody, ResetOffsetBody
 from rmqha.common.protocol.header.consumer_admin_headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,

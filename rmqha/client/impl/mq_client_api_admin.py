@@ -8,35 +8,30 @@ from typing import TypeVar
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import java_properties, mix_all, util_all
-from rmqha.common.admin.consume_stats import ConsumeStats
-from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.admin.stats_tables import ConsumeStats, TopicStatsTable
 from rmqha.common.data_version import DataVersion
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
-from rmqha.common.protocol.body.cluster_acl_version_info import ClusterAclVersionInfo
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from rmqha.common.protocol.body.cluster_info import ClusterAclVersionInfo, ClusterInfo
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
-from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
-from rmqha.common.protocol.body.group_list import GroupList
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
-from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
-from rmqha.common.protocol.body.producer_connection import ProducerConnection
-from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
+from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from rmqha.common.protocol.body.offset_bodies import (
+    GetConsumerStatusBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    ResetOffsetBody,
+)
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
-from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
-from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
+from rmqha.common.protocol.body.serialize_wrappers import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.acl_headers import (
     CreateAccessConfigRequestHeader,

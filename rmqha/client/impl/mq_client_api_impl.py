@@ -23,7 +23,7 @@ from rmqha.common.message.message_batch import MessageBatch
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
 from rmqha.common.protocol.header.consumer_headers import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseBody,

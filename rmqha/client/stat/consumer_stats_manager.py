@@ -1,7 +1,7 @@
 """How fast consumers pull and consume."""
 import logging
 
-from rmqha.common.protocol.body.consume_status import ConsumeStatus
+from rmqha.common.protocol.body.consumer_running_info import ConsumeStatus
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.stats.stats_item_set import StatsItemSet
 from rmqha.common.stats.stats_snapshot import StatsSnapshot

@@ -1,7 +1,7 @@
 """What a name server answered to a registration."""
 from dataclasses import dataclass
 
-from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.list_bodies import KVTable
 
 
 @dataclass(slots=True)

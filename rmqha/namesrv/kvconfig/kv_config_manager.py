@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.protocol.body.kv_table import KVTable
+from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.namesrv.kvconfig.kv_config_serialize_wrapper import KVConfigSerializeWrapper
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable

@@ -15,9 +15,9 @@ from rmqha.common.mq_version import Version, value2version
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body import departed_broker
+from rmqha.common.protocol.body.list_bodies import TopicList
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.admin_headers import GetTopicsByClusterRequestHeader
 from rmqha.common.protocol.header.namesrv.kv_config_headers import (

@@ -19,11 +19,9 @@ from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.body.list_bodies import TopicList
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers

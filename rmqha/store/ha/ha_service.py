@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common.atomics import AtomicInteger, AtomicLong
-from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import plain_address

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.common.protocol.body.ha_runtime_info import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.ha.ha_connection_state import HAConnectionState

@@ -9,27 +9,19 @@ from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common import mix_all
-from rmqha.common.admin.consume_stats import ConsumeStats
-from rmqha.common.admin.offset_wrapper import OffsetWrapper
-from rmqha.common.admin.rollback_stats import RollbackStats
-from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper, RollbackStats, TopicStatsTable
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.client_bodies import ConsumerConnection
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
-from rmqha.common.protocol.body.group_list import GroupList
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
+from rmqha.common.protocol.body.offset_bodies import QueueTimeSpan
+from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
 from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_config import TopicConfig

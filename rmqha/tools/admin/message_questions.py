@@ -8,11 +8,10 @@ from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_client_ext import MessageClientExt
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.producer_connection import ProducerConnection
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.api.message_track import MessageTrack

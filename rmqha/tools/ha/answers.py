@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, ReplicationToolError, number
 

@@ -16,7 +16,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2

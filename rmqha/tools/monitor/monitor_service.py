@@ -12,7 +12,7 @@ from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.common import mix_all, util_all
-from rmqha.common.admin.offset_wrapper import OffsetWrapper
+from rmqha.common.admin.stats_tables import OffsetWrapper
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue

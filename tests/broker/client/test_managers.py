@@ -9,8 +9,7 @@ from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
 from rmqha.common.filter import filter_api
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.remoting.protocol.language_code import LanguageCode
 
 

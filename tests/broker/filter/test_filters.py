@@ -12,10 +12,7 @@ from rmqha.common.filter import filter_api
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
 from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.filter.util.bloom_filter_data import BloomFilterData

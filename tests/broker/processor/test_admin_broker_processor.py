@@ -4,29 +4,23 @@ import threading
 
 import pytest
 
-from rmqha.common.admin.consume_stats import ConsumeStats
-from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.admin.stats_tables import ConsumeStats, TopicStatsTable
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import request_code as codes
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
-from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
-from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
-from rmqha.common.protocol.body.group_list import GroupList
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
-from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
-from rmqha.common.protocol.body.producer_connection import ProducerConnection
-from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
+from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody
+from rmqha.common.protocol.body.offset_bodies import (
+    GetConsumerStatusBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+)
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
-from rmqha.common.protocol.body.query_correction_offset_body import QueryCorrectionOffsetBody
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
+from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
 from rmqha.common.protocol.header.admin_headers import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,

@@ -2,7 +2,7 @@
 import pytest
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
 from rmqha.common.protocol.header.consumer_headers import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseBody,

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.ha_runtime_info import HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.broker_role import BrokerRole
 from rmqha.store.config.flush_disk_type import FlushDiskType

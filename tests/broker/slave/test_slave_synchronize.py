@@ -5,9 +5,11 @@ import pytest
 
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.exception import RemotingConnectException

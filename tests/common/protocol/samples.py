@@ -1,52 +1,51 @@
 """The bodies of tests/golden/model_bodies.json as they were filled when they were captured."""
-from rmqha.common.admin.consume_stats import ConsumeStats
-from rmqha.common.admin.offset_wrapper import OffsetWrapper
-from rmqha.common.admin.topic_offset import TopicOffset
-from rmqha.common.admin.topic_stats_table import TopicStatsTable
+from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.data_version import DataVersion
 from rmqha.common.filter import filter_api
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
-from rmqha.common.protocol.body.broker_stats_item import BrokerStatsItem
-from rmqha.common.protocol.body.check_client_request_body import CheckClientRequestBody
+from rmqha.common.protocol.body.client_bodies import (
+    CheckClientRequestBody,
+    Connection,
+    ConsumerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.cm_result import CMResult
-from rmqha.common.protocol.body.connection import Connection
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consume_queue_data import ConsumeQueueData
-from rmqha.common.protocol.body.consume_stats_list import ConsumeStatsList
-from rmqha.common.protocol.body.consume_status import ConsumeStatus
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
-from rmqha.common.protocol.body.consumer_offset_serialize_wrapper import ConsumerOffsetSerializeWrapper
-from rmqha.common.protocol.body.consumer_running_info import PROP_CONSUME_TYPE, ConsumerRunningInfo
-from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
-from rmqha.common.protocol.body.group_list import GroupList
-from rmqha.common.protocol.body.kv_table import KVTable
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
-from rmqha.common.protocol.body.lock_batch_response_body import LockBatchResponseBody
-from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
-from rmqha.common.protocol.body.producer_info import ProducerInfo
-from rmqha.common.protocol.body.producer_table_info import ProducerTableInfo
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.query_consume_time_span_body import QueryConsumeTimeSpanBody
-from rmqha.common.protocol.body.query_correction_offset_body import QueryCorrectionOffsetBody
-from rmqha.common.protocol.body.queue_time_span import QueueTimeSpan
+from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
+from rmqha.common.protocol.body.consumer_running_info import (
+    PROP_CONSUME_TYPE,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+)
+from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody
+from rmqha.common.protocol.body.offset_bodies import (
+    GetConsumerStatusBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rmqha.common.protocol.body.query_consume_queue_response_body import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
-from rmqha.common.protocol.body.reset_offset_body_for_c import ResetOffsetBodyForC
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.topic_list import TopicList
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
-from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.protocol.body.serialize_wrappers import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
+from rmqha.common.protocol.heartbeat.heartbeat_data import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+)
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig

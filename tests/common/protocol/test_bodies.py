@@ -9,18 +9,16 @@ import pytest
 
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import body as body_package
+from rmqha.common.protocol.body.client_bodies import ConsumerConnection
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.consumer_connection import ConsumerConnection
 from rmqha.common.protocol.body.consumer_running_info import (
     PROP_CONSUME_ORDERLY,
     PROP_CONSUMER_START_TIMESTAMP,
     ConsumerRunningInfo,
+    ProcessQueueInfo,
 )
-from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
 from tests.common.model_golden import golden

@@ -3,9 +3,9 @@ import random
 
 import pytest
 
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody
+from rmqha.common.protocol.body.offset_bodies import ResetOffsetBody
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
 from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.protocol import fastjson, remoting_serializable

@@ -13,10 +13,9 @@ import rmqha.common.protocol.header
 from rmqha.common.atomics import AtomicLong
 from rmqha.common.data_version import DataVersion
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.header_codec import plan_of

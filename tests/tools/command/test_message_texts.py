@@ -11,10 +11,9 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.message.message_client_ext import MessageClientExt
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.connection import Connection
+from rmqha.common.protocol.body.client_bodies import Connection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
 from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand, plain_access_config
 from rmqha.tools.command.broker.send_msg_status_command import build_message
 from rmqha.tools.command.commons_cli import NumberFormatException, parse

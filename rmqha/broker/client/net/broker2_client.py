@@ -9,9 +9,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
 from rmqha.common.mq_version import Version, get_version_desc
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.get_consumer_status_body import GetConsumerStatusBody
-from rmqha.common.protocol.body.reset_offset_body import ResetOffsetBody
-from rmqha.common.protocol.body.reset_offset_body_for_c import ResetOffsetBodyForC
+from rmqha.common.protocol.body.offset_bodies import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
 from rmqha.common.protocol.body_limits import BODY_LIMITS
 from rmqha.common.protocol.header.consumer_admin_headers import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
 from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader

@@ -21,9 +21,8 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.cm_result import CMResult
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException

@@ -45,10 +45,8 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.body import consumer_running_info
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo, ProcessQueueInfo
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.exception import RemotingException

@@ -4,8 +4,7 @@ from typing import Protocol
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
 

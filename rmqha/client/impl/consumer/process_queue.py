@@ -8,7 +8,7 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 
 if TYPE_CHECKING:
-    from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
+    from rmqha.common.protocol.body.consumer_running_info import ProcessQueueInfo
 
 log = logging.getLogger("RocketmqClient")
 

@@ -10,10 +10,8 @@ from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_request import PullRequest
 from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.lock_batch_request_body import LockBatchRequestBody
-from rmqha.common.protocol.body.unlock_batch_request_body import UnlockBatchRequestBody
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, UnlockBatchRequestBody
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.exception import RemotingException
 

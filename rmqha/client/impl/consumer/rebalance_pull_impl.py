@@ -7,7 +7,7 @@ from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pull_request import PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl

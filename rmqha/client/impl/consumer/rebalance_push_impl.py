@@ -10,8 +10,7 @@ from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import mix_all, util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
-from rmqha.common.protocol.heartbeat.message_model import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl

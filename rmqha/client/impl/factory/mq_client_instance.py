@@ -35,9 +35,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData, ProducerData
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.common.scheduled_service import ScheduledService

@@ -3,8 +3,7 @@ from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.common import mix_all
 from rmqha.common.constant import perm_name
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.queue_data import QueueData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
 
 
 def topic_route_data2_topic_publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:

@@ -1,7 +1,8 @@
-"""The brokers of a name server."""
+"""A cluster: its brokers, and the versions of their account files."""
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.route.broker_data import BrokerData
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.route.topic_route_data import BrokerData
 
 
 @dataclass(slots=True)
@@ -23,3 +24,17 @@ class ClusterInfo:
     def retrieve_all_cluster_names(self) -> list[str]:
         """The clusters."""
         return list(self.clusterAddrTable)
+
+
+@dataclass(slots=True)
+class ClusterAclVersionInfo:
+    """A broker's account files and their versions. aclConfigDataVersion is the retired single one.
+
+    Java: org.apache.rocketmq.common.protocol.body.ClusterAclVersionInfo (4.9.8)
+    """
+
+    brokerName: str | None = None
+    brokerAddr: str | None = None
+    aclConfigDataVersion: DataVersion | None = None
+    allAclConfigDataVersion: dict[str, DataVersion] | None = None
+    clusterName: str | None = None

@@ -5,10 +5,59 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.common import util_all
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consume_status import ConsumeStatus
-from rmqha.common.protocol.body.process_queue_info import ProcessQueueInfo
-from rmqha.common.protocol.heartbeat.consume_type import ConsumeType
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+
+
+@dataclass(slots=True)
+class ProcessQueueInfo:
+    """Cached messages, offsets and lock of a queue in a consumer; times are ms since the epoch.
+
+    Java: org.apache.rocketmq.common.protocol.body.ProcessQueueInfo (4.9.8)
+    """
+
+    commitOffset: int = 0
+    cachedMsgMinOffset: int = 0
+    cachedMsgMaxOffset: int = 0
+    cachedMsgCount: int = 0
+    cachedMsgSizeInMiB: int = 0
+    transactionMsgMinOffset: int = 0
+    transactionMsgMaxOffset: int = 0
+    transactionMsgCount: int = 0
+    locked: bool = False
+    tryUnlockTimes: int = 0
+    lastLockTimestamp: int = 0
+    droped: bool = False
+    lastPullTimestamp: int = 0
+    lastConsumeTimestamp: int = 0
+
+    def __str__(self) -> str:
+        human = util_all.time_millis_to_human_string
+        return (f"ProcessQueueInfo [commitOffset={self.commitOffset}, cachedMsgMinOffset={self.cachedMsgMinOffset}, "
+                f"cachedMsgMaxOffset={self.cachedMsgMaxOffset}, cachedMsgCount={self.cachedMsgCount}, "
+                f"cachedMsgSizeInMiB={self.cachedMsgSizeInMiB}, "
+                f"transactionMsgMinOffset={self.transactionMsgMinOffset}, "
+                f"transactionMsgMaxOffset={self.transactionMsgMaxOffset}, "
+                f"transactionMsgCount={self.transactionMsgCount}, locked={str(self.locked).lower()}, "
+                f"tryUnlockTimes={self.tryUnlockTimes}, lastLockTimestamp={human(self.lastLockTimestamp)}, "
+                f"droped={str(self.droped).lower()}, lastPullTimestamp={human(self.lastPullTimestamp)}, "
+                f"lastConsumeTimestamp={human(self.lastConsumeTimestamp)}]")
+
+
+@dataclass(slots=True)
+class ConsumeStatus:
+    """Times in ms, rates per second, failures of the last hour.
+
+    Java: org.apache.rocketmq.common.protocol.body.ConsumeStatus (4.9.8)
+    """
+
+    pullRT: float = 0.0
+    pullTPS: float = 0.0
+    consumeRT: float = 0.0
+    consumeOKTPS: float = 0.0
+    consumeFailedTPS: float = 0.0
+    consumeFailedMsgs: int = 0
+
 
 PROP_NAMESERVER_ADDR = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE = "PROP_THREADPOOL_CORE_SIZE"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
 
 BEST_COMPRESSION = 9

@@ -1,8 +1,62 @@
-"""What a client tells each broker every 30 seconds."""
+"""What a client tells each broker every 30 seconds: itself, and the groups that it produces and consumes as."""
+import enum
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.heartbeat.consumer_data import ConsumerData
-from rmqha.common.protocol.heartbeat.producer_data import ProducerData
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.text_hash import text_hash
+
+
+class ConsumeType(enum.Enum):
+    """PULL or PUSH; the value is the short word for people.
+
+    Java: org.apache.rocketmq.common.protocol.heartbeat.ConsumeType (4.9.8)
+    """
+
+    CONSUME_ACTIVELY = "PULL"
+    CONSUME_PASSIVELY = "PUSH"
+
+
+class MessageModel(enum.Enum):
+    """Each member gets all, or the group shares them.
+
+    Java: org.apache.rocketmq.common.protocol.heartbeat.MessageModel (4.9.8)
+    """
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+@dataclass(slots=True)
+class ProducerData:
+    """A group that the client produces as.
+
+    Java: org.apache.rocketmq.common.protocol.heartbeat.ProducerData (4.9.8)
+    """
+
+    groupName: str | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.groupName)
+
+
+@dataclass(slots=True)
+class ConsumerData:
+    """A group that the client consumes as, and how.
+
+    Java: org.apache.rocketmq.common.protocol.heartbeat.ConsumerData (4.9.8)
+    """
+
+    groupName: str | None = None
+    consumeType: ConsumeType | None = None
+    messageModel: MessageModel | None = None
+    consumeFromWhere: ConsumeFromWhere | None = None
+    subscriptionDataSet: set[SubscriptionData] = field(default_factory=set)
+    unitMode: bool = False
+
+    def __hash__(self) -> int:
+        return text_hash(self.groupName, self.consumeType, self.messageModel, self.consumeFromWhere, self.unitMode,
+                         hash(frozenset(self.subscriptionDataSet)))
 
 
 @dataclass(slots=True)

@@ -1,8 +1,46 @@
-"""Where a topic lives."""
+"""Where a topic lives: its queues and their brokers."""
+import random
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.route.broker_data import BrokerData
-from rmqha.common.protocol.route.queue_data import QueueData
+from rmqha.common.mix_all import MASTER_ID
+
+
+@dataclass(slots=True)
+class QueueData:
+    """How many queues may be read and written there.
+
+    Java: org.apache.rocketmq.common.protocol.route.QueueData (4.9.8)
+    """
+
+    brokerName: str | None = None
+    readQueueNums: int = 0
+    writeQueueNums: int = 0
+    perm: int = 0
+    topicSysFlag: int = 0
+
+    def __lt__(self, other: "QueueData") -> bool:
+        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """Addresses by broker id; 0 is the master.
+
+    Java: org.apache.rocketmq.common.protocol.route.BrokerData (4.9.8)
+    """
+
+    cluster: str | None = None
+    brokerName: str | None = None
+    brokerAddrs: dict[int, str] = field(default_factory=dict)
+
+    def select_broker_addr(self) -> str | None:
+        """The master's address, else a slave's at random, else None."""
+        if MASTER_ID in self.brokerAddrs or not self.brokerAddrs:
+            return self.brokerAddrs.get(MASTER_ID)
+        return random.choice(list(self.brokerAddrs.values()))
+
+    def __lt__(self, other: "BrokerData") -> bool:
+        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rmqha.common import util_all
 from rmqha.common.mq_version import get_version_desc
-from rmqha.common.protocol.body.connection import Connection
+from rmqha.common.protocol.body.client_bodies import Connection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info

@@ -2,8 +2,7 @@
 from collections.abc import Iterator
 
 from rmqha.common import util_all
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.topic_config_serialize_wrapper import TopicConfigSerializeWrapper
+from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

@@ -5,8 +5,8 @@ from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all, mq_version
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
-from rmqha.common.protocol.body.subscription_group_wrapper import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData
 from rmqha.common.stats import stats
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException

@@ -1,7 +1,7 @@
 """Offsets of groups that do not run, as resetOffsetByTime and skipAccumulatedMessage print them."""
 from collections.abc import Iterator
 
-from rmqha.common.admin.rollback_stats import RollbackStats
+from rmqha.common.admin.stats_tables import RollbackStats
 from rmqha.tools.command.output import Part, Table
 
 QUEUES = Table("%-20.32s  %-20d  %-20d  %-20d  %-20d  %-20d\n", {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
-from rmqha.common.protocol.body.broker_stats_data import BrokerStatsData
+from rmqha.common.protocol.body.stats_bodies import BrokerStatsData
 from rmqha.common.stats import stats
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

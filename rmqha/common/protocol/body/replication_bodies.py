@@ -1,4 +1,4 @@
-"""How replication stands, seen from one broker."""
+"""Bodies about replication: how it stands, and the epochs of a replica's log."""
 from dataclasses import dataclass, field
 
 
@@ -52,3 +52,29 @@ class HARuntimeInfo:
     inSyncSlaveNums: int = 0
     haConnectionInfo: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     haClientRuntimeInfo: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
+
+
+@dataclass(slots=True)
+class EpochEntry:
+    """One mastership: it wrote the log from `startOffset` to `endOffset`; 2^63-1 for the last one.
+
+    Java: org.apache.rocketmq.remoting.protocol.EpochEntry (5.1.4)
+    """
+
+    epoch: int = 0
+    startOffset: int = 0
+    endOffset: int = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class EpochEntryCache:
+    """Answer of GET_BROKER_EPOCH_CACHE: a replica's id, its epochs, and where its log ends.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.EpochEntryCache (5.1.4)
+    """
+
+    clusterName: str | None = None
+    brokerName: str | None = None
+    brokerId: int = 0
+    epochList: list[EpochEntry] = field(default_factory=list)
+    maxOffset: int = 0
