@@ -17,12 +17,11 @@ import pytest
 
 import rmqha
 from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService
-from rmqha.client.access_channel import AccessChannel
+from rmqha.client.client_config import AccessChannel
 from rmqha.client.impl.consumer.pull_message_service import PullMessageService
 from rmqha.client.impl.consumer.rebalance_service import RebalanceService
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
-from rmqha.client.trace.trace_bean import TraceBean
-from rmqha.client.trace.trace_context import TraceContext, TraceType
+from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.scheduled_service import ScheduledService

@@ -1,10 +1,10 @@
 """What producers and consumers are told at their making."""
+import enum
 import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from rmqha.client.access_channel import AccessChannel
 from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import namespace_util
@@ -12,6 +12,16 @@ from rmqha.common.utils import name_server_address_utils
 from rmqha.remoting.tls_system_config import use_tls
 
 DEFAULT_INSTANCE_NAME = "DEFAULT"
+
+
+class AccessChannel(enum.Enum):
+    """A cluster of one's own, or a cloud's: traces of a cloud go to a topic per region.
+
+    Java: org.apache.rocketmq.client.AccessChannel (4.9.8)
+    """
+
+    LOCAL = 0
+    CLOUD = 1
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, MapType, ShortType, StringType, StructType
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.send_result import SendStatus
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.pipeline.cluster_queues import UNREACHABLE, name_server_of

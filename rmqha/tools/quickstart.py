@@ -21,10 +21,10 @@ import click
 
 import rmqha
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.send_result import SendStatus
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.common.message.message_queue import MessageQueue
 
 STRATEGY = AllocateMessageQueueAveragely()

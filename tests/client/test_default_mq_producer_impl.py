@@ -9,9 +9,7 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_callback import SendCallback
-from rmqha.client.producer.send_result import SendResult
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
 from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue

@@ -4,7 +4,7 @@ import pytest
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.consumer.mq_pull_consumer_schedule_service import MQPullConsumerScheduleService
 from rmqha.client.exception import MQClientException
@@ -14,7 +14,7 @@ from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.hook.send_message_hook import SendMessageHook
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_result import SendCallback
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_type import MessageType

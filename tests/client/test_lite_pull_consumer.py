@@ -2,9 +2,8 @@
 import pytest
 
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere

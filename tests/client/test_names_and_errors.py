@@ -9,7 +9,7 @@ from rmqha.client.common.thread_local_index import ThreadLocalIndex
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.check_push_config import check_push_config
-from rmqha.client.producer.selector.select_message_queue_by_hash import select_message_queue_by_hash
+from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code

@@ -3,8 +3,7 @@ import threading
 from collections import defaultdict
 from contextlib import ExitStack
 
-from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt

@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException

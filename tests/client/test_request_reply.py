@@ -3,12 +3,11 @@ import threading
 
 import pytest
 
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.listener.message_listener_concurrently import MessageListenerConcurrently
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus, MessageListenerConcurrently
 from rmqha.client.exception import MQClientException, RequestTimeoutException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.request_callback import RequestCallback
+from rmqha.client.producer.request_response_future import RequestCallback
 from rmqha.client.utils import message_util
 from rmqha.common.message.message import Message
 from tests.client.test_client_with_servers import consuming, make_topic, producer  # noqa: F401

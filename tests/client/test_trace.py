@@ -4,15 +4,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus as Status
-from rmqha.client.consumer.listener.consume_return_type import ConsumeReturnType
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listener.message_listener import ConsumeReturnType
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.send_result import SendCallback
 from rmqha.client.trace import trace_data_encoder
 from rmqha.client.trace.async_trace_dispatcher import QUEUE_CAPACITY, AsyncTraceDispatcher
-from rmqha.client.trace.trace_bean import TraceBean
-from rmqha.client.trace.trace_context import TraceContext, TraceType
+from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_view import TraceView
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere

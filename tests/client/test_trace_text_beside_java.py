@@ -3,18 +3,17 @@ import random
 
 import pytest
 
-from rmqha.client.access_channel import AccessChannel
-from rmqha.client.consumer.rebalance.allocate_machine_room_nearby import AllocateMachineRoomNearby
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely_by_circle import (
+from rmqha.client.client_config import AccessChannel
+from rmqha.client.consumer.allocate_message_queue_strategy import (
+    AllocateMachineRoomNearby,
+    AllocateMessageQueueAveragely,
     AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueByConfig,
+    AllocateMessageQueueByMachineRoom,
+    AllocateMessageQueueConsistentHash,
 )
-from rmqha.client.consumer.rebalance.allocate_message_queue_by_config import AllocateMessageQueueByConfig
-from rmqha.client.consumer.rebalance.allocate_message_queue_by_machine_room import AllocateMessageQueueByMachineRoom
-from rmqha.client.consumer.rebalance.allocate_message_queue_consistent_hash import AllocateMessageQueueConsistentHash
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.trace.trace_bean import TraceBean
-from rmqha.client.trace.trace_context import TraceContext, TraceType
+from rmqha.client.producer.transaction_listener import LocalTransactionState
+from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_data_encoder import decoder_from_trace_data_string, encoder_from_context_bean
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.message.message_type import MessageType

@@ -4,9 +4,8 @@ import threading
 import pytest
 
 from rmqha.client.exception import MQClientException
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.send_status import SendStatus
-from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.common.message.message import Message
 from tests.client.test_client_with_servers import OK, Seen, consuming, make_topic, producer  # noqa: F401

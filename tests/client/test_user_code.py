@@ -7,17 +7,18 @@ import pytest
 
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    MessageListenerOrderly,
+)
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
 from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.request_future_holder import RequestFutureHolder
-from rmqha.client.producer.request_response_future import RequestResponseFuture
-from rmqha.client.producer.send_callback import SendCallback
+from rmqha.client.producer.request_response_future import RequestFutureHolder, RequestResponseFuture
+from rmqha.client.producer.send_result import SendCallback
+from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from tests.support.wait import wait_until

@@ -12,7 +12,7 @@ from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.send_result import SendStatus
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

@@ -8,8 +8,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere

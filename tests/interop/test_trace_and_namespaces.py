@@ -5,10 +5,9 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.trace.trace_view import TraceView
 from rmqha.common.compression.compression_type import CompressionType

@@ -5,14 +5,15 @@ from collections import Counter, defaultdict
 import pytest
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    MessageListenerOrderly,
+)
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.utils import message_util
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere

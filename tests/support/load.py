@@ -70,7 +70,7 @@ def raw_sender(address: str, topic: str, queues: int, body: bytes) -> Callable[[
 def rmqha_sender(namesrv: str, topic: str, body: bytes) -> tuple[Callable[[], Callable], Callable[[], None]]:
     """Senders over one producer of rmqha's own client, and how to shut it down."""
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.client.producer.send_status import SendStatus
+    from rmqha.client.producer.send_result import SendStatus
     from rmqha.common.message.message import Message
     producer = DefaultMQProducer("crash-producer", namesrv)
     producer.retry_times_when_send_failed = 0

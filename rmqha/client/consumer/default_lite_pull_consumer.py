@@ -4,18 +4,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.allocate_message_queue_strategy import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueStrategy,
+)
+from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
-from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.trace.hook.consume_message_trace_hook_impl import ConsumeMessageTraceHookImpl
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.client.trace.trace_hooks import ConsumeMessageTraceHookImpl
 from rmqha.common import util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_ext import MessageExt

@@ -3,11 +3,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
+from rmqha.client.consumer.allocate_message_queue_strategy import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueStrategy,
+)
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_result import PullResult
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.consumer.pull_result import PullCallback, PullResult
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl, Expression

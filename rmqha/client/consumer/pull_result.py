@@ -1,8 +1,21 @@
-"""What a pull gives back."""
+"""What a pull gives back, at once or to a callback."""
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
-from rmqha.client.consumer.pull_status import PullStatus
 from rmqha.common.message.message_ext import MessageExt
+
+
+class PullStatus(Enum):
+    """FOUND has messages; the others only a next offset.
+
+    Java: org.apache.rocketmq.client.consumer.PullStatus (4.9.8)
+    """
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
 @dataclass(slots=True)
@@ -17,3 +30,39 @@ class PullResult:
     min_offset: int
     max_offset: int
     msg_found_list: list[MessageExt] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PullResultExt(PullResult):
+    """A PullResult before decoding: the broker to ask next time, and the records' bytes.
+
+    Java: org.apache.rocketmq.client.impl.consumer.PullResultExt (4.9.8)
+    """
+
+    suggest_which_broker_id: int = 0
+    message_binary: bytes | memoryview | None = None
+
+
+class PullCallback:
+    """Exactly one of the two is called, on a thread of the remoting client: return quickly.
+
+    Java: org.apache.rocketmq.client.consumer.PullCallback (4.9.8)
+    """
+
+    def __init__(
+        self,
+        on_success: Callable[[PullResult], object] | None = None,
+        on_exception: Callable[[Exception], object] | None = None,
+    ) -> None:
+        self._on_success = on_success
+        self._on_exception = on_exception
+
+    def on_success(self, pull_result: PullResult) -> None:
+        """The broker answered; look at `pull_result.pull_status`."""
+        if self._on_success is not None:
+            self._on_success(pull_result)
+
+    def on_exception(self, error: Exception) -> None:
+        """No answer, or an error answer."""
+        if self._on_exception is not None:
+            self._on_exception(error)

@@ -1,5 +1,28 @@
-"""The interface of consume hooks."""
-from rmqha.client.hook.consume_message_context import ConsumeMessageContext
+"""The interface of consume hooks, and what they get to see."""
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqha.client.client_config import AccessChannel
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+
+
+@dataclass
+class ConsumeMessageContext:
+    """One call of a listener. `props` holds ConsumeContextType, a ConsumeReturnType's name, when it ended.
+
+    Java: org.apache.rocketmq.client.hook.ConsumeMessageContext (4.9.8)
+    """
+
+    consumer_group: str
+    msg_list: list[MessageExt]
+    mq: MessageQueue
+    success: bool = False
+    status: str | None = None
+    mq_trace_context: Any = None
+    props: dict[str, str] = field(default_factory=dict)
+    namespace: str | None = None
+    access_channel: AccessChannel | None = None
 
 
 class ConsumeMessageHook:

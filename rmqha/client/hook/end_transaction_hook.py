@@ -1,7 +1,7 @@
 """The interface of end-transaction hooks."""
 from dataclasses import dataclass
 
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
+from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common.message.message import Message
 
 

@@ -9,13 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.pull_result import PullCallback, PullResultExt, PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.pull_result_ext import PullResultExt
 from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
-from rmqha.client.producer.send_result import SendResult
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message import Message

@@ -10,13 +10,11 @@ from rmqha.client.hook.end_transaction_hook import EndTransactionHook
 from rmqha.client.hook.send_message_hook import SendMessageHook
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
-from rmqha.client.producer.request_callback import RequestCallback
-from rmqha.client.producer.send_callback import SendCallback
-from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.request_response_future import RequestCallback
+from rmqha.client.producer.send_result import SendCallback, SendResult
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.trace.hook.end_transaction_trace_hook_impl import EndTransactionTraceHookImpl
-from rmqha.client.trace.hook.send_message_trace_hook_impl import SendMessageTraceHookImpl
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.client.trace.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
 from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message import message_client_id_setter
 from rmqha.common.message.message import Message

@@ -1,12 +1,38 @@
-"""A request that waits for its reply."""
+"""Requests that wait for their replies."""
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.client.producer.request_callback import RequestCallback
 from rmqha.common.atomics import AtomicBoolean
+from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
+
+
+class RequestCallback:
+    """Exactly one of the two is called, on a thread of the client: return quickly.
+
+    Java: org.apache.rocketmq.client.producer.RequestCallback (4.9.8)
+    """
+
+    def __init__(
+        self,
+        on_success: Callable[[MessageExt], object] | None = None,
+        on_exception: Callable[[Exception], object] | None = None,
+    ) -> None:
+        self._on_success = on_success
+        self._on_exception = on_exception
+
+    def on_success(self, message: MessageExt) -> None:
+        """The reply is there."""
+        if self._on_success is not None:
+            self._on_success(message)
+
+    def on_exception(self, error: Exception) -> None:
+        """The request was not sent, or no reply came in time."""
+        if self._on_exception is not None:
+            self._on_exception(error)
 
 
 class RequestResponseFuture:
@@ -54,3 +80,37 @@ class RequestResponseFuture:
         """The reply; None when there is none in time, or can be none."""
         self._done.wait(timeout_ms / 1000)
         return self.response_msg
+
+
+log = logging.getLogger("RocketmqClient")
+
+
+class RequestFutureHolder:
+    """By correlation id; single dict operations only, from any thread.
+
+    Java: org.apache.rocketmq.client.producer.RequestFutureHolder (4.9.8)
+    """
+
+    # Differs: one for each client instance, which is whom replies are sent to; the original has one for the process
+    def __init__(self) -> None:
+        self.request_future_table: dict[str, RequestResponseFuture] = {}
+
+    def fail_all(self, cause: Exception) -> None:
+        """No reply can come any more: who waits is told."""
+        # Differs: the original leaves callbacks uncalled when the client ends
+        while self.request_future_table:
+            try:
+                _correlation_id, future = self.request_future_table.popitem()
+            except KeyError:  # its reply, or its timer, was faster
+                return
+            future.fail(cause)
+
+    def process_reply_message(self, message: MessageExt) -> None:
+        """Hand a reply to whoever waits for it."""
+        correlation_id = message.get_user_property(message_const.PROPERTY_CORRELATION_ID)
+        future = self.request_future_table.pop(correlation_id or "", None)
+        if future is None:
+            log.warning("receive reply message, but not matched any request, CorrelationId: %s , reply from host: %s",
+                        correlation_id, message.born_host_string)
+            return
+        future.put_response_message(message)

@@ -5,8 +5,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import TransactionListener
-from rmqha.client.producer.transaction_send_result import TransactionSendResult
+from rmqha.client.producer.transaction_listener import TransactionListener, TransactionSendResult
 from rmqha.common.message.message import Message
 
 if TYPE_CHECKING:

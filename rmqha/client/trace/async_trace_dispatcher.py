@@ -12,10 +12,9 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rmqha.client.access_channel import AccessChannel
+from rmqha.client.client_config import AccessChannel, ClientConfig
 from rmqha.client.exception import MQClientException
-from rmqha.client.producer.send_callback import SendCallback
-from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.send_result import SendCallback, SendResult
 from rmqha.client.trace import trace_constants
 from rmqha.client.trace.trace_context import TraceContext
 from rmqha.client.trace.trace_data_encoder import TraceTransferBean, encoder_from_context_bean
@@ -27,7 +26,6 @@ from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
-    from rmqha.client.client_config import ClientConfig
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 
 log = logging.getLogger("RocketmqClient")

@@ -1,12 +1,39 @@
-"""One event of a trace."""
+"""An event of a trace, and what it says about each message."""
 import enum
+import functools
 import time
 from dataclasses import dataclass, field
 
-from rmqha.client.access_channel import AccessChannel
-from rmqha.client.trace.trace_bean import TraceBean
-from rmqha.common import util_all
+from rmqha.client.client_config import AccessChannel
+from rmqha.client.producer.transaction_listener import LocalTransactionState
+from rmqha.common import mix_all, util_all
 from rmqha.common.message import message_client_id_setter
+from rmqha.common.message.message_type import MessageType
+
+_local_address = functools.cache(mix_all.get_local_address)
+
+
+@dataclass
+class TraceBean:
+    """One message of a trace. Times are ms, `body_length` bytes (at consumption the whole record's).
+
+    Java: org.apache.rocketmq.client.trace.TraceBean (4.9.8)
+    """
+
+    topic: str = ""
+    msg_id: str | None = ""
+    offset_msg_id: str | None = ""
+    tags: str | None = ""
+    keys: str | None = ""
+    store_host: str = field(default_factory=_local_address)
+    client_host: str = field(default_factory=_local_address)
+    store_time: int = 0
+    retry_times: int = 0
+    body_length: int = 0
+    msg_type: MessageType | None = None
+    transaction_state: LocalTransactionState | None = None
+    transaction_id: str | None = None
+    from_transaction_check: bool = False
 
 
 class TraceType(enum.Enum):

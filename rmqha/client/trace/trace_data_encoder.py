@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqha.client.access_channel import AccessChannel
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.trace.trace_bean import TraceBean
+from rmqha.client.client_config import AccessChannel
+from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.client.trace.trace_constants import CONTENT_SPLITOR, FIELD_SPLITOR
-from rmqha.client.trace.trace_context import TraceContext, TraceType
+from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_type import MessageType

@@ -1,7 +1,7 @@
 """The interface of trace dispatchers."""
 import enum
 
-from rmqha.client.access_channel import AccessChannel
+from rmqha.client.client_config import AccessChannel
 from rmqha.client.trace.trace_context import TraceContext
 
 

@@ -9,8 +9,8 @@ from collections import defaultdict
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.admin.stats_tables import OffsetWrapper
 from rmqha.common.java_compat import string_hash_code

@@ -10,9 +10,11 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.client.consumer.listener.consume_concurrently_context import ConsumeConcurrentlyContext
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.listener.message_listener_concurrently import MessageListenerConcurrently
+from rmqha.client.consumer.listener.message_listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    MessageListenerConcurrently,
+)
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue

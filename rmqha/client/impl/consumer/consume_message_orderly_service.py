@@ -10,9 +10,11 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.client.consumer.listener.consume_orderly_context import ConsumeOrderlyContext
-from rmqha.client.consumer.listener.consume_orderly_status import ConsumeOrderlyStatus
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import (
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageListenerOrderly,
+)
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue

@@ -6,9 +6,8 @@ from typing import Any
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.client.consumer.listener.consume_return_type import ConsumeReturnType
-from rmqha.client.hook.consume_message_context import ConsumeMessageContext
-from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
+from rmqha.client.consumer.listener.message_listener import ConsumeReturnType
+from rmqha.client.hook.consume_message_hook import ConsumeMessageContext, ConsumeMessageHook
 from rmqha.common import mix_all
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 from rmqha.client import validators
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.message_queue_listener import TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_result import PullResult
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore
-from rmqha.client.consumer.topic_message_queue_change_listener import TopicMessageQueueChangeListener
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.assigned_message_queue import AssignedMessageQueue, MessageQueueState

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.consume_concurrently_status import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_result import PullResult
+from rmqha.client.consumer.pull_result import PullCallback, PullResult
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore

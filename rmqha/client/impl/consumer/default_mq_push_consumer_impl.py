@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.message_listener_orderly import MessageListenerOrderly
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_result import PullResult
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.listener.message_listener import MessageListenerOrderly
+from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
@@ -29,9 +27,8 @@ from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
-from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
-from rmqha.client.impl.consumer.pull_request import PullRequest
 from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
 from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance

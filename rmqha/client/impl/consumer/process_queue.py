@@ -1,14 +1,17 @@
-"""The local cache of one queue."""
+"""The local cache of one queue, and the request whose turns fill it."""
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.common.protocol.body.consumer_running_info import ProcessQueueInfo
+
 
 log = logging.getLogger("RocketmqClient")
 
@@ -181,3 +184,21 @@ class ProcessQueue:
         max_offset = msgs[-1].get_property(message_const.PROPERTY_MAX_OFFSET)
         if max_offset is not None and int(max_offset) > msgs[-1].queue_offset:
             self.msg_acc_cnt = int(max_offset) - msgs[-1].queue_offset
+
+
+@dataclass(slots=True, eq=False)
+class PullRequest:
+    """Which queue to pull next for which group, and from where; it goes round between pull thread and callbacks.
+
+    Java: org.apache.rocketmq.client.impl.consumer.PullRequest (4.9.8)
+    """
+
+    consumer_group: str
+    message_queue: MessageQueue
+    process_queue: ProcessQueue
+    next_offset: int
+    previously_locked: bool = False  # an orderly consumer has begun to pull
+
+    def __str__(self) -> str:
+        return (f"PullRequest [consumerGroup={self.consumer_group}, messageQueue={self.message_queue}, "
+                f"nextOffset={self.next_offset}]")

@@ -3,12 +3,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.client.consumer.pull_callback import PullCallback
-from rmqha.client.consumer.pull_result import PullResult
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullResultExt, PullStatus
 from rmqha.client.exception import MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageContext, FilterMessageHook
-from rmqha.client.impl.consumer.pull_result_ext import PullResultExt
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.common import mix_all, mq_version
 from rmqha.common.filter import expression_type

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.process_queue import PullRequest
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 

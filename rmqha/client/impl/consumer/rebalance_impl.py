@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, UnlockBatchRequestBody

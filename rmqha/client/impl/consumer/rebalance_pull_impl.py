@@ -3,8 +3,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
-from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType

@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.pull_request import PullRequest
+from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import mix_all, util_all
 from rmqha.common.consumer.consume_from_where import ConsumeFromWhere

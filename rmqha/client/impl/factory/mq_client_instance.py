@@ -26,7 +26,7 @@ from rmqha.client.impl.factory.topic_route import (
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.client.producer.request_future_holder import RequestFutureHolder
+from rmqha.client.producer.request_response_future import RequestFutureHolder
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
 from rmqha.common import mix_all, mq_version, util_all
 from rmqha.common.filter import expression_type

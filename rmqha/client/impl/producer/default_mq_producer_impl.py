@@ -14,18 +14,15 @@ from rmqha.client import validators
 from rmqha.client.common import client_error_code
 from rmqha.client.common.service_state import ServiceState
 from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
-from rmqha.client.hook.send_message_context import SendMessageContext
+from rmqha.client.hook.send_message_hook import SendMessageContext
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.producer_hooks import ProducerHooks
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
-from rmqha.client.producer.request_callback import RequestCallback
-from rmqha.client.producer.request_response_future import RequestResponseFuture
-from rmqha.client.producer.send_callback import SendCallback
-from rmqha.client.producer.send_result import SendResult
-from rmqha.client.producer.send_status import SendStatus
+from rmqha.client.producer.request_response_future import RequestCallback, RequestResponseFuture
+from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.compression import compressor_factory
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Any
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenContext, CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionContext, EndTransactionHook
-from rmqha.client.hook.send_message_context import SendMessageContext
-from rmqha.client.hook.send_message_hook import SendMessageHook
+from rmqha.client.hook.send_message_hook import SendMessageContext, SendMessageHook
 from rmqha.client.impl.communication_mode import CommunicationMode
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.send_callback import SendCallback
-from rmqha.client.producer.send_result import SendResult
+from rmqha.client.producer.send_result import SendCallback, SendResult
+from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue

@@ -11,10 +11,8 @@ from rmqha.client import validators
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl
-from rmqha.client.producer.local_transaction_state import LocalTransactionState
-from rmqha.client.producer.send_result import SendResult
-from rmqha.client.producer.send_status import SendStatus
-from rmqha.client.producer.transaction_send_result import TransactionSendResult
+from rmqha.client.producer.send_result import SendResult, SendStatus
+from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionSendResult
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt

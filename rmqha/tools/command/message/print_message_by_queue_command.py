@@ -2,7 +2,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqha.client.consumer.pull_status import PullStatus
+from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.common import util_all
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue

@@ -1,7 +1,7 @@
 """mqadmin allocateMQ."""
 from collections.abc import Iterator
 
-from rmqha.client.consumer.rebalance.allocate_message_queue_averagely import AllocateMessageQueueAveragely
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
 from rmqha.common import util_all
 from rmqha.common.java_compat import hash_map_order

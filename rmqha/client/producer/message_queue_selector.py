@@ -1,4 +1,5 @@
-"""The same argument, the same queue."""
+"""Ways of choosing the queue that a message goes to."""
+import random
 from typing import Any
 
 from rmqha.common.java_compat import string_hash_code
@@ -15,3 +16,11 @@ def select_message_queue_by_hash(mqs: list[MessageQueue], msg: Message, arg: Any
     """
     hash_code = arg if isinstance(arg, int) else string_hash_code(str(arg))
     return mqs[abs(hash_code) % len(mqs)]
+
+
+def select_message_queue_by_random(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:
+    """One of the queues, by chance.
+
+    Java: org.apache.rocketmq.client.producer.selector.SelectMessageQueueByRandom (4.9.8)
+    """
+    return random.choice(mqs)

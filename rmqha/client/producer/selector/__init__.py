@@ -1,1 +1,0 @@
-"""Ways to choose a queue for a message."""

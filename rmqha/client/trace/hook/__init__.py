@@ -1,1 +1,0 @@
-"""The hooks that write message traces."""
