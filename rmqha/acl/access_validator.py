@@ -1,11 +1,16 @@
 """What the broker asks before it serves a request."""
 from typing import Protocol
 
-from rmqha.acl.access_resource import AccessResource
-from rmqha.common.acl_config import AclConfig
 from rmqha.common.data_version import DataVersion
-from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+
+class AccessResource:
+    """Base of what an AccessValidator finds in a request.
+
+    Java: org.apache.rocketmq.acl.AccessResource (4.9.8)
+    """
 
 
 class AccessValidator(Protocol):

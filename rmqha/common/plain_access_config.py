@@ -1,5 +1,5 @@
-"""An account of access control, as tools describe it."""
-from dataclasses import dataclass
+"""Accounts of access control, as tools describe them."""
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -26,3 +26,14 @@ class PlainAccessConfig:
                 f"admin={str(self.admin).lower()}, defaultTopicPerm={self.defaultTopicPerm}, "
                 f"defaultGroupPerm={self.defaultGroupPerm}, topicPerms={self.topicPerms}, "
                 f"groupPerms={self.groupPerms}]")
+
+
+@dataclass(slots=True)
+class AclConfig:
+    """What all account files together say.
+
+    Java: org.apache.rocketmq.common.AclConfig (4.9.8)
+    """
+
+    globalWhiteAddrs: list[str] = field(default_factory=list)
+    plainAccessConfigs: list[PlainAccessConfig] = field(default_factory=list)

@@ -5,8 +5,34 @@ Java: org.apache.rocketmq.filter.FilterFactory (4.9.8)
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rmqha.filter.filter_spi import FilterSpi
-from rmqha.filter.sql_filter import SqlFilter
+from rmqha.common.filter import expression_type
+from rmqha.filter.expression.expression import Expression
+from rmqha.filter.parser import selector_parser
+
+
+class FilterSpi:
+    """Java: org.apache.rocketmq.filter.FilterSpi (4.9.8)"""
+
+    def compile(self, expr: str) -> Expression:
+        """The expression of a text. MQFilterException."""
+        raise NotImplementedError
+
+    def of_type(self) -> str:
+        """The expression type that it is for."""
+        raise NotImplementedError
+
+
+class SqlFilter(FilterSpi):
+    """Java: org.apache.rocketmq.filter.SqlFilter (4.9.8)"""
+
+    def compile(self, expr: str) -> Expression:
+        """The condition of a text. MQFilterException."""
+        return selector_parser.parse(expr)
+
+    def of_type(self) -> str:
+        """SQL92."""
+        return expression_type.SQL92
+
 
 # Differs: the languages are fixed; the original lets programs that embed it register more
 FILTER_SPI_HOLDER: Mapping[str | None, FilterSpi] = MappingProxyType({spi.of_type(): spi for spi in (SqlFilter(),)})

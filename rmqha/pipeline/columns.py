@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.compressor import CompressionError
+from rmqha.common.compression.compressor_factory import CompressionError
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import bytes_to_host, decode_text

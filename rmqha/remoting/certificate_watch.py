@@ -3,8 +3,8 @@ import logging
 from collections.abc import Sequence
 
 from rmqha.common.file_watch_service import FileWatchService
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.tls_system_config import TlsMode
 
 log = logging.getLogger("RocketmqRemoting")
 

@@ -22,10 +22,10 @@ from rmqha.remoting.channel import Channel
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.express_lane import ExpressLane
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.quick_selector import QuickEpollSelector
+from rmqha.remoting.request_processor import ExpressLane
 from rmqha.remoting.write_round import write_round
 
 if TYPE_CHECKING:

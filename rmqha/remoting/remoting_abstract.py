@@ -20,7 +20,6 @@ from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
-from rmqha.remoting.common.semaphore_release_only_once import SemaphoreReleaseOnlyOnce
 from rmqha.remoting.exception import (
     RemotingCommandException,
     RemotingException,
@@ -33,9 +32,8 @@ from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.large_requests import ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.remoting_sys_response_code import REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR
-from rmqha.remoting.request_processor import RequestProcessor
-from rmqha.remoting.request_task import RequestTask
-from rmqha.remoting.response_future import ResponseFuture
+from rmqha.remoting.request_processor import RequestProcessor, RequestTask
+from rmqha.remoting.response_future import ResponseFuture, SemaphoreReleaseOnlyOnce
 from rmqha.remoting.rpc_hook import RPCHook
 
 if TYPE_CHECKING:

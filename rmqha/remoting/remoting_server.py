@@ -12,14 +12,13 @@ from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.listening import LISTEN_PORT, listen
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.large_requests import LargeRequests
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
 from rmqha.remoting.request_processor import RequestProcessor
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.remoting.tls_system_config import TlsSystemConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 
 if TYPE_CHECKING:
     import ssl

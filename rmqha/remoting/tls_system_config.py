@@ -3,12 +3,12 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields, replace
+from enum import Enum
 from typing import Any
 
 from rmqha.common.config_file import ConfigError, nearest_key, read_config_file
 from rmqha.common.java_properties import JavaProperties
 from rmqha.common.system_property import get_property, parse_boolean
-from rmqha.remoting.common.tls_mode import TlsMode
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -17,6 +17,23 @@ TLS_ENABLE = "tls.enable"
 TLS_CONFIG_FILE = "tls.config.file"
 DEFAULT_CONFIG_FILE = "/etc/rocketmq/tls.properties"
 CLIENT_AUTH = ("none", "optional", "require")
+
+
+class TlsMode(Enum):
+    """disabled: TLS connections are closed; permissive: both kinds are served; enforcing: plain ones are closed.
+
+    Java: org.apache.rocketmq.remoting.common.TlsMode (4.9.8)
+    """
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+    @classmethod
+    def parse(cls, mode: str) -> "TlsMode":
+        """The mode of a word. Raises ValueError for any other."""
+        # Differs: Java takes PERMISSIVE for a word that it does not know, so that `ENFORCING` enforces nothing
+        return cls(mode)
 
 
 def _client_auth(text: str) -> str:

@@ -19,7 +19,7 @@ from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC

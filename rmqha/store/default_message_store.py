@@ -18,7 +18,7 @@ from rmqha.common.atomics import AtomicInteger
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists

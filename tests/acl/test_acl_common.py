@@ -6,9 +6,8 @@ import pytest
 from rmqha.acl.common import acl_utils, permission
 from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
 from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.acl_signer import cal_signature
+from rmqha.acl.common.acl_signer import SigningAlgorithm, cal_signature
 from rmqha.acl.common.session_credentials import SessionCredentials
-from rmqha.acl.common.signing_algorithm import SigningAlgorithm
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource
 from rmqha.common.protocol.header.offset_headers import GetMaxOffsetRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -2,7 +2,7 @@
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.remoting.common.tls_mode import TlsMode
+from rmqha.remoting.tls_system_config import TlsMode
 
 
 @pytest.mark.parametrize("options, line, expected", [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmqha.common.compression import compressor_factory
 from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.compression.compressor import CompressionError
+from rmqha.common.compression.compressor_factory import CompressionError
 from rmqha.common.sysflag import message_sys_flag
 
 LIBRARIES = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}

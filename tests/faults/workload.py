@@ -17,7 +17,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_const import (PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS, PROPERTY_TAGS,
                                                 PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.store import commit_log

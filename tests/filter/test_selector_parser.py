@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.constant_expression import ConstantExpression
-from rmqha.filter.expression.evaluation_context import EmptyEvaluationContext
+from rmqha.filter.expression.expression import EmptyEvaluationContext
 from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
 from rmqha.filter.parser import selector_parser
 from tests.filter.expressions import EXPRESSIONS, MESSAGES

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.bloom_filter import BloomFilter
-from rmqha.filter.util.bloom_filter_data import BloomFilterData
+from rmqha.filter.util.bloom_filter import BloomFilter, BloomFilterData
 from rmqha.filter.util.murmur3 import murmur3_128_low
 
 

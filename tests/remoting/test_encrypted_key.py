@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.encrypted_key import decrypt_rc4_key
-from rmqha.remoting.tls_system_config import TlsSystemConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import address, request, running_client, running_server
 from tests.support.certificates import Authority, encrypted, openssl
 

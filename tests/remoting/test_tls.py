@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting import io_thread
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.exception import RemotingConnectException, RemotingException, RemotingSendRequestException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.tls_system_config import TlsSystemConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import Processor, Raw, address, json_frame, request, running_client, running_server
 from tests.support.wait import wait_until
 

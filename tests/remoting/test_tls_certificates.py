@@ -8,10 +8,9 @@ import pytest
 
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.remoting.certificate_watch import CertificateWatch
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.self_signed_certificate import self_signed_certificate
-from rmqha.remoting.tls_system_config import TlsSystemConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import Raw, address, request, running_client, running_server
 from tests.support.certificates import OLD_SCHEME, Authority, Identity, encrypted, openssl
 from tests.support.wait import wait_until

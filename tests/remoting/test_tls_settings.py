@@ -8,12 +8,11 @@ import pytest
 from rmqha.common import system_property
 from rmqha.common.config_file import ConfigError
 from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.tls_mode import TlsMode
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_helper import build_ssl_context
-from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
 from tests.support.certificates import Authority, Identity, encrypted
 
 

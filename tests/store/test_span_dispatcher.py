@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.store import reput_message_service, span_dispatcher
 from rmqha.store.bulk import bulk, bulk_plain
 from rmqha.store.bulk.bulk_layout import KEY

@@ -1,6 +1,5 @@
 """Signs what a client sends."""
-from rmqha.acl.common.acl_content import combine_request_content
-from rmqha.acl.common.acl_signer import cal_signature
+from rmqha.acl.common.acl_signer import cal_signature, combine_request_content
 from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SessionCredentials
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -1,11 +1,20 @@
 """What a request asks to use, and what an account owns: the same class for both, as in Java."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Protocol, overload
 
-from rmqha.acl.access_resource import AccessResource
-from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
+from rmqha.acl.access_validator import AccessResource
 from rmqha.common import mix_all
+
+
+class RemoteAddressStrategy(Protocol):
+    """A pattern of addresses.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategy (4.9.8)
+    """
+
+    def match(self, plain_access_resource: "PlainAccessResource") -> bool:
+        """Whether the address of a request is one of them."""
 
 
 @dataclass(slots=True)

@@ -16,14 +16,17 @@ from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.common.acl_signer import cal_signature
 from rmqha.acl.plain.acl_file import AclFile, list_of, version_of
 from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService, acl_files
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource, is_retry_topic, print_str
-from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
+from rmqha.acl.plain.plain_access_resource import (
+    PlainAccessResource,
+    RemoteAddressStrategy,
+    is_retry_topic,
+    print_str,
+)
 from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from rmqha.common import mix_all
-from rmqha.common.acl_config import AclConfig
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java_compat import hash_map_order
-from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
 from rmqha.common.system_property import get_property
 from rmqha.remoting.protocol import remoting_serializable
 

@@ -7,8 +7,7 @@ import ipaddress
 
 from rmqha.acl.common import acl_utils
 from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.acl.plain.remote_address_strategy import RemoteAddressStrategy
+from rmqha.acl.plain.plain_access_resource import PlainAccessResource, RemoteAddressStrategy
 
 _EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 from rmqha.common import util_all
 from rmqha.filter.expression.expression import Expression
-from rmqha.filter.util.bloom_filter_data import BloomFilterData
+from rmqha.filter.util.bloom_filter import BloomFilterData
 
 
 @dataclass(eq=False)

@@ -14,8 +14,7 @@ from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.expression import Expression
 from rmqha.filter.expression.mq_filter_exception import MQFilterException
-from rmqha.filter.util.bloom_filter import BloomFilter
-from rmqha.filter.util.bloom_filter_data import BloomFilterData
+from rmqha.filter.util.bloom_filter import BloomFilter, BloomFilterData
 from rmqha.remoting.protocol import remoting_serializable
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from rmqha.common.protocol.header.consumer_admin_headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmqha.common.stats.stats_snapshot import StatsSnapshot
+from rmqha.common.stats.stats_item import StatsSnapshot
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException, RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable

@@ -18,7 +18,7 @@ from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.help import faq_url
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.mq_version import Version
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
@@ -35,7 +35,6 @@ from rmqha.store.put_message_status import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
-    from rmqha.common.message.message_ext import MessageExt
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")

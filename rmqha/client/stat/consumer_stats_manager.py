@@ -3,8 +3,8 @@ import logging
 
 from rmqha.common.protocol.body.consumer_running_info import ConsumeStatus
 from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.stats.stats_item import StatsSnapshot
 from rmqha.common.stats.stats_item_set import StatsItemSet
-from rmqha.common.stats.stats_snapshot import StatsSnapshot
 
 log = logging.getLogger("RocketmqClient")
 

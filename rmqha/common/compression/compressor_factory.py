@@ -1,9 +1,127 @@
 """The compressor of each type."""
+import zlib
+from types import ModuleType
+from typing import Protocol
+
 from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.compression.compressor import Compressor
-from rmqha.common.compression.lz4_compressor import Lz4Compressor
-from rmqha.common.compression.zlib_compressor import ZlibCompressor
-from rmqha.common.compression.zstd_compressor import ZstdCompressor
+
+# Differs: Java inflates without a limit; here a body may not grow beyond this, so a small one can't fill the memory.
+MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
+# Bytes taken at a time: a block of 128 KiB can be as short as 4, so this bounds what one step can grow to.
+ZSTD_STEP = 1024
+
+
+class CompressionError(ValueError):
+    """Bytes that do not decompress, or to more than the limit; or the type's library is missing."""
+
+
+class Compressor(Protocol):
+    """Bodies to and from their compressed form. Stateless.
+
+    Java: org.apache.rocketmq.common.compression.Compressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The compressed form."""
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The plain form; CompressionError for damage and above `max_size` bytes."""
+
+
+class ZlibCompressor:
+    """Bodies as zlib streams, the default.
+
+    Java: org.apache.rocketmq.common.compression.ZlibCompressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The zlib stream of `src`; `level` 0 to 9."""
+        return zlib.compress(src, level)
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The plain form; bytes behind the stream's end are ignored as in Java."""
+        stream = zlib.decompressobj()
+        try:
+            plain = stream.decompress(src, max_size)
+        except zlib.error as error:
+            raise CompressionError(f"no zlib stream: {error}") from error
+        if stream.unconsumed_tail and not stream.eof:
+            raise CompressionError(f"the body decompresses to more than {max_size} bytes")
+        if not stream.eof:
+            raise CompressionError("the zlib stream ends too early")
+        return plain
+
+
+def _lz4_library() -> ModuleType:
+    try:
+        import lz4.frame
+    except ImportError as error:
+        raise CompressionError("LZ4 bodies need the extra `lz4`: pip install rmqha[lz4]") from error
+    library: ModuleType = lz4.frame
+    return library
+
+
+class Lz4Compressor:
+    """Bodies as LZ4 frames.
+
+    Java: org.apache.rocketmq.common.compression.Lz4Compressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The LZ4 frame of `src`. `level` is ignored as in Java."""
+        lz4 = _lz4_library()
+        frame: bytes = lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
+        return frame
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The plain form."""
+        stream = _lz4_library().LZ4FrameDecompressor()
+        try:
+            plain: bytes = stream.decompress(src, max_length=max_size)
+        except RuntimeError as error:
+            raise CompressionError(f"no LZ4 frame: {error}") from error
+        if not stream.eof:
+            raise CompressionError(f"the LZ4 frame ends too early, or has more than {max_size} bytes")
+        return plain
+
+
+def _zstd_library() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise CompressionError("ZSTD bodies need the extra `zstd`: pip install rmqha[zstd]") from error
+    library: ModuleType = zstandard
+    return library
+
+
+class ZstdCompressor:
+    """Bodies as ZSTD frames.
+
+    Java: org.apache.rocketmq.common.compression.ZstdCompressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The ZSTD frame of `src`, without its size as Java's streams."""
+        frame: bytes = _zstd_library().ZstdCompressor(level=level, write_content_size=False).compress(src)
+        return frame
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The plain form."""
+        zstandard = _zstd_library()
+        stream = zstandard.ZstdDecompressor().decompressobj()
+        pieces, size = [], 0
+        try:
+            for start in range(0, len(src), ZSTD_STEP):
+                pieces.append(stream.decompress(src[start:start + ZSTD_STEP]))
+                size += len(pieces[-1])
+                if size > max_size:
+                    raise CompressionError(f"the body decompresses to more than {max_size} bytes")
+                if stream.eof:
+                    return b"".join(pieces)
+        except zstandard.ZstdError as error:
+            raise CompressionError(f"no ZSTD frame: {error}") from error
+        raise CompressionError("the ZSTD frame ends too early")
+
 
 _COMPRESSORS: dict[CompressionType, Compressor] = {
     CompressionType.LZ4: Lz4Compressor(),

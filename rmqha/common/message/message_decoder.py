@@ -7,14 +7,13 @@ Java: org.apache.rocketmq.common.message.MessageDecoder (4.9.8)
 """
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from rmqha.common.compression import compressor_factory
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_client_ext import MessageClientExt
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_id import MessageId
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import (  # noqa: F401  (the constants are Java's MessageDecoder's)
     MESSAGE_MAGIC_CODE,
     QUEUE_OFFSET_POSITION,
@@ -34,6 +33,16 @@ MESSAGE_PHYSIC_OFFSET_POSTION = layout.PHYSICAL_OFFSET_POSITION
 COMPRESS_LEVEL = 5
 
 _pack_long = layout.LONG.pack
+
+
+class MessageId(NamedTuple):
+    """Which broker (address, port) and which commit log offset.
+
+    Java: org.apache.rocketmq.common.message.MessageId (4.9.8)
+    """
+
+    address: tuple[str, int]
+    offset: int
 
 
 def create_message_id(host: Host | bytes, offset: int) -> str:

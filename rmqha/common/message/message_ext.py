@@ -1,4 +1,5 @@
 """A message as a broker stored it."""
+from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_layout import Host, host_to_bytes
 from rmqha.common.sysflag import message_sys_flag
@@ -81,3 +82,33 @@ class MessageExt(Message):
                 f"commitLogOffset={self.commit_log_offset}, bodyCRC={self.body_crc}, "
                 f"reconsumeTimes={self.reconsume_times}, "
                 f"preparedTransactionOffset={self.prepared_transaction_offset}, {super().__repr__()}]")
+
+
+class MessageClientExt(MessageExt):
+    """A stored message whose `msg_id` is its producer's unique id, or the offset id when it has none.
+
+    Java: org.apache.rocketmq.common.message.MessageClientExt (4.9.8)
+    """
+
+    __slots__ = ("offset_msg_id",)
+
+    def _init_msg_id(self) -> None:
+        self.offset_msg_id: str | None = None
+
+    @property
+    def msg_id(self) -> str | None:  # type: ignore[override]  # as in Java, a getter takes the attribute's place
+        """UNIQ_KEY, else the offset id."""
+        return self.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
+
+
+class MessageExtBatch(MessageExt):
+    """A batch request: `body` is the encoded messages, `encoded_buff` the records that the store made of them.
+
+    Java: org.apache.rocketmq.common.message.MessageExtBatch (4.9.8)
+    """
+
+    __slots__ = ("encoded_buff",)
+
+    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"") -> None:
+        super().__init__(topic, body)
+        self.encoded_buff: bytes | bytearray | memoryview | None = None

@@ -3,9 +3,8 @@ import logging
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from rmqha.common.stats.stats_snapshot import StatsSnapshot
 
 _MINUTE_SAMPLES = 7  # of 10 seconds
 _HOUR_SAMPLES = 7  # of 10 minutes
@@ -13,6 +12,19 @@ _DAY_SAMPLES = 25  # of an hour
 _SECONDS_10_MS = 10 * 1000
 _MINUTES_10_MS = 10 * 60 * 1000
 _HOUR_MS = 60 * 60 * 1000
+
+
+@dataclass(slots=True)
+class StatsSnapshot:
+    """Sum, sum per second, calls, and sum per call over one window.
+
+    Java: org.apache.rocketmq.common.stats.StatsSnapshot (4.9.8)
+    """
+
+    sum: int = 0
+    tps: float = 0.0
+    times: int = 0
+    avgpt: float = 0.0
 
 
 class CallSnapshot(NamedTuple):
@@ -121,3 +133,15 @@ def _compute_stats_data(samples: deque[CallSnapshot]) -> StatsSnapshot:
         times=times,
         avgpt=total / times if times > 0 else 0.0,
     )
+
+
+class RTStatsItem(StatsItem):
+    """A counter whose value is a time: the log shows calls and the average.
+
+    Java: org.apache.rocketmq.common.stats.RTStatsItem (4.9.8)
+    """
+
+    __slots__ = ()
+
+    def stat_print_detail(self, snapshot: StatsSnapshot) -> str:
+        return f"TIMES: {snapshot.times} AVGRT: {snapshot.avgpt:.2f}"

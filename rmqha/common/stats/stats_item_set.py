@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 from rmqha.common import util_all
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats.rt_stats_item import RTStatsItem
-from rmqha.common.stats.stats_item import StatsItem
-from rmqha.common.stats.stats_snapshot import StatsSnapshot
+from rmqha.common.stats.stats_item import RTStatsItem, StatsItem, StatsSnapshot
 
 MAX_KEYS = 100_000  # of one name; counts of further keys are lost
 

@@ -2,12 +2,10 @@
 from collections.abc import Callable
 
 from rmqha.filter.expression.constant_expression import NULL, ConstantExpression
-from rmqha.filter.expression.evaluation_context import EvaluationContext
-from rmqha.filter.expression.expression import BooleanExpression, Expression
+from rmqha.filter.expression.expression import BooleanExpression, EvaluationContext, Expression, PropertyExpression
 from rmqha.filter.expression.java_values import Value, compare, double_value_of, same, value_text
 from rmqha.filter.expression.logic_expression import LogicExpression
 from rmqha.filter.expression.mq_filter_exception import FilterError
-from rmqha.filter.expression.property_expression import PropertyExpression
 from rmqha.filter.expression.unary_expression import UnaryExpression
 
 _AS_BOOLEAN: dict[str, Callable[[int], bool]] = {

@@ -1,7 +1,6 @@
 """Literals."""
 from rmqha.common import util_all
-from rmqha.filter.expression.evaluation_context import EvaluationContext
-from rmqha.filter.expression.expression import BooleanExpression, Expression
+from rmqha.filter.expression.expression import BooleanExpression, EvaluationContext, Expression
 from rmqha.filter.expression.java_values import (
     MAX_DOUBLE,
     MIN_DOUBLE,

@@ -1,6 +1,5 @@
 """AND and OR of true, false and NULL."""
-from rmqha.filter.expression.evaluation_context import EvaluationContext
-from rmqha.filter.expression.expression import BooleanExpression
+from rmqha.filter.expression.expression import BooleanExpression, EvaluationContext
 
 
 class LogicExpression(BooleanExpression):

@@ -1,10 +1,19 @@
 """Expressions with one operand."""
+from enum import Enum
+
 from rmqha.common.java_compat import int32, int64
-from rmqha.filter.constant.unary_type import UnaryType
-from rmqha.filter.expression.evaluation_context import EvaluationContext
-from rmqha.filter.expression.expression import BooleanExpression, Expression
+from rmqha.filter.expression.expression import BooleanExpression, EvaluationContext, Expression, PropertyExpression
 from rmqha.filter.expression.java_values import Integer, Long, Value
-from rmqha.filter.expression.property_expression import PropertyExpression
+
+
+class UnaryType(Enum):
+    """Java: org.apache.rocketmq.filter.constant.UnaryType (4.9.8)"""
+
+    NEGATE = "NEGATE"
+    IN = "IN"
+    NOT = "NOT"
+    BOOLEANCAST = "BOOLEANCAST"
+    LIKE = "LIKE"
 
 
 class UnaryExpression(Expression):

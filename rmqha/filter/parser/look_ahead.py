@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.filter.parser import selector_parser_constants as kinds
-from rmqha.filter.parser.stack_overflow_error import MAX_DEPTH, MAX_LOOKS, StackOverflowError
+from rmqha.filter.parser.parse_errors import MAX_DEPTH, MAX_LOOKS, StackOverflowError
 
 _NO_LIMIT = (1 << 31) - 1
 _LIMITS = (2, 2, 2, _NO_LIMIT)

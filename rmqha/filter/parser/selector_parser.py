@@ -15,16 +15,14 @@ from functools import lru_cache
 from rmqha.filter.expression import constant_expression
 from rmqha.filter.expression.comparison_expression import ComparisonExpression
 from rmqha.filter.expression.constant_expression import ConstantExpression
-from rmqha.filter.expression.expression import BooleanExpression, Expression
+from rmqha.filter.expression.expression import BooleanExpression, Expression, PropertyExpression
 from rmqha.filter.expression.logic_expression import LogicExpression
 from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
-from rmqha.filter.expression.property_expression import PropertyExpression
 from rmqha.filter.expression.unary_expression import UnaryExpression
 from rmqha.filter.parser import selector_parser_constants as kinds
 from rmqha.filter.parser.look_ahead import LookAhead
-from rmqha.filter.parser.parse_exception import ParseException
+from rmqha.filter.parser.parse_errors import MAX_CHAIN, MAX_DEPTH, ParseException, StackOverflowError
 from rmqha.filter.parser.selector_parser_token_manager import SelectorParserTokenManager
-from rmqha.filter.parser.stack_overflow_error import MAX_CHAIN, MAX_DEPTH, StackOverflowError
 from rmqha.filter.parser.token import Token
 
 _LITERALS = {kinds.TRUE: constant_expression.TRUE, kinds.FALSE: constant_expression.FALSE,

@@ -2,8 +2,8 @@
 import re
 
 from rmqha.filter.parser import selector_parser_constants as kinds
+from rmqha.filter.parser.parse_errors import TokenMgrError
 from rmqha.filter.parser.token import Token
-from rmqha.filter.parser.token_mgr_error import TokenMgrError
 
 _BLANKS = re.compile(r"[ \t\n\r\f]*+")
 _LINE_END = re.compile(r"[\n\r]")

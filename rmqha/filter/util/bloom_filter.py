@@ -1,10 +1,21 @@
 """A bloom filter: says for certain that a name was not put in, and nearly for certain that it was."""
 import math
+from dataclasses import dataclass
 
 from rmqha.common.java_compat import int32
 from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.bloom_filter_data import BloomFilterData
 from rmqha.filter.util.murmur3 import murmur3_128_low
+
+
+@dataclass
+class BloomFilterData:
+    """The positions of the bits, and the number of bits of the filter that they are for.
+
+    Java: org.apache.rocketmq.filter.util.BloomFilterData (4.9.8)
+    """
+
+    bitNum: int = 0
+    bitPos: list[int] | None = None
 
 
 class BloomFilter:

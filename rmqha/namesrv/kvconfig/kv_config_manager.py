@@ -1,13 +1,13 @@
 """A small persistent key-value store, one file."""
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.namesrv.kvconfig.kv_config_serialize_wrapper import KVConfigSerializeWrapper
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 
@@ -19,6 +19,16 @@ log = logging.getLogger("RocketmqNamesrv")
 
 MAX_CHARACTERS = 8 << 20  # of all namespaces, keys and values
 _ENTRY_OVERHEAD = 64  # characters that an entry counts for besides
+
+
+@dataclass
+class KVConfigSerializeWrapper:
+    """Namespace -> key -> value.
+
+    Java: org.apache.rocketmq.namesrv.kvconfig.KVConfigSerializeWrapper (4.9.8)
+    """
+
+    configTable: dict[str, dict[str, str]] | None = None
 
 
 class KVConfigManager:

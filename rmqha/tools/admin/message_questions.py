@@ -5,8 +5,7 @@ import random
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
 from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_client_ext import MessageClientExt
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult

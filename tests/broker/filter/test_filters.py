@@ -15,7 +15,7 @@ from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestH
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.bloom_filter_data import BloomFilterData
+from rmqha.filter.util.bloom_filter import BloomFilterData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.consume_queue_ext import CqExtUnit
 from tests.broker.support import bodies, new_controller, running_broker

@@ -4,8 +4,7 @@ import pytest
 from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message import Message, clone_message, parse_int
 from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_ext_batch import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.common.util_all import current_time_millis

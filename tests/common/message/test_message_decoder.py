@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_client_ext import MessageClientExt
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.sysflag import message_sys_flag
 from tests.common.model_golden import golden

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.client.exception import MQClientException
-from rmqha.common.message.message_client_ext import MessageClientExt
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.client_bodies import Connection
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo

@@ -3,8 +3,7 @@ import ipaddress
 from typing import Any
 
 from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_client_ext import MessageClientExt
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import Host
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 
