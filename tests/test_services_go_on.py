@@ -31,12 +31,11 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched

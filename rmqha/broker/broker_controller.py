@@ -18,16 +18,15 @@ from rmqha.acl.access_rpc_hook import AccessRPCHook
 from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.client.client_housekeeping_service import ClientHousekeepingService
+from rmqha.broker.client.consumer_ids_change_listener import DefaultConsumerIdsChangeListener
 from rmqha.broker.client.consumer_manager import ConsumerManager
-from rmqha.broker.client.default_consumer_ids_change_listener import DefaultConsumerIdsChangeListener
 from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
 from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
-from rmqha.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
-from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rmqha.broker.longpolling.pull_request_hold_service import NotifyMessageArrivingListener, PullRequestHoldService
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
@@ -75,8 +74,7 @@ from rmqha.remoting.common.listening import FAST_PORT
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.stats.broker_stats import BrokerStats
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager

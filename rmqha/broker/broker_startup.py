@@ -21,8 +21,7 @@ from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.index.index_layout import file_size
 
 log = logging.getLogger("RocketmqBroker")

@@ -12,8 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.mapped_file import MappedFile, fsync_folder
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import host_to_bytes
-from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.message_rows import MessageRow, record_parts, records_of_rows
 

@@ -1,7 +1,21 @@
-"""Where an append went."""
+"""What became of one append to the log, and where it went."""
+from enum import Enum
+
 from rmqha.common.message.message_decoder import create_message_id
 from rmqha.common.message.message_layout import Host
-from rmqha.store.append_message_status import AppendMessageStatus
+
+
+class AppendMessageStatus(Enum):
+    """What `MappedFile.append_message` did.
+
+    Java: org.apache.rocketmq.store.AppendMessageStatus (4.9.8)
+    """
+
+    PUT_OK = "PUT_OK"
+    END_OF_FILE = "END_OF_FILE"
+    MESSAGE_SIZE_EXCEEDED = "MESSAGE_SIZE_EXCEEDED"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
 
 class AppendMessageResult:

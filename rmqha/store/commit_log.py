@@ -18,20 +18,16 @@ from rmqha.common import mix_all
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_ext import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import serves_one_connection
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
-from rmqha.store.append_message_result import AppendMessageResult
-from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.append_message_result import AppendMessageResult, AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
-from rmqha.store.config.flush_disk_type import SYNC_FLUSH
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_FLUSH, SYNC_MASTER
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.flush_services import (CommitRealTimeService, FlushCommitLogService, FlushRealTimeService,
@@ -44,8 +40,7 @@ from rmqha.store.message_ext_encoder import MessageExtEncoder
 from rmqha.store.message_rows import MessageRow
 from rmqha.store.multi_dispatch import MultiDispatch
 from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
 from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of

@@ -25,7 +25,7 @@ from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
 from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
-from rmqha.store.config.broker_role import SLAVE
+from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (

@@ -17,8 +17,7 @@ from rmqha.common import mix_all
 from rmqha.common.atomics import AtomicInteger
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_ext import MessageExtBatch
+from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
@@ -32,8 +31,7 @@ from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_dispatcher import (CommitLogDispatcher, CommitLogDispatcherBuildConsumeQueue,
                                                CommitLogDispatcherBuildIndex)
 from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.broker_role import SLAVE, BrokerRole
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
+from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.deleted_topics import DeletedTopics
 from rmqha.store.dispatch_request import DispatchRequest
@@ -51,8 +49,7 @@ from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.message_rows import MessageRow
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
 from rmqha.store.queue_removal import QueueRemoval
 from rmqha.store.recovery_base import RecoveryBase, recovery_base

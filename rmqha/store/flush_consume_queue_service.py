@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.broker_role import SLAVE
+from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.mapped_file import is_no_descriptor
 
 if TYPE_CHECKING:

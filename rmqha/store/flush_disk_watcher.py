@@ -9,7 +9,7 @@ from collections import deque
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import write_round
 from rmqha.store.group_commit_request import GroupCommitRequest
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 log = logging.getLogger("RocketmqStore")
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.write_round import write_round
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import is_no_space
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog

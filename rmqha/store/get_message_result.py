@@ -1,9 +1,27 @@
 """Messages found, still in the map."""
-from rmqha.store.get_message_status import GetMessageStatus
+from enum import Enum
+
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 # Bytes that count as one message on a bill.
 SIZE_PER_COUNT = 64 * 1024
+
+
+class GetMessageStatus(Enum):
+    """Why a get found messages or none.
+
+    Java: org.apache.rocketmq.store.GetMessageStatus (4.9.8)
+    """
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
 class GetMessageResult:

@@ -2,7 +2,7 @@
 import time
 
 from rmqha.common.completable import Completable
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 
 class GroupCommitRequest(Completable[PutMessageStatus]):

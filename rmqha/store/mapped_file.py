@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
-from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.transient_store_pool import TransientStorePool

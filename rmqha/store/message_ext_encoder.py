@@ -8,8 +8,7 @@ from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import encode_topic, host_to_bytes
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_rows import MessageRow
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 log = logging.getLogger("RocketmqStore")
 

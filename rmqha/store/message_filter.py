@@ -1,4 +1,6 @@
 """Which messages a consumer wants."""
+from rmqha.common.java_compat import int32
+from rmqha.common.protocol.heartbeat.subscription_data import SUB_ALL, SubscriptionData
 
 
 class MessageFilter:
@@ -14,3 +16,24 @@ class MessageFilter:
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
         """False when the record is not wanted; one of the two is given."""
         raise NotImplementedError
+
+
+class DefaultMessageFilter(MessageFilter):
+    """Lets pass what has one of the subscription's tag hashes; the client compares the tags themselves.
+
+    Java: org.apache.rocketmq.store.DefaultMessageFilter (4.9.8)
+    """
+
+    def __init__(self, subscription_data: SubscriptionData | None) -> None:
+        self.subscription_data = subscription_data
+
+    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit=None) -> bool:
+        """True without a code, without a subscription, for all tags, or for a code that was asked for."""
+        subscription = self.subscription_data
+        if tags_code is None or subscription is None or subscription.classFilterMode:
+            return True
+        return subscription.subString == SUB_ALL or int32(tags_code) in subscription.codeSet
+
+    def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
+        """Tags are not looked at twice."""
+        return True

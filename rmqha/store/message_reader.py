@@ -11,11 +11,10 @@ from rmqha.common.message import message_decoder
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LENGTH, MessageDecodeError
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_blank, is_ext_addr, iter_units
-from rmqha.store.get_message_result import GetMessageResult
-from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.query_message_result import QueryMessageResult
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult

@@ -15,7 +15,7 @@ from rmqha.common.topic.topic_validator import (
     RMQ_SYS_TRANS_HALF_TOPIC,
     RMQ_SYS_TRANS_OP_HALF_TOPIC,
 )
-from rmqha.store.config.broker_role import SLAVE
+from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:

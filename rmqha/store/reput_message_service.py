@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.bulk.bulk_layout import RECORD, Span
-from rmqha.store.config.broker_role import SLAVE
+from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.span_dispatcher import SpanDispatcher

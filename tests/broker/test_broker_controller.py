@@ -7,7 +7,7 @@ import pytest
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import wait_until
 

@@ -13,7 +13,7 @@ from rmqha.common.protocol.header.transaction_headers import EndTransactionReque
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import bodies, message, open_store, put
 from tests.store.test_deleted_topics import Slave

@@ -12,9 +12,7 @@ from rmqha.common.mix_all import parse_property
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig)
 

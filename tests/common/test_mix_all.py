@@ -9,7 +9,7 @@ import pytest
 from rmqha.common import mix_all
 from rmqha.common.config_field import important
 from rmqha.common.config_value import Long
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 
 
 @dataclass

@@ -5,8 +5,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import load_config_file
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from tests.support.sources import ROOT
 
 CONF = ROOT / "conf"

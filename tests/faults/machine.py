@@ -8,10 +8,8 @@ from unittest import mock
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32
 from rmqha.store import checkpoint_positions
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 from tests.faults.stepped_store import Clock, SteppedStore
 from tests.faults.synced_disk import SECTOR, PowerCut, SyncedDisk
 from tests.store.support import batch, config, message

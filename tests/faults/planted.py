@@ -19,7 +19,7 @@ from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService
 from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
 from tests.faults.points import Trap
 

@@ -13,7 +13,7 @@ from rmqha.common.message import message_layout
 from rmqha.store import reput_message_service
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback
-from rmqha.store.append_message_status import AppendMessageStatus
+from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.consume_queue import ConsumeQueue

@@ -21,8 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from tests.faults import machine as machines
 from tests.faults.machine import Machine, Wrong
 from tests.faults.synced_disk import in_use

@@ -21,8 +21,7 @@ from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.store import commit_log
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_rows import MessageRow

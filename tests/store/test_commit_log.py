@@ -9,8 +9,8 @@ from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import current_time_millis
 from rmqha.store import commit_log as module
 from rmqha.store import mapped_file, message_ext_encoder
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.support import FILE_SIZE, batch, bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 

@@ -7,13 +7,12 @@ import time
 import pytest
 
 from rmqha.store import flush_services, mapped_file
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.flush_services import GroupCommitService
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import wait_until

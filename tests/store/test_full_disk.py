@@ -16,7 +16,7 @@ ROOM = 4 << 20
 RESUME_S = 15
 SCRIPT = '''
 import json, os, shutil, sys, time
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.support import message, new_store
 
 small, root, ballast, keys = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])

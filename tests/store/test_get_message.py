@@ -3,8 +3,8 @@ import pytest
 
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message.message_layout import INT
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.get_message_result import GetMessageStatus
 from rmqha.store.message_filter import MessageFilter
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.wait import wait_until

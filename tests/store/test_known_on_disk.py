@@ -6,9 +6,8 @@ from unittest import mock
 
 import pytest
 
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.faults.stepped_store import SteppedStore
 from tests.faults.synced_disk import NothingByChance, SyncedDisk, in_use
 from tests.store.support import FILE_SIZE, bodies, config, message, new_store, open_store, put, wait_dispatched

@@ -15,12 +15,11 @@ from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.config import message_store_config
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.get_message_result import GetMessageStatus
 from rmqha.store.long_lock import dump_long_lock
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.store.schedule import schedule_message_service
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 from tests.store.support import FILE_SIZE, bodies, config, crash, message, new_store, open_store, put, wait_dispatched

@@ -10,7 +10,7 @@ from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.store import reput_message_service, span_dispatcher
 from rmqha.store.bulk import bulk, bulk_plain
 from rmqha.store.bulk.bulk_layout import KEY
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import pack_unit
 from rmqha.store.dispatch_request import DispatchRequest

@@ -9,7 +9,7 @@ from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store import clean_commit_log_service, mapped_file, reput_message_service
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.store.reput_message_service import _GATHER_MS
 from rmqha.store.running_flags import RunningFlags, disk_of
 from rmqha.store.store_stats_service import StoreStatsService

@@ -5,12 +5,11 @@ from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import INT
 from rmqha.store import checkpoint_positions
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_ext_encoder import MessageExtEncoder
 from rmqha.store.message_rows import records_in_python
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.store.record_check import check_message_and_return_size
 from rmqha.store.torn_record import SECTOR_SIZE, may_be_torn, torn_at_the_end, torn_records
 from tests.faults.stepped_store import SteppedStore

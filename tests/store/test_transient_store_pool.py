@@ -9,10 +9,8 @@ import pytest
 
 from rmqha.common.protocol import response_code
 from rmqha.store import commit_log, mapped_file
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
-from rmqha.store.config.message_store_config import MessageStoreConfig
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.store.transient_store_pool import TransientStorePool
 from tests.store.support import FILE_SIZE, batch, bodies, message, open_store, put, tree, wait_dispatched
 from tests.support import store_compare

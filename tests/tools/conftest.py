@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import wait_dispatched

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.support import real_rocketmq
 from tests.support.wait import wait_until

@@ -12,11 +12,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import now_ms
-from rmqha.broker.longpolling.many_pull_request import ManyPullRequest
-from rmqha.broker.longpolling.pull_request import PullRequest
+from rmqha.broker.longpolling.pull_request import ManyPullRequest, PullRequest
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.consume_queue_ext import CqExtUnit
+from rmqha.store.message_arriving_listener import MessageArrivingListener
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -197,3 +197,23 @@ class PullRequestHoldService(ServiceThread):
                 self.notify_message_arriving(topic, queue_id, offset)
             except Exception:
                 log.exception("check hold request failed. topic=%s, queueId=%d", topic, queue_id)
+
+
+class NotifyMessageArrivingListener(MessageArrivingListener):
+    """Wakes held pulls, on the dispatching thread.
+
+    Java: org.apache.rocketmq.broker.longpolling.NotifyMessageArrivingListener (4.9.8)
+    """
+
+    def __init__(self, pull_request_hold_service: PullRequestHoldService) -> None:
+        self._pull_request_hold_service = pull_request_hold_service
+
+    def is_waiting(self, topic: str, queue_id: int) -> bool:
+        """Whether any pull of the queue is held."""
+        return self._pull_request_hold_service.is_waiting(topic, queue_id)
+
+    def arriving(self, topic: str, queue_id: int, logic_offset: int, tags_code: int, msg_store_time: int,
+                 filter_bit_map: bytes | None, properties: dict[str, str] | None) -> None:
+        """A message is in its queue."""
+        self._pull_request_hold_service.notify_message_arriving(
+            topic, queue_id, logic_offset, tags_code, msg_store_time, filter_bit_map, properties)

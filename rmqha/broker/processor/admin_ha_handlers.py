@@ -5,7 +5,7 @@ from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, succes
 from rmqha.broker.slave.master_inquiry import handshake_fields
 from rmqha.common.protocol import request_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import SLAVE
+from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.record_times import newest_store_timestamp, store_timestamp_from
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from rmqha.common.protocol import response_code
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -9,7 +9,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMessageRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import NO_REMARK
-from rmqha.broker.transaction.operation_result import OperationResult
 from rmqha.broker.transaction.queue import transactional_message_util
+from rmqha.broker.transaction.transactional_message_service import OperationResult
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import parse_int
@@ -19,10 +19,9 @@ from rmqha.common.protocol.header.transaction_headers import EndTransactionReque
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.client.client_channel_info import now_ms
 from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
-from rmqha.broker.filter.expression_for_retry_message_filter import ExpressionForRetryMessageFilter
-from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
+from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.broker.longpolling.pull_request import PullRequest
 from rmqha.common import mix_all, util_all
 from rmqha.common.completable import Completable
@@ -33,9 +32,8 @@ from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.get_message_result import GetMessageResult
-from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 
 if TYPE_CHECKING:

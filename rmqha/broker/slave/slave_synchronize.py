@@ -15,7 +15,7 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper
-from rmqha.store.schedule.delay_offset_serialize_wrapper import DelayOffsetSerializeWrapper
+from rmqha.store.schedule.schedule_message_service import DelayOffsetSerializeWrapper
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -1,7 +1,7 @@
 """What the broker wants of whoever keeps half messages."""
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqha.broker.transaction.operation_result import OperationResult
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
         AbstractTransactionalMessageCheckListener,
     )
+
+
+@dataclass
+class OperationResult:
+    """`prepare_message` with SUCCESS, or a response code and a remark without one.
+
+    Java: org.apache.rocketmq.broker.transaction.OperationResult (4.9.8)
+    """
+
+    prepare_message: MessageExt | None = None
+    response_code: int = 0
+    response_remark: str | None = None
 
 
 class TransactionalMessageService:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.write_round import write_round
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.group_commit_request import GroupCommitRequest

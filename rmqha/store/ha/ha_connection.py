@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.quick_selector import QuickPollSelector
-from rmqha.store.config.broker_role import ASYNC_MASTER
+from rmqha.store.config.message_store_config import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.frame_format import FrameFormat, PlainFrames

@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqha.common.completable import Completable
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection
-    from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
     from rmqha.store.ha.ha_service import HAService
 
 log = logging.getLogger("RocketmqStore")
@@ -24,6 +25,20 @@ log = logging.getLogger("RocketmqStore")
 _CHECK_MS = 1000
 _IDLE_MS = 60_000
 _CONNECTION_ESTABLISH_TIMEOUT_MS = 10_000
+
+
+@dataclass(slots=True)
+class HAConnectionStateNotificationRequest:
+    """`request_future` gives True once the connection with `remote_addr` (an address without port) is in
+    `expect_state`; False when none comes in time, or when it ends and `notify_when_shutdown`.
+
+    Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationRequest (5.1.4)
+    """
+
+    expect_state: HAConnectionState
+    remote_addr: str
+    notify_when_shutdown: bool
+    request_future: Completable[bool] = field(default_factory=Completable)
 
 
 class HAConnectionStateNotificationService(ServiceThread):

@@ -23,7 +23,7 @@ from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.listening import HA_PORT, listen
 from rmqha.remoting.write_round import flush_at_end_of_round
-from rmqha.store.config.broker_role import SLAVE, SYNC_MASTER
+from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
 from rmqha.store.config.store_path_config_helper import get_diverged_file
 from rmqha.store.ha import ha_status
 from rmqha.store.ha.allowed_peers import AllowedPeers
@@ -31,7 +31,7 @@ from rmqha.store.ha.divergence import Divergence
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection import HAConnection
-from rmqha.store.ha.ha_connection_state_notification_request import HAConnectionStateNotificationRequest
+from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationService
 from rmqha.store.ha.ha_handshake import Range
 from rmqha.store.ha.rate_limit import RateLimit

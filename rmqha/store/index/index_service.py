@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common.message import message_const
 from rmqha.common.sysflag import message_sys_flag
@@ -20,7 +20,6 @@ from rmqha.store.config.store_path_config_helper import get_store_path_index
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
-from rmqha.store.index.query_offset_result import QueryOffsetResult
 from rmqha.store.mapped_file import fsync_folder, is_no_descriptor, is_no_space
 from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
@@ -32,6 +31,17 @@ log = logging.getLogger("RocketmqStore")
 
 MAX_TRY_IDX_CREATE = 3
 _RETRY_MS = 1000
+
+
+class QueryOffsetResult(NamedTuple):
+    """Commit log offsets, and store time (ms) and offset up to which the index had come.
+
+    Java: org.apache.rocketmq.store.index.QueryOffsetResult (4.9.8)
+    """
+
+    phy_offsets: list[int]
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
 
 
 class IndexService:

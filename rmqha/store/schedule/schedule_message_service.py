@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
-from rmqha.store.schedule.delay_offset_serialize_wrapper import DelayOffsetSerializeWrapper
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue import ConsumeQueue
@@ -53,6 +52,16 @@ _TIME_UNITS_MS = {"s": 1000, "m": 1000 * 60, "h": 1000 * 60 * 60, "d": 1000 * 60
 # Putting such a message again can't succeed later either.
 _NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
               PutMessageStatus.TOPIC_NOT_EXIST)
+
+
+@dataclass(slots=True)
+class DelayOffsetSerializeWrapper:
+    """Delay level -> index of the next message to deliver in the level's queue. The field name is the JSON's.
+
+    Java: org.apache.rocketmq.store.schedule.DelayOffsetSerializeWrapper (4.9.8)
+    """
+
+    offsetTable: dict[int, int] = field(default_factory=dict)
 
 
 class ScheduleMessageService(ConfigManager):

@@ -8,8 +8,7 @@ from rmqha.common.java_properties import JavaProperties
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.doctor.findings import Report
 
 _DEFAULT_LISTEN_PORT = 10911

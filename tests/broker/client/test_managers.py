@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.broker.client import client_channel_info
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
-from rmqha.broker.client.consumer_group_event import ConsumerGroupEvent
+from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent
 from rmqha.broker.client.consumer_manager import ConsumerManager
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager

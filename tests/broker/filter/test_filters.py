@@ -6,8 +6,7 @@ import pytest
 
 from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_manager import build
-from rmqha.broker.filter.expression_for_retry_message_filter import ExpressionForRetryMessageFilter
-from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
+from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.common.filter import filter_api
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody

@@ -15,7 +15,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store import reput_message_service
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from tests.broker.support import bodies, running_broker
 from tests.support.wait import wait_until

@@ -19,8 +19,8 @@ from rmqha.common.protocol.header.send_headers import (
 )
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.broker.support import bodies, running_broker
 from tests.support.wait import wait_until
 

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.flush_disk_type import FlushDiskType
+from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from rmqha.store.ha import ha_client, log_cut
 from rmqha.tools.ha.ha_command import ha_group

@@ -11,7 +11,7 @@ from rmqha.common.protocol.header.transaction_headers import (
     ResumeCheckHalfMessageRequestHeader,
 )
 from rmqha.common.sysflag import message_sys_flag as flags
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import wait_until
 

@@ -8,8 +8,7 @@ import time
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 

@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.divergence import Divergence
 from rmqha.tools.store.rebuild import apply
 from rmqha.tools.store.store_reader import StoreReader

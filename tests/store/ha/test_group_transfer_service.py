@@ -6,7 +6,7 @@ import pytest
 from rmqha.common.atomics import AtomicLong
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.group_transfer_service import GroupTransferService
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.support.wait import wait_until
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rmqha.remoting.write_round import write_round
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_connection
 from rmqha.store.ha.ha_connection import WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState

@@ -7,7 +7,7 @@ import pytest
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha import ha_client
 from rmqha.store.ha.rate_limit import RateLimit
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.support import BIG_SEGMENT, SEGMENT, FakeStore, follow, running, served
 from tests.support.wait import wait_until
 

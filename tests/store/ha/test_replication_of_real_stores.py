@@ -8,12 +8,11 @@ import pytest
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.remoting.write_round import write_round
-from rmqha.store.config.broker_role import BrokerRole
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.ha import ha_client
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.support.wait import wait_until
 
 SEGMENT = 64 * 1024

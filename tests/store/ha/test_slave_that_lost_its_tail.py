@@ -9,7 +9,7 @@ from rmqha.store.ha import ha_handshake
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
 from rmqha.store.ha.ha_handshake import Block, Finding, Question, Verdict, WhoCompares
 from rmqha.store.ha.log_tail import read_tail
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.support import FakeStore, Peer, running
 from tests.support.wait import wait_until
 

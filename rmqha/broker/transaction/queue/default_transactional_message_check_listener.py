@@ -10,7 +10,7 @@ from rmqha.common.constant import perm_name
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageStatus
 
 log = logging.getLogger("RocketmqTransaction")
 

@@ -14,11 +14,9 @@ from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic_config import TopicConfig
-from rmqha.store.get_message_result import GetMessageResult
-from rmqha.store.get_message_status import GetMessageStatus
+from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
     AbstractTransactionalMessageCheckListener,
 )
-from rmqha.broker.transaction.operation_result import OperationResult
 from rmqha.broker.transaction.queue import transactional_message_util as util
 from rmqha.broker.transaction.queue.get_result import GetResult, PullStatus
 from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
-from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
+from rmqha.broker.transaction.transactional_message_service import OperationResult, TransactionalMessageService
 from rmqha.common import util_all
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const
@@ -24,8 +23,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult
-from rmqha.store.put_message_status import PutMessageStatus
+from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 log = logging.getLogger("RocketmqTransaction")
 

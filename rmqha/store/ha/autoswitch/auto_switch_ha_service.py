@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.config.store_path_config_helper import get_broker_identity
 from rmqha.store.ha.autoswitch import broker_metadata
 from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record

@@ -15,7 +15,7 @@ from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.rpc_hook import RPCHook
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until

@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.store.config.broker_role import BrokerRole
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from tests.store.ha.support import Peer
