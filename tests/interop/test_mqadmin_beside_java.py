@@ -21,10 +21,8 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli, mq_admin_startup
-from rmqha.tools.monitor.default_monitor_listener import DefaultMonitorListener
-from rmqha.tools.monitor.monitor_config import MonitorConfig
-from rmqha.tools.monitor.monitor_service import MonitorService
-from rmqha.tools.monitor.undone_msgs import UndoneMsgs
+from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener, UndoneMsgs
+from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload

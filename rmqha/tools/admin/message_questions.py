@@ -13,8 +13,7 @@ from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.admin.api.message_track import MessageTrack
-from rmqha.tools.admin.api.track_type import TrackType
+from rmqha.tools.admin.api.message_track import MessageTrack, TrackType
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.stack_trace import java_name
 

@@ -109,6 +109,13 @@ class CommandLine:
         value = self.get_option_value(name)
         return default if value is None else value.strip()
 
+    def required(self, name: str) -> str:
+        """The value of an option without which nothing is parsed, without blanks around it."""
+        value = self.text(name)
+        if value is None:
+            raise ValueError(f"-{name} is missing, and not marked as required")
+        return value
+
     def integer(self, name: str, default: int = 0, bits: int = 64) -> int:
         """Its value as a number of so many bits; NumberFormatException when it is none."""
         text = self.text(name)

@@ -12,9 +12,11 @@ from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAcces
 from rmqha.tools.command.acl.update_global_white_addr_sub_command import UpdateGlobalWhiteAddrSubCommand
 from rmqha.tools.command.broker.broker_consume_stats_sub_commad import BrokerConsumeStatsSubCommad
 from rmqha.tools.command.broker.broker_status_sub_command import BrokerStatusSubCommand
-from rmqha.tools.command.broker.clean_expired_cq_sub_command import CleanExpiredCQSubCommand
-from rmqha.tools.command.broker.clean_unused_topic_command import CleanUnusedTopicCommand
-from rmqha.tools.command.broker.delete_expired_commit_log_sub_command import DeleteExpiredCommitLogSubCommand
+from rmqha.tools.command.broker.cleaning_commands import (
+    CleanExpiredCQSubCommand,
+    CleanUnusedTopicCommand,
+    DeleteExpiredCommitLogSubCommand,
+)
 from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
 from rmqha.tools.command.broker.send_msg_status_command import SendMsgStatusCommand
 from rmqha.tools.command.broker.update_broker_config_sub_command import UpdateBrokerConfigSubCommand
@@ -42,12 +44,9 @@ from rmqha.tools.command.message.query_msg_by_offset_sub_command import QueryMsg
 from rmqha.tools.command.message.query_msg_by_unique_key_sub_command import QueryMsgByUniqueKeySubCommand
 from rmqha.tools.command.message.query_msg_trace_by_id_sub_command import QueryMsgTraceByIdSubCommand
 from rmqha.tools.command.message.send_message_command import SendMessageCommand
-from rmqha.tools.command.namesrv.add_write_perm_sub_command import AddWritePermSubCommand
-from rmqha.tools.command.namesrv.delete_kv_config_command import DeleteKvConfigCommand
-from rmqha.tools.command.namesrv.get_namesrv_config_command import GetNamesrvConfigCommand
-from rmqha.tools.command.namesrv.update_kv_config_command import UpdateKvConfigCommand
-from rmqha.tools.command.namesrv.update_namesrv_config_command import UpdateNamesrvConfigCommand
-from rmqha.tools.command.namesrv.wipe_write_perm_sub_command import WipeWritePermSubCommand
+from rmqha.tools.command.namesrv.kv_config_commands import DeleteKvConfigCommand, UpdateKvConfigCommand
+from rmqha.tools.command.namesrv.namesrv_config_commands import GetNamesrvConfigCommand, UpdateNamesrvConfigCommand
+from rmqha.tools.command.namesrv.write_perm_commands import AddWritePermSubCommand, WipeWritePermSubCommand
 from rmqha.tools.command.offset.clone_group_offset_command import CloneGroupOffsetCommand
 from rmqha.tools.command.offset.reset_offset_by_time_command import ResetOffsetByTimeCommand
 from rmqha.tools.command.offset.skip_accumulation_sub_command import SkipAccumulationSubCommand

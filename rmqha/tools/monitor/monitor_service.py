@@ -6,6 +6,7 @@
 import logging
 import random
 from collections import defaultdict
+from dataclasses import dataclass
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
@@ -26,15 +27,23 @@ from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info
-from rmqha.tools.monitor.delete_msgs_event import DeleteMsgsEvent
-from rmqha.tools.monitor.monitor_config import MonitorConfig
-from rmqha.tools.monitor.monitor_listener import MonitorListener
-from rmqha.tools.monitor.undone_msgs import UndoneMsgs
+from rmqha.tools.monitor.monitor_listener import DeleteMsgsEvent, MonitorListener, UndoneMsgs
 
 log = logging.getLogger("RocketmqClient")
 
 FIRST_ROUND_AFTER_MS = 20_000
 _V3_1_8_SNAPSHOT = int(Version["V3_1_8_SNAPSHOT"])  # older clients do not tell what they do
+
+
+@dataclass(slots=True)
+class MonitorConfig:
+    """The name servers, and the time between two rounds in ms.
+
+    Java: org.apache.rocketmq.tools.monitor.MonitorConfig (4.9.8)
+    """
+
+    namesrvAddr: str | None = None
+    roundInterval: int = 60_000
 
 
 class MonitorService:

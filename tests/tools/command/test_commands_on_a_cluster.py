@@ -25,9 +25,8 @@ from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSend
 from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
 from rmqha.tools.command.mq_admin_startup import main0
 from rmqha.tools.command.output import Row
-from rmqha.tools.monitor.default_monitor_listener import DefaultMonitorListener
-from rmqha.tools.monitor.monitor_config import MonitorConfig
-from rmqha.tools.monitor.monitor_service import MonitorService
+from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
+from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
 

@@ -1,7 +1,20 @@
-"""A message and one of the groups that consume its topic."""
+"""A message and one of the groups that consume its topic: what became of it there."""
 from dataclasses import dataclass
+from enum import Enum
 
-from rmqha.tools.admin.api.track_type import TrackType
+
+class TrackType(Enum):
+    """CONSUMED by the group's offset; PULL groups keep their own; the rest says itself.
+
+    Java: org.apache.rocketmq.tools.admin.api.TrackType (4.9.8)
+    """
+
+    CONSUMED = 0
+    CONSUMED_BUT_FILTERED = 1
+    PULL = 2
+    NOT_CONSUME_YET = 3
+    NOT_ONLINE = 4
+    UNKNOWN = 5
 
 
 @dataclass(slots=True)

@@ -6,9 +6,8 @@ from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command import SubCommand
-from rmqha.tools.monitor.default_monitor_listener import DefaultMonitorListener
-from rmqha.tools.monitor.monitor_config import MonitorConfig
-from rmqha.tools.monitor.monitor_service import MonitorService
+from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
+from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
 
 
 class StartMonitoringSubCommand(SubCommand):

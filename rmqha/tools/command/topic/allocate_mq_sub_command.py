@@ -1,17 +1,28 @@
 """mqadmin allocateMQ."""
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
 from rmqha.common import util_all
 from rmqha.common.java_compat import hash_map_order
+from rmqha.common.message.message_queue import MessageQueue
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.message.queue_reader import in_java_order
 from rmqha.tools.command.output import Document, Part
 from rmqha.tools.command.sub_command import SubCommand
-from rmqha.tools.command.topic.rebalance_result import RebalanceResult
+
+
+@dataclass(slots=True)
+class RebalanceResult:
+    """Queues by consumer.
+
+    Java: org.apache.rocketmq.tools.command.topic.RebalanceResult (4.9.8)
+    """
+
+    result: dict[str, list[MessageQueue]] = field(default_factory=dict)
 
 
 class AllocateMQSubCommand(SubCommand):

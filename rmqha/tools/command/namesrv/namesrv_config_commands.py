@@ -1,8 +1,8 @@
-"""mqadmin getNamesrvConfig."""
+"""mqadmin getNamesrvConfig and updateNamesrvConfig."""
 from collections.abc import Iterator
 
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command.commons_cli import CommandLine
+from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Heading, Part, Table
 from rmqha.tools.command.sub_command import SubCommand
 
@@ -25,6 +25,27 @@ class GetNamesrvConfigCommand(SubCommand):
             yield Heading(f"============{addr}============\n")
             for key, value in sorted(settings.items()):
                 yield SETTINGS.row(key, value, namesrvAddr=addr)
+
+
+class UpdateNamesrvConfigCommand(SubCommand):
+    """Changes a setting of the name servers while they run.
+
+    Java: org.apache.rocketmq.tools.command.namesrv.UpdateNamesrvConfigCommand (4.9.8)
+    """
+
+    command_name = "updateNamesrvConfig"
+    command_desc = "Update configs of name server."
+    options = (
+        option("k", "key", "config key", required=True),
+        option("v", "value", "config value", required=True),
+    )
+
+    def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
+        """Tell the name servers."""
+        key, value, servers = command_line.required("k"), command_line.required("v"), name_servers(command_line)
+        admin.update_name_server_config({key: value}, servers)
+        told = "" if servers is None else f"[{', '.join(servers)}]"
+        yield f"update name server config success!{told}\n{key} : {value}\n"
 
 
 def name_servers(command_line: CommandLine) -> list[str] | None:
