@@ -1,25 +1,98 @@
-"""The pages say what is there: their links lead somewhere, and no table has a row twice."""
+"""The pages say what is there: links, files, modules and commands exist, and no table has a row twice."""
+import importlib.util
 import re
+import shlex
 
-from tests.support.sources import ROOT
+import pytest
+
+from rmqha.store import commit_log
+from rmqha.store.reput_message_service import _GATHER_MS, _SLAVE_GATHER_MS
+from rmqha.tools.rmqha_command import GROUPS, PIPELINE
+from tests import test_tidy
+from tests.support.sources import ROOT, modules
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 # What a row is known by, where its first cell is code (a command, a key): else the whole row.
 CODE = re.compile(r"\| `[^`]+` ")
+FILE = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:py|c|h|md|tsv))`")
+MODULE = re.compile(r"python -m (tests\.[\w.]+|rmqha\.[\w.]+)")
+PROGRAM = re.compile(r"(?<!venv/)\bbin/([a-z-]+)")
+COMMANDS = re.compile(r"`(?:bin/)?rmqha ([a-z][^`]*)`|^    bin/rmqha ([a-z].*)$", re.MULTILINE)
 
 
-def test_links_lead_somewhere():
-    wrong = [f"{page.relative_to(ROOT)}: {target}" for page in PAGES
-             for target in LINK.findall(page.read_text("utf-8")) if not (page.parent / target).exists()]
-    assert not wrong, "\n".join(wrong)
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
 
 
-def test_no_table_has_a_row_twice():
-    wrong = []
-    for page in PAGES:
-        for table in TABLE.findall(page.read_text("utf-8")):
-            keys = [match.group() if (match := CODE.match(row)) else row for row in table.splitlines()[2:]]
-            wrong += [f"{page.relative_to(ROOT)}: {key}" for key in sorted(set(keys)) if keys.count(key) > 1]
-    assert not wrong, "\n".join(wrong)
+def sub_commands() -> dict[str, set[str]]:
+    known = {group.name: set(getattr(group, "commands", ())) for group in GROUPS}
+    known[PIPELINE.name] = set(re.findall(r'@pipeline_group\.command\("(\w+)"\)',
+                                          text_of("rmqha/pipeline/pipeline_command.py")))
+    return known
+
+
+def unknown_commands(text: str, known: dict[str, set[str]]) -> list[str]:
+    """Those that `rmqha` does not have: of "ha status, ha receive, check ha, doctor", or "store dump, verify"."""
+    unknown, group = [], ""
+    for part in text.split(","):
+        words = part.split()
+        if words and words[0] in known:
+            group, words = words[0], words[1:]
+        if not group or (known[group] and words and re.fullmatch("[a-z]+", words[0]) and words[0] not in known[group]):
+            unknown.append(part.strip())
+    return unknown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name):
+    wrong = [target for target in LINK.findall(text_of(name)) if not (ROOT / name).parent.joinpath(target).exists()]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_table_has_a_row_twice(name):
+    for table in TABLE.findall(text_of(name)):
+        keys = [match.group() if (match := CODE.match(row)) else row for row in table.splitlines()[2:]]
+        assert not [key for key in sorted(set(keys)) if keys.count(key) > 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_exist(name):
+    wrong = [path for path in FILE.findall(text_of(name))
+             if not any(any(ROOT.glob(f"{folder}{path}")) for folder in ("", "rmqha/"))]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_exist(name):
+    text, known = text_of(name), sub_commands()
+    wrong = [module for module in MODULE.findall(text) if importlib.util.find_spec(module.rstrip(".")) is None]
+    wrong += [program for program in PROGRAM.findall(text) if not (ROOT / "bin" / program).exists()]
+    for span, line in COMMANDS.findall(text):
+        wrong += unknown_commands(span or " ".join(shlex.split(line, comments=True)), known)
+    assert not wrong
+
+
+def test_a_command_that_does_not_exist_is_found():
+    known = sub_commands()
+    assert unknown_commands("up", known) == ["up"]
+    assert unknown_commands("store dump, bench", known) == ["bench"]
+    assert unknown_commands("ha status, ha receive, check ha, doctor", known) == []
+
+
+def test_design_names_the_limits_that_are_kept():
+    text = " ".join(text_of("docs/design.md").split())
+    assert (f"a module has at most {test_tidy.MAX_MODULE_LINES} lines, a function {test_tidy.MAX_FUNCTION_LINES}, "
+            f"a line {test_tidy.MAX_LINE} characters") in text
+    assert f"Space is reserved {commit_log.ALLOCATION_UNIT >> 20} MiB at a time" in text
+    words = {10: "ten", 20: "twenty"}
+    assert f"{words[_GATHER_MS]} milliseconds ({words[_SLAVE_GATHER_MS]} on a slave" in text
+
+
+def test_design_names_each_room():
+    text = text_of("docs/design.md")
+    rooms = {path.split("/")[1] for path in modules() if path.count("/") > 1}
+    assert {room for room in rooms if f"\n  {room}/ " not in text} == set()
