@@ -295,11 +295,7 @@ class CommitLog:
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
         """Append all: one lock, one clock, one write, one wait for disk and slaves. None, with nothing done, when they
-        have to be put one by one: the file is full, or a setting asks for more than rows tell."""
-        config = self.config
-        if (config.enableMultiDispatch or config.enableLmq
-                or config.maxMessageSize != self.message_ext_encoder.max_message_body_size):
-            return None
+        have to be put one by one: the file has no room for all of them."""
         context = PutMessageContext(rows, None, store_host)
         context.begin = time_ns() // 1_000_000
         context.status = self.put(context)
@@ -310,7 +306,7 @@ class CommitLog:
         if not context.is_ok:
             return Completable.completed(PutMessageResult(status.get()))
         put_result = PutMessageResult(_PUT_OK_STATUS, AppendMessageResult(
-            AppendMessageStatus.PUT_OK, context.end - context.size, context.size, context.message.store_host,
+            _APPENDED, context.end - context.size, context.size, context.message.store_host,
             context.store_timestamp, context.queue_offsets[0], context.physical_offsets if context.is_batch else None))
         if status is _PUT_OK:
             return Completable.completed(put_result)

@@ -192,6 +192,25 @@ def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):
     assert int(answers[3].ext_fields["queueOffset"]) in (2, 3)
 
 
+def test_light_queues_take_part_in_the_order(tmp_path):
+    several = text(INNER_MULTI_DISPATCH="%LMQ%one,%LMQ%two")
+    frames = [request(1, header()), request(2, header(properties=several)), request(3, header(queue_id=1)),
+              request(4, header("%LMQ%one")), request(5, header())]
+    logs, taken = [], []
+    for name in ("with", "without"):
+        with running_broker(tmp_path / name, enableLmq=True, enableMultiDispatch=True) as broker:
+            broker.send("Plain")
+            if name == "without":
+                broker.controller.remoting_server.io.express_lane = None
+            wire = Wire(broker)
+            start = broker.store.get_max_phy_offset()
+            assert offsets(wire.exchange(frames, 5)) == [1, 2, 0, 0, 3]
+            logs.append(log_of(broker, start))
+            taken.append(wire.taken)
+            assert broker.next_offset("%LMQ%two") == 1
+    assert logs[0] == logs[1] and taken == [3, 0]
+
+
 def test_full_file_is_followed_by_the_next_one(wire):
     frames = [request(number, header(), b"x" * 100_000) for number in range(40)]
     answers = wire.exchange(frames, 40)
