@@ -17,6 +17,8 @@ class AppendMessageStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
+_PUT_OK = AppendMessageStatus.PUT_OK
+
 
 class AppendMessageResult:
     """Status, commit log offset, bytes, logical offset and number of messages of one append; times in ms.
@@ -47,7 +49,7 @@ class AppendMessageResult:
     @property
     def is_ok(self) -> bool:
         """True when the bytes are in the map."""
-        return self.status is AppendMessageStatus.PUT_OK
+        return self.status is _PUT_OK
 
     @property
     def msg_id(self) -> str | None:

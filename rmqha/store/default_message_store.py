@@ -73,6 +73,7 @@ _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _CATCH_UP_STEP_MS = 1000
 _ENDLESS_BUSY_MS = 10_000_000
+_PUT_OK = PutMessageStatus.PUT_OK
 # Why a put is refused, as the log says it.
 _SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
 _IS_SLAVE = "broke role is slave, so putMessage is forbidden"
@@ -311,14 +312,14 @@ class DefaultMessageStore:
             # Differs: the original stores both; their consume queues would lie outside of their folder.
             log.warning("putMessage with topic %r and queue %s refused", msg.topic, msg.queue_id)
             return PutMessageStatus.MESSAGE_ILLEGAL
-        return PutMessageStatus.PUT_OK
+        return _PUT_OK
 
     def _check_store_status(self) -> PutMessageStatus:
         refusal = self._why_refused()
         if refusal is None or refusal is _BUSY:
             if self._refused_puts.get():
                 self._refused_puts.set(0)
-            return PutMessageStatus.PUT_OK if refusal is None else PutMessageStatus.OS_PAGECACHE_BUSY
+            return _PUT_OK if refusal is None else PutMessageStatus.OS_PAGECACHE_BUSY
         if refusal is _SHUT_DOWN or self._refused_puts.get_and_increment() % 50000 == 0:
             log.warning(refusal)
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -339,31 +340,31 @@ class DefaultMessageStore:
         """
         if self.is_lmq_consume_queue_num_exceeded() and self.multi_dispatch.is_multi_dispatch_msg(msg):
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-        return PutMessageStatus.PUT_OK
+        return _PUT_OK
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
         """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises none."""
         status = self._check_store_status()
-        if status is PutMessageStatus.PUT_OK:
+        if status is _PUT_OK:
             status = self._check_message(msg)
-        if status is PutMessageStatus.PUT_OK and len(msg.properties_string or "") > MAX_PROPERTIES_LENGTH:
+        if status is _PUT_OK and len(msg.properties_string or "") > MAX_PROPERTIES_LENGTH:
             log.warning("putMessage message properties length too long %s", len(msg.properties_string))
             status = PutMessageStatus.MESSAGE_ILLEGAL
-        if status is PutMessageStatus.PUT_OK and self.message_store_config.enableLmq:
+        if status is _PUT_OK and self.message_store_config.enableLmq:
             status = self._check_lmq_message(msg)
-        if status is not PutMessageStatus.PUT_OK:
+        if status is not _PUT_OK:
             return Completable.completed(PutMessageResult(status))
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_message(msg))
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
         status = self._check_store_status()
-        if status is PutMessageStatus.PUT_OK:
+        if status is _PUT_OK:
             status = self._check_message(message_ext_batch)
-        if status is PutMessageStatus.PUT_OK and len(message_ext_batch.body) > self.message_store_config.maxMessageSize:
+        if status is _PUT_OK and len(message_ext_batch.body) > self.message_store_config.maxMessageSize:
             log.warning("PutMessages body length too long %s", len(message_ext_batch.body))
             status = PutMessageStatus.MESSAGE_ILLEGAL
-        if status is not PutMessageStatus.PUT_OK:
+        if status is not _PUT_OK:
             return Completable.completed(PutMessageResult(status))
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
 

@@ -34,19 +34,18 @@ class AbstractSendMessageProcessor(SendAdmission):
 
 def _parse_plain_v2(fields: dict[str, str]) -> SendMessageRequestHeader | None:
     """The header of a V2 request as clients send them; None for whatever is unusual: the header's plan decides then."""
-    get, number = fields.get, _NUMBERS.get
-    born = get("g", "")
-    header = SendMessageRequestHeader(
-        get("a"), get("b"), get("c"), number(get("d")), number(get("e")), number(get("f")), None, number(get("h")),
-        get("i"), number(get("j")), get("k") == "true", get("m") == "true", number(get("l")), bname=get("n"))
-    if (None in (header.producerGroup, header.topic, header.defaultTopic, header.defaultTopicQueueNums, header.queueId,
-                 header.sysFlag, header.flag)
-            or len(born) != _MILLIS_LENGTH or not (born.isascii() and born.isdigit())
-            or (header.reconsumeTimes is None and "j" in fields) or (header.maxReconsumeTimes is None and "l" in fields)
-            or not _PLAIN_BOOLEANS.issuperset((get("k"), get("m")))):
+    get = fields.get
+    try:
+        born, reconsumed, most, unit, batch = fields["g"], get("j"), get("l"), get("k"), get("m")
+        if len(born) != _MILLIS_LENGTH or not (born.isascii() and born.isdigit()):
+            return None
+        header = SendMessageRequestHeader(
+            fields["a"], fields["b"], fields["c"], _NUMBERS[fields["d"]], _NUMBERS[fields["e"]], _NUMBERS[fields["f"]],
+            int(born), _NUMBERS[fields["h"]], get("i"), None if reconsumed is None else _NUMBERS[reconsumed],
+            unit == "true", batch == "true", None if most is None else _NUMBERS[most], bname=get("n"))
+    except KeyError:
         return None
-    header.bornTimestamp = int(born)
-    return header
+    return header if unit in _PLAIN_BOOLEANS and batch in _PLAIN_BOOLEANS else None
 
 
 def random_queue_id(queue_nums: int) -> int:

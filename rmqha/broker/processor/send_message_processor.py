@@ -12,7 +12,7 @@ from rmqha.broker.processor.abstract_send_message_processor import (
     random_queue_id,
 )
 from rmqha.broker.processor.send.send_admission import READ_WRITE
-from rmqha.broker.processor.send.send_answers import SENT_CODES
+from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES
 from rmqha.common import mix_all, util_all
 from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
@@ -41,6 +41,7 @@ log = logging.getLogger("RocketmqBroker")
 _V3_4_9 = int(Version["V3_4_9"])
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
+_PUT_OK = PutMessageStatus.PUT_OK
 _CONTINUE = -1  # the response's code while nothing speaks against the message
 
 
@@ -247,9 +248,10 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             response.code = response_code.SYSTEM_ERROR
             response.remark = "store putMessage return null"
             return response
-        code = SENT_CODES.get(result.put_message_status)
+        status = result.put_message_status
+        code = SENT if status is _PUT_OK else SENT_CODES.get(status)
         if code is None:
-            self._refuse(result.put_message_status, response)
+            self._refuse(status, response)
             return response
         response.code = code
         append = result.append_message_result

@@ -49,6 +49,9 @@ _FRAME_START = struct.Struct(">ii")
 _MARK = struct.Struct(">I")
 _LANGUAGES: dict[object, LanguageCode] = {**{code.name: code for code in LanguageCode},
                                           **{int(code): code for code in LanguageCode}}
+# A look at an enum's member takes 0.2 us.
+_JSON, _ROCKETMQ, _JAVA = SerializeType.JSON, SerializeType.ROCKETMQ, LanguageCode.JAVA
+_JAVA_PAIR = f'"language":"{_JAVA.name}",'
 _decoder = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant)
 _scan_json = _decoder.scan_once  # type: ignore[attr-defined]  # left out of its stub
 _request_id = itertools.count()  # process-wide, as in Java: an opaque is unique among all clients here
@@ -87,7 +90,7 @@ class RemotingCommand:
     def __init__(self, code: int = 0, flag: int = 0, remark: str | None = None, opaque: int = 0,
                  custom_header: CommandCustomHeader | None = None) -> None:
         self.code = code
-        self.language: LanguageCode | None = LanguageCode.JAVA
+        self.language: LanguageCode | None = _JAVA
         self.version = CURRENT_VERSION
         self.opaque = opaque
         self.flag = flag
@@ -129,9 +132,9 @@ class RemotingCommand:
         if end > length or end > MAX_HEADER_LENGTH + 4:
             raise RemotingCommandException(f"decode error, bad header length: {end - 4}")
         kind = mark >> 24
-        if kind == SerializeType.JSON:
+        if kind == _JSON:
             command = _decode_json(frame[4:end])
-        elif kind == SerializeType.ROCKETMQ:
+        elif kind == _ROCKETMQ:
             command = _decode_rocketmq(bytes(frame[4:end]))
         else:
             raise RemotingCommandException(f"decode error, unknown serialize type: {kind}")
@@ -188,13 +191,14 @@ class RemotingCommand:
         """The frame up to its body, whose length in bytes is that of `body` or the file region unless given."""
         if body_length is None:
             body_length = self.body_length
-        if self.serialize_type == SerializeType.JSON:
+        kind = self.serialize_type
+        if kind == _JSON:
             header = _utf8(self._header_json())
         else:
             header = self._header_rocketmq()
         if len(header) > 0xFFFFFF:
             raise RemotingCommandException(f"header of {len(header)} bytes")
-        mark = int(self.serialize_type) << 24 | len(header)
+        mark = int(kind) << 24 | len(header)
         return _FRAME_START.pack(4 + len(header) + body_length, mark) + header
 
     @property
@@ -215,7 +219,8 @@ class RemotingCommand:
             inside = plan_of(type(header)).json(header)
         ext_part = f'"extFields":{{{inside or ""}}},' if header is not None or ext is not None else ""
         remark = "" if self.remark is None else f'"remark":{quote(self.remark)},'
-        language = "" if self.language is None else f'"language":"{self.language.name}",'
+        language = (_JAVA_PAIR if self.language is _JAVA
+                    else "" if self.language is None else f'"language":"{self.language.name}",')
         return (f'{{"code":{self.code},{ext_part}"flag":{self.flag},{language}"opaque":{self.opaque},{remark}'
                 f'"serializeTypeCurrentRPC":"JSON","version":{self.version}}}')
 
@@ -241,6 +246,10 @@ class RemotingCommand:
 
 
 def _json_pairs(pairs: list[tuple[str, str]]) -> str:
+    texts = [text for pair in pairs if pair[1] is not None for text in pair]
+    together = "".join(texts)
+    if together.isascii() and together.isprintable() and '"' not in together and "\\" not in together:
+        return ",".join([f'"{name}":"{value}"' for name, value in pairs if value is not None])
     return ",".join([f"{quote(name)}:{quote(value)}" for name, value in pairs if value is not None])
 
 
@@ -274,7 +283,7 @@ def _decode_json(header: Buffer) -> RemotingCommand:
             raise FastjsonError(f"parse enum {brief(language)} error")
     except FastjsonError as error:
         raise RemotingCommandException(f"decode error, {error}") from None
-    command.serialize_type = SerializeType.JSON
+    command.serialize_type = _JSON
     command.custom_header = command.body = command.file_region = command.release_region = None
     return command
 
@@ -352,5 +361,5 @@ def _decode_rocketmq(header: bytes) -> RemotingCommand:
     command.language = _LANGUAGES.get(fixed[1])
     command.version = fixed[2]
     command.ext_fields = ext_fields
-    command.serialize_type = SerializeType.ROCKETMQ
+    command.serialize_type = _ROCKETMQ
     return command

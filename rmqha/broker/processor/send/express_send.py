@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.send.send_answers import SENT_CODES, SendAnswers
+from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, SendAnswers
 from rmqha.broker.processor.send.send_codec import read_plain_sends
 from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.broker.processor.send.send_routes import SendRoutes
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _IPV4_HOSTS = 16  # bytes of two of them
 _PUT_OK = PutMessageStatus.PUT_OK
-_SENT = SENT_CODES[_PUT_OK]  # by far the commonest; a status is not quick to look up
 
 
 class ExpressSend:
@@ -94,7 +93,7 @@ class _Put:
         self._opaques = opaques
         self._host = host.hex().upper().encode()
         self._result = result
-        self._answers = self._encode(_SENT)  # now: if there is a slave to be waited for, this thread has the time
+        self._answers = self._encode(SENT)  # now: if there is a slave to be waited for, this thread has the time
 
     def answer(self, status: PutMessageStatus) -> None:
         """The messages are as safe as they get: answer them. By whoever completes the put."""

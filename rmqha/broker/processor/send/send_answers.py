@@ -25,6 +25,7 @@ SENT_CODES = {
     PutMessageStatus.SLAVE_NOT_AVAILABLE: response_code.SLAVE_NOT_AVAILABLE,
 }
 """The answers that say where a message went; all others say why it is not stored."""
+SENT = SENT_CODES[PutMessageStatus.PUT_OK]  # by far the commonest; a status is not quick to look up
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24
