@@ -115,7 +115,7 @@ def _file_watch(folder) -> Iterator[Plan]:
         wait_until(lambda: seen == [str(file)])
 
     with ExitStack() as stack:
-        yield Plan(_started(service, stack), (service, "_look"), work)
+        yield Plan(_started(service, stack), (service, "_check_file"), work)
 
 
 @plan_of("AclFileWatchService")

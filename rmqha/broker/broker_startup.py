@@ -125,7 +125,7 @@ def print_config_items(configs: tuple[object, ...], only_important: bool) -> Non
 
 
 def run(controller: BrokerController, stop: StopSignal) -> int:
-    """Initialize, start, tell so, and wait for `stop`; the exit code. After a failure nothing is left running."""
+    """Initialize, start, say so, and wait for `stop`; the exit code. After a failure nothing is left running."""
     try:
         if not controller.initialize():
             click.echo(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
@@ -168,7 +168,7 @@ def _where_it_says_why() -> str:
 
 
 def unsafe_settings(controller: BrokerController) -> list[str]:
-    """What lets strangers in, for the console."""
+    """Settings that let strangers in, as warnings for the console."""
     config = controller.broker_config
     warnings = []
     if not config.aclEnable:
@@ -184,7 +184,7 @@ def unsafe_settings(controller: BrokerController) -> list[str]:
 
 
 def shutdown(controller: BrokerController) -> None:
-    """Stop, and tell so in the log."""
+    """Stop, and say so in the log."""
     log.info("Shutdown hook was invoked, 1")
     begin = time.monotonic()
     controller.shutdown()
@@ -192,7 +192,7 @@ def shutdown(controller: BrokerController) -> None:
 
 
 def _check_environment(broker_config: BrokerConfig) -> None:
-    """What a file or an option says was looked at when it was set: a bad address comes from the environment."""
+    """Check the environment's addresses; those of files and options were checked when they were set."""
     if broker_config.namesrvAddr is not None:
         try:
             parse_property(broker_config.namesrvAddr, NamesrvAddresses)
@@ -224,7 +224,7 @@ def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, b
 
 
 def _check_sums(server_config: ServerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
-    """What several values make together; the original fails later, or not at all."""
+    """Check values that must fit together; the original fails later, or not at all."""
     port = server_config.listenPort
     if port and not FAST_PORT_DISTANCE < port < MAX_PORT:
         bad_key("listenPort", f"expected 0, or a port from {FAST_PORT_DISTANCE + 1} to {MAX_PORT - 1}, not {port}: the "

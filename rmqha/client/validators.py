@@ -14,7 +14,7 @@ _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
 
 
 def check_group(group: str | None) -> None:
-    """Raise MQClientException when `group` is no group name."""
+    """Raise MQClientException when `group` is not a group name."""
     if group is None or not group.strip():
         raise MQClientException("the specified group is blank")
     if len(group) > CHARACTER_MAX_LENGTH:
@@ -42,7 +42,7 @@ def check_message(msg: Message | None, max_message_size: int) -> None:
 
 
 def check_topic(topic: str | None) -> None:
-    """Raise MQClientException when `topic` is no topic name."""
+    """Raise MQClientException when `topic` is not a topic name."""
     if topic is None or not topic.strip():
         raise MQClientException("The specified topic is blank")
     if len(topic) > TOPIC_MAX_LENGTH:

@@ -44,13 +44,13 @@ class FileWatchService(ServiceThread):
             self.wait_for_running(self.watch_interval_ms)
             for path in self._hashes:
                 try:
-                    self._look(path)
+                    self._check_file(path)
                 except Exception as error:
                     log.warning("%s service has exception: %s: %s", self.get_service_name(), path, error,
                                 exc_info=not isinstance(error, OSError))
         log.info("%s service end", self.get_service_name())
 
-    def _look(self, path: str) -> None:
+    def _check_file(self, path: str) -> None:
         new = _hash(path)
         if new != self._hashes[path]:
             self._hashes[path] = new

@@ -39,7 +39,7 @@ class StopSignal:
         self.set()
 
     def set(self) -> None:
-        """Whoever waits goes on, and whoever will."""
+        """All who wait go on, now and later."""
         self._is_set = True
         self._told.put(None)
 

@@ -20,7 +20,7 @@ def get_property(name: str, default: None = None) -> str | None: ...
 
 
 def get_property(name: str, default: str | None = None) -> str | None:
-    """The property's value; `default` when nobody set it.
+    """The property's value; `default` when it is not set.
 
     Java: java.lang.System#getProperty
     """

@@ -162,7 +162,7 @@ def string2bytes(hex_string: str | None) -> bytes | None:
 
 
 def as_int(text: str | None, default_value: int) -> int:
-    """`text` as a number, `default_value` when it is none."""
+    """`text` as a number; `default_value` when it is not a number."""
     try:
         return default_value if text is None else int(text)
     except ValueError:

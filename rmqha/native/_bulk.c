@@ -1,4 +1,4 @@
-/* The bulk kernel, compiled: what rmqha/store/bulk/bulk_plain.py does, without the GIL. bulk.py beside that checks
+/* The bulk kernel, compiled: what rmqha/store/bulk/bulk_python.py does, without the GIL. bulk.py beside that checks
  * arguments and tells what each function does; bulk_layout.py has the tables of the rows.
  *
  * The bytes of a log are not to be trusted, and another thread may write them while they are read: a length is loaded
@@ -660,7 +660,7 @@ static PyObject *topics_of(const span *s)
 {
     const topic_item *items = (const topic_item *)s->topics.items.data;
     Py_ssize_t size = 0;
-    /* a topic whose only record was left to the plain path may stand last, without a record */
+    /* a topic whose only record was left to the single-record path may stand last, without a record */
     while (size < (Py_ssize_t)s->topics.items.count && items[size].count > 0)
         size++;
     PyObject *topics = PyList_New(size);

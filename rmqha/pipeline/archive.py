@@ -172,7 +172,7 @@ def _write_messages(spark: SparkSession, segment: Segment, span: tuple[int, int]
 
 
 def frame_of(span: ByteRange) -> RangeFrame:
-    """Count the messages of a piece, pack what is none, and sum up all bytes. Runs in a task."""
+    """Count the messages of a piece, pack the bytes that are not messages, and sum up all bytes. Runs in a task."""
     rows, residues, position = 0, [], None
     for found in scan_range(span, True):
         if isinstance(found, Hole):

@@ -91,7 +91,7 @@ def manifest_path(archive: str, name: str) -> str:
 
 
 def read_manifest(path: str) -> Manifest:
-    """A manifest. PipelineError for a file that is none."""
+    """A manifest. PipelineError when the file is not one."""
     try:
         with open(path, encoding="utf-8") as file:
             fields = json.load(file)

@@ -94,7 +94,7 @@ class RangeAudit(NamedTuple):
 
 def audit(spark: SparkSession, master: str, slave: str, come_to: Progress = lambda done, total: None,
           range_bytes: int = RANGE_BYTES, broker: str = "") -> Audit:
-    """Compare two stores. PipelineError when one is none."""
+    """Compare two stores. PipelineError when one is not a store."""
     found = Audit(master, slave, broker)
     ours, theirs = _ends(found)
     begin = max(found.master_range[0], found.slave_range[0])

@@ -54,7 +54,7 @@ def wanted_paths(options: Options) -> list[str]:
 
 
 def find_logs(paths: Iterable[str], name: str | None = None) -> list[LogFiles]:
-    """The commit logs at `paths`. PipelineError for a path that is none; a log may be without files."""
+    """The commit logs at `paths`. PipelineError for a path that has none; a log may have no files yet."""
     found: dict[str, LogFiles] = {}
     files: dict[str, list[Segment]] = {}
     for given in paths:

@@ -316,7 +316,7 @@ def file_end(segment: Segment, begin: int, limit: int | None = None) -> int:
                     or found.stop is Stop.TRUNCATED and found.position:
                 want = BLOCK
                 continue
-            if found.stop is Stop.PLAIN and (whole := _size_at(fd, span, position)):
+            if found.stop is Stop.ODD and (whole := _size_at(fd, span, position)):
                 last_data = pread(fd, whole, position - segment.start)
                 position += whole
                 continue

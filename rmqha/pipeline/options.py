@@ -26,7 +26,7 @@ class Options:
         return name in self._values
 
     def wrong(self, name: str, wanted: str) -> PipelineError:
-        """The error for a value that is none."""
+        """The error for a value that is not valid."""
         return PipelineError(f"{self.where}, option {name}: {self._values.get(name)!r} is not {wanted}")
 
     def text(self, name: str, default: str | None = None) -> str | None:

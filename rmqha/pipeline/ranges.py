@@ -44,7 +44,7 @@ class Selection:
 
 
 def selection(options: Options, default_start: str = EARLIEST) -> Selection:
-    """Of the options `subscribe` and the like. PipelineError for values that are none, or that contradict."""
+    """Of the options `subscribe` and the like. PipelineError for wrong or contradicting values."""
     topics = options.words("subscribe", options.first("subscribe", "topic") or "")
     pattern = options.text("subscribePattern")
     if topics and pattern is not None:

@@ -95,7 +95,7 @@ class IndexTask(NamedTuple):
 
 
 def parse_delays(levels: str | None = None) -> tuple[int, ...]:
-    """ms of each level of a messageDelayLevel. PipelineError for a text that is none."""
+    """ms of each level of a messageDelayLevel. PipelineError when the text is not valid."""
     levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
     try:
         return tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())

@@ -135,5 +135,5 @@ def _properties_in_file() -> dict[str, Field[Any]]:
 
 
 def use_tls(default: bool = False) -> bool:
-    """What `tls.enable` says, `default` when nobody set it."""
+    """The value of `tls.enable`; `default` when it is not set."""
     return parse_boolean(get_property(TLS_ENABLE, str(default)))

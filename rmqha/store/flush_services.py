@@ -51,7 +51,7 @@ class FlushCommitLogService(ServiceThread):
         """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
 
         Differs: a failed flush marks the store unwritable and is never tried again: Linux drops the dirty pages of a
-        failed write-back, so that a second fsync would report a success that is none.
+        failed write-back, so that a second fsync would report a false success.
         """
         with self._flushing:
             return self._flush(flush_least_pages)

@@ -433,7 +433,7 @@ def destroy_all(files: list[MappedFile]) -> None:
 
 
 def _bring_to_length(path: str, length: int) -> None:
-    """On the disk too: behind a file of another length there must be none."""
+    """On the disk too: no file may follow one of another length."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(fd, length)

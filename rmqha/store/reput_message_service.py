@@ -281,7 +281,7 @@ class ReputMessageService(ServiceThread):
         check = self.default_message_store.commit_log.check_message_and_return_size
         for offset, _, _, _, _, queue_id, topic, _ in RECORD.iter_unpack(span.records):
             if (topic, queue_id) in waited_for:
-                self._tell(listener, check(result.buffer, offset - result.start_offset, False, False))
+                self._notify_arrival(listener, check(result.buffer, offset - result.start_offset, False, False))
 
     def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
         """Dispatch a round of records; where it came to, and whether to go on elsewhere (None: here)."""
@@ -312,9 +312,9 @@ class ReputMessageService(ServiceThread):
             store.store_stats_service.count_put(request.topic, 1, request.msg_size)
             return
         if store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
-            self._tell(store.message_arriving_listener, request)
+            self._notify_arrival(store.message_arriving_listener, request)
 
-    def _tell(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
+    def _notify_arrival(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         try:
             self._notify(listener, request)
         except Exception:
@@ -332,7 +332,7 @@ class ReputMessageService(ServiceThread):
                                   request.bit_map, request.properties_map)
 
     def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
-        """A record that is none. A slave waits for the rest of it; a master goes on behind it, or behind the region."""
+        """Bytes that are not a record. A slave waits for the rest; a master goes on behind them or the region."""
         store = self.default_message_store
         offset = result.start_offset + position
         if 0 < size <= result.size - position:

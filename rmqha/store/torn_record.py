@@ -24,7 +24,7 @@ from rmqha.common.message.message_layout import (
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
 _LENGTHS = 3  # bytes of topic length and properties length
 _LONGEST_REST = _LENGTHS + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
-_CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # bytes of a record without which it is none
+_CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # a record needs at least these bytes to be told from the rest
 
 
 def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool,

@@ -232,9 +232,9 @@ class Quickstart:
             except ClusterError as error:
                 raise StepFailed(f"{error}; {len(received)} of {len(self._sent)} came") from error
             time.sleep(LATECOMERS_S)  # were something to come twice, it would come now
-        return self._judge(received, brokers)
+        return self._check_received(received, brokers)
 
-    def _judge(self, received: Counter[str], brokers: dict[str, str]) -> str:
+    def _check_received(self, received: Counter[str], brokers: dict[str, str]) -> str:
         twice = sum(times > 1 for times in received.values())
         missing, foreign = len(self._sent.keys() - received), len(received.keys() - self._sent)
         if twice or missing or foreign:

@@ -40,7 +40,7 @@ class RootGroup(click.Group):
 @click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmqha")
 def rmqha() -> None:
-    """Tools of a message store that replicates."""
+    """Tools for RocketMQ stores and their replication."""
 
 
 for _group in GROUPS:

@@ -11,7 +11,7 @@ import zlib
 
 from rmqha.common.message import message_layout as layout
 from rmqha.native import kernels
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Stop
 from rmqha.store.index.index_layout import file_size
 
@@ -102,9 +102,9 @@ def main() -> None:
     log = make_log(options.count, options.body)
     sys.stdout.write(f"{options.count} records, {len(log) / options.count:.0f} bytes each; installed: "
                      f"{kernels.BULK.told()}\n")
-    if bulk._kernel is not bulk_plain:
+    if bulk._kernel is not bulk_python:
         report("compiled", log, options.count, options.rounds)
-        bulk._kernel = bulk_plain
+        bulk._kernel = bulk_python
     report("plain", log, min(options.plain_count, options.count), 1)
 
 

@@ -51,7 +51,7 @@ def append(entries: Iterable[Entry], ledger: Path = LEDGER) -> None:
 
 
 def read(ledger: Path = LEDGER) -> list[Entry]:
-    """All lines. ValueError with the line's number for one that is none."""
+    """All lines. ValueError with the line's number for a malformed one."""
     entries = []
     for number, line in enumerate(ledger.read_text("utf-8").splitlines()[1:], 2):
         parts = line.split("\t")

@@ -87,7 +87,7 @@ class CostInputs:
 
 
 def _json(call: Call) -> object | None:
-    """The body as JSON; None when it is none."""
+    """The body as JSON; None when it is not JSON."""
     if call.body[:1] not in (b"{", b"["):
         return None
     try:

@@ -19,7 +19,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
 from rmqha.store.message_rows import MessageRow, records_in_python
 
@@ -198,7 +198,7 @@ class BulkTarget:
                 finally:
                     bulk._kernel = before
             return call
-        return inputs.same(name, through(self._compiled), through(bulk_plain), *arguments)
+        return inputs.same(name, through(self._compiled), through(bulk_python), *arguments)
 
     def _put_keys(self, inputs: Inputs, keys: bytes) -> None:
         pick = inputs.random

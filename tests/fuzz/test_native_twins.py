@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.processor.send.send_answers import json_in_python
 from rmqha.broker.processor.send.send_codec import sends_in_python
-from rmqha.store.bulk import bulk_plain
+from rmqha.store.bulk import bulk_python
 from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
 from tests.support.sources import ROOT
 
@@ -35,11 +35,11 @@ def test_inputs_of_one_seed_are_the_same():
 
 def test_difference_from_the_twin_is_found():
     def off_by_one(*arguments):
-        count, *rest = bulk_plain.walk(*arguments)
+        count, *rest = bulk_python.walk(*arguments)
         return (count + (count > 2), *rest)
 
     with pytest.raises(Difference, match="input [0-9]+ of seed 1: walk"):
-        feed(BulkTarget(SimpleNamespace(walk=off_by_one, scan=bulk_plain.scan, put_keys=bulk_plain.put_keys)), 500, 1)
+        feed(BulkTarget(SimpleNamespace(walk=off_by_one, scan=bulk_python.scan, put_keys=bulk_python.put_keys)), 500, 1)
 
     def without_limit(data, position, cluster, host, routes, _max_body, most, send):
         return sends_in_python(data, position, cluster, host, routes, 1 << 30, most, send)

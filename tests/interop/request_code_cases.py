@@ -294,7 +294,7 @@ _NAMESRV_CODES = [
 
 NAMESRV_CODES = sorted(_NAMESRV_CODES, key=lambda code: code.number in CHANGING)
 
-# Defined, and served by neither; the name of a code that is none is "unknown".
+# Defined, and served by neither; a code that is not defined is named "unknown".
 UNSERVED = {13: "QUERY_BROKER_OFFSET", 22: "GET_TOPIC_CONFIG_LIST", 23: "GET_TOPIC_NAME_LIST",
             27: "TRIGGER_DELETE_FILES", 39: "CHECK_TRANSACTION_STATE", 40: "NOTIFY_CONSUMER_IDS_CHANGED",
             209: "SUSPEND_CONSUMER", 210: "RESUME_CONSUMER", 211: "RESET_CONSUMER_OFFSET_IN_CONSUMER",

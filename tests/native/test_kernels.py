@@ -12,7 +12,7 @@ import pytest
 from rmqha.broker.processor.send import send_answers, send_codec
 from rmqha.native import kernels
 from rmqha.store import message_rows
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from tests.support.sources import ROOT
 
 EXTENSION_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -24,7 +24,7 @@ PLAIN = kernels.Kernel("plain records", None, "it is missing")
     (send_codec.read_plain_sends, kernels.PLAIN_SENDS, "read_plain_sends", send_codec.sends_in_python),
     (send_answers._json_answers, kernels.PLAIN_SENDS, "json_answers", send_answers.json_in_python),
     (message_rows.records_of_rows, kernels.PLAIN_RECORDS, "plain_records", message_rows.records_in_python),
-    (bulk._kernel.scan, kernels.BULK, "scan", bulk_plain.scan),
+    (bulk._kernel.scan, kernels.BULK, "scan", bulk_python.scan),
 ], ids=["sends", "answers", "records", "bulk"])
 def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):
     assert used is (getattr(kernel.module, name) if kernel.module else twin)

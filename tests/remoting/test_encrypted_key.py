@@ -1,4 +1,4 @@
-"""Keys that OpenSSL wrote under RC4, and what is none of them."""
+"""Keys that OpenSSL wrote under RC4, and texts that are not such keys."""
 import base64
 
 import pytest

@@ -8,7 +8,7 @@ import pytest
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.store import reput_message_service, span_dispatcher
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
@@ -35,7 +35,7 @@ def choose(monkeypatch, way, span_records=7):
     """Dispatch and recover record by record, or in small spans with one of the kernels."""
     monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1)
     monkeypatch.setattr(span_dispatcher, "SPAN_RECORDS", span_records)
-    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_plain)
+    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_python)
     monkeypatch.setattr(bulk, "is_compiled", lambda: way != "single")
 
 

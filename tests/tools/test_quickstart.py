@@ -59,7 +59,7 @@ def sent_two(tmp_path):
 
 
 def test_each_message_once_is_right(sent_two):
-    text = sent_two._judge(Counter(["order-0", "order-1"]), {"order-0": "broker-a", "order-1": "broker-b"})
+    text = sent_two._check_received(Counter(["order-0", "order-1"]), {"order-0": "broker-a", "order-1": "broker-b"})
     assert text == "all 2, none twice; 1 of broker-a's came from its slave"
 
 
@@ -68,7 +68,7 @@ def test_each_message_once_is_right(sent_two):
     (["order-0", "order-1", "x"], "1 were not sent here")])
 def test_message_lost_doubled_or_foreign_is_a_failure(sent_two, keys, says):
     with pytest.raises(StepFailed, match=says):
-        sent_two._judge(Counter(keys), {})
+        sent_two._check_received(Counter(keys), {})
 
 
 def test_log_that_differs_is_a_failure(sent_two, monkeypatch):

@@ -107,7 +107,7 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def parse_int(text: str, base: int) -> int:
-    """A number in an address. AclException when it is none."""
+    """A number in an address. AclException when it is not a number."""
     # Differs: what is no number is an AclException that shows it, in place of a NumberFormatException
     if not _INTEGERS[base].fullmatch(text):
         raise AclException(f"Netaddress examine scope Exception: {text!r} is no number")

@@ -77,7 +77,7 @@ def write_data_object(path: str, data: dict[str, Any]) -> None:
 
 
 def loads(content: bytes) -> Any:
-    """The value of one YAML document, None of an empty one. AclException when it is none."""
+    """The value of a YAML document, None when it is empty. AclException when it is not YAML."""
     yaml = _yaml()
     try:
         return yaml.load(content, Loader=_loader())

@@ -68,9 +68,9 @@ class AclFileWatchService(ServiceThread):
             return
         for file_name, stamp in self._known.items():
             if stamp != known[file_name]:
-                self._tell(file_name)
+                self._notify_listener(file_name)
 
-    def _tell(self, file_name: str) -> None:
+    def _notify_listener(self, file_name: str) -> None:
         try:
             self._listener.on_file_changed(file_name)
         except Exception:  # the other files' changes must not wait for this one

@@ -115,5 +115,5 @@ def _resource_of(request: RemotingCommand, remote_addr: str) -> PlainAccessResou
 def _needs_of(request: RemotingCommand) -> list[Need]:
     try:
         return needs_of(request)
-    except (ValueError, AttributeError) as error:  # a body that is none, or has null where a name belongs
+    except (ValueError, AttributeError) as error:  # a malformed body, or null where a name belongs
         raise AclException(str(error)) from error

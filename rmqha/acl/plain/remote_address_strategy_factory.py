@@ -40,7 +40,7 @@ def _parses(text: str | None, kind: type) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _expanded(address: str | None) -> str:
-    """A client's address as it is compared: IPv6 in full; "" when it is none."""
+    """A client's address as it is compared: IPv6 in full; "" when it is not an address."""
     if address is not None and is_valid_inet4_address(address):
         return address
     # Differs: the zone of a link-local address (`%eth0`) is left out, with it nothing would match
@@ -71,7 +71,7 @@ class BlankRemoteAddressStrategy:
 
 
 class MultipleRemoteAddressStrategy:
-    """A list of addresses. AclException when one of them is none.
+    """A list of addresses. AclException when one of them is not an address.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$MultipleRemoteAddressStrategy (4.9.8)
     """
@@ -92,7 +92,7 @@ class MultipleRemoteAddressStrategy:
 
 
 class OneRemoteAddressStrategy:
-    """One address. AclException when it is none.
+    """One address. AclException when it is not an address.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$OneRemoteAddressStrategy (4.9.8)
     """

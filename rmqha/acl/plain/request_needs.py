@@ -30,7 +30,7 @@ _BROKER_STATS = (stats.BROKER_PUT_NUMS, stats.BROKER_GET_NUMS, stats.BROKER_GET_
 
 
 def needs_of(request: RemotingCommand) -> list[Need]:
-    """What the request needs. FastjsonError, MessageDecodeError or ValueError for a body that is none."""
+    """What the request needs. FastjsonError, MessageDecodeError or ValueError for a malformed body."""
     rule = _RULES.get(request.code)
     return [] if rule is None else list(rule(request, request.ext_fields or {}))
 

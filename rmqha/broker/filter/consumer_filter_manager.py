@@ -49,7 +49,7 @@ class FilterDataMapByTopic:
 
     def register(self, consumer_group: str, expression: str, type_: str, bloom_filter_data: BloomFilterData,
                  client_version: int) -> bool:
-        """A group's expression as of a version; whether it is taken: older ones and ones that don't compile are not."""
+        """Take a group's expression as of a version; False when it is older than ours, or does not compile."""
         old = self.groupFilterData.get(consumer_group)
         if old is None:
             data = build(self.topic, consumer_group, expression, type_, client_version)

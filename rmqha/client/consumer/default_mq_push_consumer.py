@@ -110,7 +110,7 @@ class DefaultMQPushConsumer(ClientConfig):
     def subscribe(self, topic: str, sub_expression: str | None = "*", expression_type: str | None = None) -> None:
         """Receive a topic: all, some tags ("a || b"), or with expression_type "SQL92" what a condition matches.
 
-        Raises MQClientException for an expression that is none.
+        Raises MQClientException for an expression that is not valid.
         """
         self.default_mq_push_consumer_impl.subscribe(self.with_namespace(topic), sub_expression, expression_type)
 

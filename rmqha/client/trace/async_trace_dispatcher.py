@@ -194,7 +194,7 @@ class TraceDataSegment:
         self.size += len(bean.trans_data)
 
     def take(self) -> tuple[str, list[str]]:
-        """The text and the keys of all, which then are no longer here."""
+        """Take out all events: their text and their keys."""
         beans, self.beans, self.size = self.beans, [], 0
         keys = set().union(*(bean.trans_key for bean in beans)) - {None}
         return "".join(bean.trans_data for bean in beans), hash_map_order(sorted(keys))

@@ -28,7 +28,7 @@ class MessageBatch(Message):
 
     @staticmethod
     def generate_from_list(messages: Iterable[Message]) -> "MessageBatch":
-        """A batch; ValueError when the messages are none or may not go together."""
+        """A batch; ValueError when there are no messages or they may not go together."""
         batch = MessageBatch(list(messages))
         if not batch.messages:
             raise ValueError("a batch needs a message")

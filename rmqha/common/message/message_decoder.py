@@ -55,7 +55,7 @@ def create_message_id(host: Host | bytes, offset: int) -> str:
 
 
 def decode_message_id(msg_id: str) -> MessageId:
-    """((address, port), offset) of an offset message id; MessageDecodeError for what is none."""
+    """((address, port), offset) of an offset message id; MessageDecodeError when it is not valid."""
     try:
         data = bytes.fromhex(msg_id)
     except ValueError:

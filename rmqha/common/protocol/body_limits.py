@@ -57,5 +57,5 @@ _NAMES = {code: name for name, code in vars(request_code).items() if isinstance(
 
 
 def code_name(code: int) -> str:
-    """`HEART_BEAT (34)`; the number alone for a code that nobody knows."""
+    """`HEART_BEAT (34)`; the number alone for an unknown code."""
     return f"{_NAMES[code]} ({code})" if code in _NAMES else str(code)

@@ -23,7 +23,7 @@ _BAK = ".bak"
 
 
 class CheckpointFileError(ValueError):
-    """The file is none; the text names the file and what is wrong."""
+    """Not a checkpoint file; the text names the file and what is wrong."""
 
 
 def encode(lines: Sequence[str]) -> str:

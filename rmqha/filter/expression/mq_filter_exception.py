@@ -12,7 +12,7 @@ class FilterError(Exception):
 
 
 class NumberFormatError(FilterError):
-    """A text that is no number of the wanted type.
+    """A text that is not a number of the wanted type.
 
     Java: java.lang.NumberFormatException
     """
@@ -30,7 +30,7 @@ class ClassCastError(FilterError):
 
 
 class MQFilterException(Exception):
-    """An expression that is none. Its text names the cause; `error_message` is general.
+    """An expression that is not valid. Its text names the cause; `error_message` is general.
 
     Java: org.apache.rocketmq.filter.expression.MQFilterException (4.9.8)
     """

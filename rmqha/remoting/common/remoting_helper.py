@@ -25,7 +25,7 @@ def parse_socket_address_addr(address: tuple[str, int] | None) -> str:
 
 
 def string2_socket_address(addr: str) -> tuple[str, int]:
-    """(host, port) of `host:port`; ValueError when it is none.
+    """(host, port) of `host:port`; ValueError when it has another form.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#string2SocketAddress (4.9.8)
     """

@@ -5,7 +5,7 @@ _RETRANSMITS = 2  # offset of tcpi_retransmits, a byte, in Linux' struct tcp_inf
 
 
 def retransmits(sock: socket.socket) -> int:
-    """How often in a row the oldest bytes that are under way were sent again without an answer; 0 where nobody tells.
+    """How often in a row the oldest bytes under way were sent again without an answer; 0 where the system can't tell.
 
     It is above 0 for a while when a packet is lost; several say that nothing passes in this direction.
     """

@@ -335,7 +335,7 @@ def _check_elements(header: bytes) -> None:
 
 
 def _text(value: object, header_length: int) -> str:
-    """The text of what is none, as fastjson makes it."""
+    """The text of a value that is not a string, as fastjson makes it."""
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)) and header_length > MAX_DIALECT_LENGTH:

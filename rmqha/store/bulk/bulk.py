@@ -1,23 +1,23 @@
 """The bulk kernel as callers call it: arguments are checked here, results get their names.
 
-The work is done by the compiled one, which lets other threads run meanwhile, or by its twin, `bulk_plain`.
+The work is done by the compiled one, which lets other threads run meanwhile, or by its twin, `bulk_python`.
 """
 from collections.abc import Sequence
 
 from rmqha.common.message.message_layout import Buffer
 from rmqha.native import kernels
-from rmqha.store.bulk import bulk_plain
+from rmqha.store.bulk import bulk_python
 from rmqha.store.bulk.bulk_layout import (DEFAULT_LIMIT, KEY, MAX_LIMIT, RUN, IndexCounters, Run, Span, Stop,
                                           TopicShare, Walk)
 
 _MAX_OFFSET = (1 << 62) - 1
 
-_kernel = kernels.BULK.module or bulk_plain
+_kernel = kernels.BULK.module or bulk_python
 
 
 def is_compiled() -> bool:
-    """Whether the compiled kernel is used. The plain one is no faster than going record by record."""
-    return _kernel is not bulk_plain
+    """Whether the compiled kernel is used. Its twin in Python is no faster than going record by record."""
+    return _kernel is not bulk_python
 
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None) -> Walk:

@@ -52,7 +52,7 @@ class Stop(IntEnum):
 
     END = 0  # the span is used up
     LIMIT = 1  # as many records or keys as were asked for
-    PLAIN = 2  # a record that only the single-record path takes; see `bulk.walk` and `bulk.scan`
+    ODD = 2  # a record that only the single-record path takes; see `bulk.walk` and `bulk.scan`
     BLANK = 3  # the blank rest of the file
     UNWRITTEN = 4  # magic code 0: nothing was written here yet
     BAD_MAGIC = 5

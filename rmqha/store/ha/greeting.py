@@ -89,7 +89,7 @@ class MasterGreeting:
 
     def _converse(self, said: Who | WhoCompares | Question | Finding) -> Step:
         if isinstance(said, Who) and self._introduced is None:
-            return self._judge(said)
+            return self._compare_tails(said)
         if isinstance(said, WhoCompares) and self._introduced is None:
             self._introduced = said
             return Step(said, b"")
@@ -124,7 +124,7 @@ class MasterGreeting:
                 verdict = Verdict.DIVERGED
         return self._last(finding, held, Judgement(verdict, who.end, finding.same_up_to))
 
-    def _judge(self, who: Who) -> Step:
+    def _compare_tails(self, who: Who) -> Step:
         """Whether the slave's log is a part of this one, as far as one checksum tells."""
         held, verdict = self._held_range(), Verdict.GOOD
         if who.end and not held.min_offset <= who.end <= held.max_offset:

@@ -39,7 +39,7 @@ _MAX_SEARCHES = 200  # connections of one search for the first file, before it p
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
-    """(host, port) of "host:port", None when it is none."""
+    """(host, port) of "host:port"; None when the text has another form."""
     host, _colon, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:

@@ -220,7 +220,7 @@ def encode_finding(finding: Finding) -> bytes:
 
 
 def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
-    """(answer, bytes used); None when there are too few bytes. HandshakeError when it is none."""
+    """(answer, bytes used); None when there are too few bytes. HandshakeError when they are not an answer."""
     body = _frame_body(data, ANSWER_OFFSET, _ANSWER.size)
     if body is None:
         return None
@@ -297,7 +297,7 @@ def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
 
 
 def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None:
-    """(verdict, what the master holds, bytes used); None when there are too few. HandshakeError when it is none."""
+    """(verdict, what the master holds, bytes used); None when there are too few. HandshakeError when they are wrong."""
     body = _frame_body(data, VERDICT_OFFSET, _VERDICT.size)
     if body is None:
         return None

@@ -55,7 +55,7 @@ _FORGET_REFUSED_MS = 60_000
 _MAX_REFUSED = 100
 # accept() with these: the connection is gone already, or this process can't take one now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket is none any more
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket can't be used any more
 
 
 @dataclass(slots=True, frozen=True)

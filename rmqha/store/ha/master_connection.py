@@ -172,7 +172,7 @@ class MasterConnection:
         self._current_reported_offset = self.client.go_on_searching().next_report()
         return self._current_reported_offset
 
-    def _found(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
+    def _first_run(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
         """`run`, the first of this connection, as it is to be appended; None while nothing is known.
 
         Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
@@ -428,7 +428,7 @@ class MasterConnection:
     def _append(self, run: ha_transfer.Run) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
         if self.client.search is not None:
-            found = self._found(run)
+            found = self._first_run(run)
             if found is None:
                 return
             run = found

@@ -54,7 +54,7 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
         _check(size, magic, chain.next_record, segment_size)
         position += size
     if length - position > _BULK_BYTES and bulk.is_compiled():
-        # In one call, up to a record that it does not know whole and good; the plain way judges that, and goes on.
+        # In one call, up to a record that is odd; the loop below judges that one, and goes on.
         position = bulk.walk(data, start + position, start + length).position - start
     unpack_from, room = HEAD.unpack_from, segment_size - (offset + position) % segment_size
     while position + HEAD.size <= length:

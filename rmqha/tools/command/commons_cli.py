@@ -117,7 +117,7 @@ class CommandLine:
         return value
 
     def integer(self, name: str, default: int = 0, bits: int = 64) -> int:
-        """Its value as a number of so many bits; NumberFormatException when it is none."""
+        """Its value as a number of so many bits; NumberFormatException when it is not one."""
         text = self.text(name)
         value = default if text is None else parse_long(text)
         if not -1 << bits - 1 <= value < 1 << bits - 1:

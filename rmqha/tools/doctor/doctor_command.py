@@ -50,7 +50,7 @@ def _print(report: Report, verbose: bool, output: str) -> None:
         put("\n".join(cell(line) for line in finding.text().split("\n")))
     good = report.count(Severity.OK)
     hint = "" if verbose or not good else "; -v shows those"
-    put(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}; {counted(good, 'thing')} as it should be{hint}")
+    put(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}; {counted(good, 'check')} passed{hint}")
 
 
 @click.command("doctor")
@@ -63,7 +63,7 @@ def _print(report: Report, verbose: bool, output: str) -> None:
 @click.option("--cluster", help="Only the brokers of this cluster.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
               type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
-@click.option("-v", "--verbose", is_flag=True, help="Show also what is as it should be.")
+@click.option("-v", "--verbose", is_flag=True, help="Show also the checks that passed.")
 @output_option
 def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,
                    timeout_s: float, verbose: bool, output: str) -> None:

@@ -47,7 +47,7 @@ class Report:
         self.findings.append(Finding(Severity.NOTE, check, where, what, todo))
 
     def good(self, check: str, where: str, what: str) -> None:
-        """Something was looked at, and is as it should be."""
+        """A check that passed."""
         self.findings.append(Finding(Severity.OK, check, where, what))
 
     def count(self, severity: Severity) -> int:

@@ -63,11 +63,11 @@ class Told:
                 or self.config.get("haMasterAddress") or "")
 
     def number(self, key: str, default: int = 0) -> int:
-        """A number of its runtime table; an error for people when it is none."""
+        """A number of its runtime table; an error for people when it is not a number."""
         return number(self.table, key, self.broker.address, default)
 
     def check_numbers(self) -> None:
-        """ReplicationToolError when one that all are judged by is none."""
+        """ReplicationToolError when a number that all are judged by is not one."""
         told = [key for key in self.table if "SilenceMs" in key or "Retransmits" in key]
         for key in ("commitLogMaxOffset", "commitLogMinOffset", *told):
             self.number(key)

@@ -210,7 +210,7 @@ class BrokerAdmin:
 
 
 def number(table: dict[str, str], key: str, address: str, default: int = 0) -> int:
-    """A number of what the broker at `address` tells; an error for people when it is none."""
+    """A number that the broker at `address` tells; an error for people when it is not one."""
     text = table.get(key)
     try:
         return default if text is None else int(text)
@@ -220,7 +220,7 @@ def number(table: dict[str, str], key: str, address: str, default: int = 0) -> i
 
 
 def parsed_address(text: str, what: str) -> tuple[str, int]:
-    """(host, port) of "host:port"; an error for people when it is none."""
+    """(host, port) of "host:port"; an error for people when it has another form."""
     try:
         host, port = string2_socket_address(text)
     except ValueError:

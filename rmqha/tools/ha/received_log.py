@@ -150,8 +150,8 @@ class ReceivedLog:
     def _last_record(self, start: int) -> tuple[int, int]:
         """(where the last record of a file begins, where it ends); the blank of a full file counts as one.
 
-        A record with a wrong CRC, or that names another place, is none. The last one stays on disk, and is received
-        again: when it was cut within its properties, nothing in it tells.
+        A record that has a wrong CRC, or names another place, does not count. The last one stays on disk, and is
+        received again: when it was cut within its properties, nothing in it tells.
         """
         walk, last, end = self._log().walk(start, check_crc=True), start, start
         for records in walk:

@@ -171,7 +171,7 @@ class IndexReader:
 
 
 def list_index(path: str, told: Shape | None = None) -> tuple[list[IndexReader], list[str]]:
-    """The index files, oldest first, and the paths of entries that are none. The last known shape helps empty files."""
+    """The index files, oldest first, and the paths of all other entries. The last known shape helps empty files."""
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except FileNotFoundError:

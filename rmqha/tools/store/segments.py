@@ -7,7 +7,7 @@ from rmqha.common.segment_files import Segment, list_segments
 
 
 class Folder(NamedTuple):
-    """The files of one address space in order, and the paths of entries that are none."""
+    """The files of one address space in order, and the paths of all other entries."""
 
     segments: list[Segment]
     foreign: list[str]

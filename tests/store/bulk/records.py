@@ -92,7 +92,7 @@ def spans(draw):
 
 
 def expected(buffer, start, end, base, check_crc, delays, multi_dispatch=False, limit=1 << 30):
-    """Record by record through check, key rule and unit, up to the first record that only the plain path takes."""
+    """Record by record through check, key rule and unit, up to the first odd one."""
     schedule = None if delays is None else Levels(delays)
     view = memoryview(buffer)[:end]
     position, rows, units, keys = start, [], {}, []
@@ -115,7 +115,7 @@ def expected(buffer, start, end, base, check_crc, delays, multi_dispatch=False, 
 
 
 def is_plain(record, request, offset, scheduled, multi_dispatch):
-    """Whether the kernel leaves a good record to the plain path."""
+    """Whether the kernel leaves a good record to the single-record path."""
     parts = layout.decode_parts(record)
     named = {}
     for entry in bytes(record[parts.properties_position:]).split(b"\x02"):
@@ -151,5 +151,5 @@ def facts(span):
             at = (run.first_unit + number) * CQ_STORE_UNIT_SIZE
             units.setdefault((names[run.topic], run.queue_id), []).append(
                 (run.queue_offset + number, span.units[at:at + CQ_STORE_UNIT_SIZE]))
-    good = span.stop in (Stop.END, Stop.LIMIT, Stop.PLAIN, Stop.BLANK)
+    good = span.stop in (Stop.END, Stop.LIMIT, Stop.ODD, Stop.BLANK)
     return Expected(span.count, span.position, good, span.size, rows, units, list(KEY.iter_unpack(span.keys)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_layout as layout
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import (KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare, Walk)
 from rmqha.store.consume_queue_layout import pack_unit
 from rmqha.store.record_check import check_message_and_return_size
@@ -22,13 +22,13 @@ DELAYS = st.one_of(st.none(), st.just(()), st.just((1000, 5000, 10_000)), st.jus
 
 def pytest_generate_tests(metafunc):
     if "kernel" in metafunc.fixturenames:
-        metafunc.parametrize("kernel", ["plain", "compiled"], indirect=True)
+        metafunc.parametrize("kernel", ["python", "compiled"], indirect=True)
 
 
 @pytest.fixture
 def kernel(request, monkeypatch):
     """`bulk` with one of the implementations."""
-    monkeypatch.setattr(bulk, "_kernel", bulk_plain if request.param == "plain" else compiled_kernel())
+    monkeypatch.setattr(bulk, "_kernel", bulk_python if request.param == "python" else compiled_kernel())
     return bulk
 
 
@@ -64,7 +64,7 @@ def whole(kernel, data, **how):
 @given(spans(), st.booleans(), DELAYS, st.booleans(), st.sampled_from([1, 2, 1000]))
 def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_dispatch, limit):
     results = []
-    for kernel in (bulk_plain, compiled_kernel()):
+    for kernel in (bulk_python, compiled_kernel()):
         results.append(kernel.scan(*span, check_crc, delays, multi_dispatch, limit))
     assert results[0] == results[1]
     assert facts(bulk.scan(*span, check_crc, delays, multi_dispatch, limit)) == \
@@ -83,7 +83,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
         if not success or size == 0:
             break
         position, count, size = position + size, count + 1, 0
-    for kernel in (bulk_plain, compiled_kernel()):
+    for kernel in (bulk_python, compiled_kernel()):
         found = kernel.walk(buffer, start, end, check_crc, -1)
         assert (found[0], found[1], found[3]) == (count, position, size)
         assert (found[2] in (Stop.END, Stop.BLANK)) == success
@@ -94,7 +94,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
 def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
     buffer = bytes(start) + struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data
     results = [kernel.scan(buffer, start, len(buffer), 0, check_crc, (1,), True, 10)
-               for kernel in (bulk_plain, compiled_kernel())]
+               for kernel in (bulk_python, compiled_kernel())]
     assert results[0] == results[1]
 
 
@@ -103,7 +103,7 @@ def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
 def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
     buffer = record(topic=data, properties=b"") if as_topic else record(properties=b"TAGS\x01" + data)
     results = [kernel.scan(buffer, 0, len(buffer), 0, True, None, False, 10)
-               for kernel in (bulk_plain, compiled_kernel())]
+               for kernel in (bulk_python, compiled_kernel())]
     assert results[0] == results[1]
     assert facts(bulk.scan(buffer, 0, len(buffer), 0)) == expected(buffer, 0, len(buffer), 0, False, None)
 
@@ -147,7 +147,7 @@ def test_malformed_utf8_is_left_to_the_plain_path(kernel, data):
     for tail in (b"", b" b", b"abcdef"):
         for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"):
             span = whole(kernel, record(properties=name + b"\x01" + bytes.fromhex(data) + tail))
-            assert (span.count, span.stop) == (0, Stop.PLAIN)
+            assert (span.count, span.stop) == (0, Stop.ODD)
 
 
 @pytest.mark.parametrize("text", ["\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000",
@@ -207,7 +207,7 @@ def test_stop_is_told_with_its_place(kernel, stop, size, tail):
 def test_record_for_the_plain_path_is_left_to_it(kernel, arguments):
     data = log_of({}, arguments, {})
     span = whole(kernel, data, multi_dispatch=True, delays=(1000,))
-    assert (span.count, span.position, span.stop, span.size) == (1, len(record()), Stop.PLAIN, 0)
+    assert (span.count, span.position, span.stop, span.size) == (1, len(record()), Stop.ODD, 0)
     assert (len(span.records) // RECORD.size, len(span.units) // 20, len(span.keys) // KEY.size) == (1, 1, 3)
     assert [topic.name for topic in span.topics] == ["T"]
     assert kernel.walk(data, 0, len(data)).stop == Stop.END
@@ -215,9 +215,9 @@ def test_record_for_the_plain_path_is_left_to_it(kernel, arguments):
 
 def test_record_that_is_not_at_its_place_is_left_to_the_plain_path(kernel):
     data = record(100)
-    assert kernel.scan(data, 0, len(data), 0).stop == Stop.PLAIN
+    assert kernel.scan(data, 0, len(data), 0).stop == Stop.ODD
     assert kernel.scan(data, 0, len(data), 100).stop == Stop.END
-    assert kernel.walk(data, 0, len(data), file_from_offset=0) == Walk(0, 0, Stop.PLAIN, 0)
+    assert kernel.walk(data, 0, len(data), file_from_offset=0) == Walk(0, 0, Stop.ODD, 0)
     assert kernel.walk(data, 0, len(data), file_from_offset=100).stop == Stop.END
 
 
@@ -317,7 +317,7 @@ def test_both_put_keys_alike_into_any_file(slots, entries, rows, data):
                              index_count)
     first = data.draw(st.integers(0, len(rows)))
     results = []
-    for kernel in (bulk_plain, compiled_kernel()):
+    for kernel in (bulk_python, compiled_kernel()):
         file = bytearray(old)
         results.append((kernel.put_keys(file, slots, entries, tuple(counters), keys, first, len(rows), first_entry),
                         file))

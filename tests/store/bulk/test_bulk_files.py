@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters, Stop
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 from rmqha.store.index.index_file import IndexFile
@@ -16,10 +16,10 @@ GOLDEN_SLOTS, GOLDEN_ENTRIES = 50, 200
 LEVELS = [1000, 5000, 10_000, 30_000, *(60_000 * minutes for minutes in (*range(1, 11), 20, 30, 60, 120))]
 
 
-@pytest.fixture(params=["plain", "compiled"])
+@pytest.fixture(params=["python", "compiled"])
 def kernel(request, monkeypatch):
     """`bulk` with one of the implementations."""
-    monkeypatch.setattr(bulk, "_kernel", bulk_plain if request.param == "plain" else compiled_kernel())
+    monkeypatch.setattr(bulk, "_kernel", bulk_python if request.param == "python" else compiled_kernel())
     return bulk
 
 

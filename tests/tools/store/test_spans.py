@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from rmqha.store.bulk import bulk, bulk_plain
+from rmqha.store.bulk import bulk, bulk_python
 from rmqha.tools.store import index_builder, log_reader
 from rmqha.tools.store.rebuild import Rebuild
 from rmqha.tools.store.verify import Verification
@@ -19,7 +19,7 @@ def choose(monkeypatch, way, block=3000):
     """Small blocks; one by one, or at once."""
     monkeypatch.setattr(log_reader, "BLOCK", block)
     monkeypatch.setattr(index_builder, "_WINDOW", 70)
-    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_plain)
+    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_python)
     monkeypatch.setattr(bulk, "is_compiled", lambda: way != "single")
 
 

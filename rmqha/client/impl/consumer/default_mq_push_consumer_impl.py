@@ -214,7 +214,7 @@ class DefaultMQPushConsumerImpl:
         """Go on behind what came."""
         result = self.pull_api_wrapper.process_pull_result(pull_request.message_queue, result, subscription)
         if result.pull_status is PullStatus.FOUND:
-            self._found(pull_request, result, (time.monotonic_ns() - begin_ns) // 1_000_000)
+            self._on_found(pull_request, result, (time.monotonic_ns() - begin_ns) // 1_000_000)
         elif result.pull_status is PullStatus.OFFSET_ILLEGAL:
             self._offset_illegal(pull_request, result)
         else:
@@ -222,7 +222,7 @@ class DefaultMQPushConsumerImpl:
             self._correct_tags_offset(pull_request)
             self.execute_pull_request_immediately(pull_request)
 
-    def _found(self, pull_request: PullRequest, result: PullResult, pull_rt_ms: int) -> None:
+    def _on_found(self, pull_request: PullRequest, result: PullResult, pull_rt_ms: int) -> None:
         previous_offset, pull_request.next_offset = pull_request.next_offset, result.next_begin_offset
         group, topic, msgs = pull_request.consumer_group, pull_request.message_queue.topic, result.msg_found_list
         self.consumer_stats_manager.inc_pull_rt(group, topic, pull_rt_ms)

@@ -191,9 +191,9 @@ class DefaultMQProducerImpl:
             self._check_queue(msg, queue)
             self.send_kernel_impl(msg, queue, CommunicationMode.ASYNC, send_callback, timeout_ms, info)
         except (MQClientException, MQBrokerException, RemotingException) as error:
-            self._tell(send_callback.on_exception, error, msg)
+            self._call_back(send_callback.on_exception, error, msg)
 
-    def _tell(self, callback: Callable[[Any], object], value: object, msg: Message) -> None:
+    def _call_back(self, callback: Callable[[Any], object], value: object, msg: Message) -> None:
         try:
             callback(value)
         except BaseException as error:  # the user's code
@@ -355,8 +355,8 @@ class DefaultMQProducerImpl:
     def _guarded(self, callback: SendCallback, context: SendMessageContext | None, msg: Message) -> SendCallback:
         """The callback, behind the hooks; what it raises is said once."""
         around = self.hooks.around(context, callback)
-        return SendCallback(lambda result: self._tell(around.on_success, result, msg),
-                            lambda error: self._tell(around.on_exception, error, msg))
+        return SendCallback(lambda result: self._call_back(around.on_success, result, msg),
+                            lambda error: self._call_back(around.on_exception, error, msg))
 
     def _another(
         self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue

@@ -132,7 +132,7 @@ class SlaveFrameDecoder:
 
 def decode_master_handshake(data: bytes) -> tuple[MasterHandshake | None, int]:
     """(the master's answer, how many bytes it has), or (None, how many bytes are known to belong to it) when there are
-    too few. TransferError when it is none."""
+    too few. TransferError when it is not an answer."""
     if len(data) < HANDSHAKE_HEADER.size:
         return None, HANDSHAKE_HEADER.size
     state, size, max_offset, last_epoch = HANDSHAKE_HEADER.unpack_from(data)

@@ -63,7 +63,7 @@ class EpochFileCache:
         return len(self._entries)
 
     def append_entry(self, entry: EpochEntry) -> bool:
-        """Add a newer epoch; False when it is none, or starts below the last one.
+        """Add an epoch; False when it is not newer than the last one, or starts below it.
 
         Differs: one that starts where the last one does is added; the original refuses it, and writes the new master's
         messages under the old epoch, so that two logs can differ within one epoch.

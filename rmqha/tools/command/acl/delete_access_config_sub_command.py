@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command.acl.brokers import chosen_brokers
+from rmqha.tools.command.acl.chosen_brokers import chosen_brokers
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command import SubCommand

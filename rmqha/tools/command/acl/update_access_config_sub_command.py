@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command.acl.brokers import chosen_brokers
+from rmqha.tools.command.acl.chosen_brokers import chosen_brokers
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option
 from rmqha.tools.command.output import Document, Part
 from rmqha.tools.command.sub_command import SubCommand

@@ -9,8 +9,8 @@ from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.clients import new_producer
 from rmqha.tools.command.message.response_times import ResponseTimes
+from rmqha.tools.command.message.tool_clients import new_producer
 from rmqha.tools.command.output import Part, Row, Table
 from rmqha.tools.command.sub_command import SubCommand
 

@@ -9,8 +9,8 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.clients import pull_consumer
 from rmqha.tools.command.message.queue_reader import PULLED_AT_ONCE, bounds, print_messages
+from rmqha.tools.command.message.tool_clients import pull_consumer
 from rmqha.tools.command.output import Part, Row
 from rmqha.tools.command.stack_trace import stack_trace
 from rmqha.tools.command.sub_command import SubCommand

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, consume_message_directly
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.clients import new_producer
 from rmqha.tools.command.message.message_report import print_msg
+from rmqha.tools.command.message.tool_clients import new_producer
 from rmqha.tools.command.output import Document, Part
 from rmqha.tools.command.stack_trace import stack_trace
 from rmqha.tools.command.sub_command import SubCommand

@@ -5,8 +5,8 @@ from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.clients import pull_consumer
 from rmqha.tools.command.message.message_report import print_msg
+from rmqha.tools.command.message.tool_clients import pull_consumer
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command import SubCommand
 

@@ -5,7 +5,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.clients import new_producer
+from rmqha.tools.command.message.tool_clients import new_producer
 from rmqha.tools.command.output import Part, Table
 from rmqha.tools.command.sub_command import SubCommand
 

@@ -1,4 +1,4 @@
-"""What a slave does with masters, and with what is none."""
+"""What a slave does with masters, and with peers that are not masters."""
 import contextlib
 import struct
 

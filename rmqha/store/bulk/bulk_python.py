@@ -1,4 +1,4 @@
-"""The bulk kernel in plain Python: for machines where the compiled one is missing, and its oracle in the tests.
+"""The bulk kernel in Python: for machines where the compiled one is missing, and its oracle in the tests.
 
 Same functions, arguments and results as the C source; `bulk` checks the arguments and names the results.
 """
@@ -58,11 +58,11 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset
     with memoryview(buffer) as view, view[:end] as span:
         position, count = start, 0
         while position < end:
-            stop, size, *parts = _look(span, position, check_crc)
+            stop, size, *parts = _record_at(span, position, check_crc)
             if stop != _GOOD:
                 return count, position, int(stop), size
             if file_from_offset >= 0 and parts[0][5] != file_from_offset + position:
-                return count, position, int(Stop.PLAIN), 0
+                return count, position, int(Stop.ODD), 0
             position += size
             count += 1
         return count, position, int(Stop.END), 0
@@ -78,18 +78,18 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
             if len(collector.records) >= limit or len(collector.keys) >= limit * KEYS_PER_RECORD:
                 stop = Stop.LIMIT
                 break
-            stop, size, *parts = _look(span, position, check_crc)
+            stop, size, *parts = _record_at(span, position, check_crc)
             if stop == _GOOD:
                 stop = collector.add(file_from_offset + position, size, *parts)
             if stop != _GOOD:
-                size = 0 if stop == Stop.PLAIN else size
+                size = 0 if stop == Stop.ODD else size
                 break
             position, stop, size = position + size, Stop.END, 0
         return (len(collector.records), position, int(stop), size, *collector.results())
 
 
-def _look(span: memoryview, position: int, check_crc: bool) -> tuple:
-    """The record at `position`: (why it is none, size), or (_GOOD, size, fields of its head, topic, properties)."""
+def _record_at(span: memoryview, position: int, check_crc: bool) -> tuple:
+    """The record at `position`: (what is wrong, size), or (_GOOD, size, fields of its head, topic, properties)."""
     room = len(span) - position
     if room < BLANK.size:
         return Stop.TRUNCATED, -1
@@ -167,17 +167,17 @@ class _Collector:
         scheduled = self._delays is not None and topic_data == _SCHEDULE
         level = _level(properties) if scheduled else 0
         if level is None or physical_offset != offset or self._multi_dispatch and _MULTI_DISPATCH in properties:
-            return Stop.PLAIN
+            return Stop.ODD
         try:
             name = topic_data.decode()
             tags_code = string_hash_code(properties[_TAGS].decode()) if _TAGS in properties else 0
             hashes = self._key_hashes(name, properties) if sys_flag & _ROLLBACK != _ROLLBACK else ()
         except UnicodeDecodeError:
-            return Stop.PLAIN
+            return Stop.ODD
         if scheduled and (level := min(level, len(self._delays))) > 0:
             tags_code = store_timestamp + self._delays[level - 1]
             if not -_MAX_LONG - 1 <= tags_code <= _MAX_LONG:
-                return Stop.PLAIN
+                return Stop.ODD
         topic = self._topic(topic_data, name, size)
         self.keys += [KEY.pack(offset, store_timestamp, key_hash, len(self.records)) for key_hash in hashes]
         self.records.append(RECORD.pack(offset, queue_offset, tags_code, store_timestamp, size, queue_id, topic,
