@@ -3,6 +3,7 @@
 Java: org.apache.rocketmq.client.Validators (4.9.8)
 """
 from rmqha.client.exception import MQClientException
+from rmqha.common import mix_all
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.topic import topic_validator
@@ -22,6 +23,14 @@ def check_group(group: str | None) -> None:
     if topic_validator.is_topic_or_group_illegal(group):
         raise MQClientException(
             f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}")
+
+
+def check_consumer_group(group: str | None) -> None:
+    """Raise MQClientException when `group` is no name of a group of consumers."""
+    check_group(group)
+    if group == mix_all.DEFAULT_CONSUMER_GROUP:
+        raise MQClientException(
+            f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
 
 
 def check_message(msg: Message | None, max_message_size: int) -> None:

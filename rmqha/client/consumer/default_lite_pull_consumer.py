@@ -1,36 +1,22 @@
 """Taking messages that were pulled in the background."""
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import (
-    AllocateMessageQueueAveragely,
-    AllocateMessageQueueStrategy,
-)
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.traced_consumer import TracedConsumer
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
-from rmqha.client.trace.trace_hooks import ConsumeMessageTraceHookImpl
-from rmqha.common import util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
     from rmqha.remoting.rpc_hook import RPCHook
 
-HALF_AN_HOUR_MS = 30 * 60 * 1000
 
-
-class DefaultLitePullConsumer(ClientConfig):
+class DefaultLitePullConsumer(TracedConsumer):
     """Gives messages when it is asked, one caller at a time; pulls ahead meanwhile.
 
         with DefaultLitePullConsumer("billing", "127.0.0.1:9876") as consumer:
@@ -57,16 +43,10 @@ class DefaultLitePullConsumer(ClientConfig):
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
     ) -> None:
-        super().__init__()
-        if namesrv_addr is not None:
-            self.namesrv_addr = namesrv_addr
-        self.namespace = namespace
-        self.consumer_group = consumer_group
-        self.message_model = MessageModel.CLUSTERING
+        super().__init__(consumer_group, namesrv_addr, namespace)
         self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull
         self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
         self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
-        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
         self.auto_commit = True
         self.auto_commit_interval_millis = 5_000
         self.pull_batch_size = 10
@@ -76,17 +56,10 @@ class DefaultLitePullConsumer(ClientConfig):
         self.pull_threshold_size_for_queue = 100  # MiB of a queue in the cache
         self.poll_timeout_millis = 5_000
         self.topic_metadata_check_interval_millis = 30_000
-        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
-        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
         self.default_lite_pull_consumer_impl = DefaultLitePullConsumerImpl(
             self, rpc_hook, client_manager or MQClientManager())
-        self.trace_dispatcher: AsyncTraceDispatcher | None = None
         if enable_msg_trace:
-            trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
-            self.trace_dispatcher = AsyncTraceDispatcher(
-                consumer_group, TraceDispatcherType.CONSUME, customized_trace_topic, trace_producer)
-            self.register_consume_message_hook(ConsumeMessageTraceHookImpl(self.trace_dispatcher))
+            self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
         """Hang something behind each pull: its messages count as consumed. Before `start`."""
@@ -96,14 +69,12 @@ class DefaultLitePullConsumer(ClientConfig):
         """Begin to pull. MQClientException for bad settings, a second start, or a group that is here already."""
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_lite_pull_consumer_impl.start()
-        if self.trace_dispatcher is not None:
-            start_trace_dispatcher(self.trace_dispatcher, self)
+        self._start_trace()
 
     def shutdown(self) -> None:
         """Store offsets, disconnect. What is cached is not consumed. Idempotent."""
         self.default_lite_pull_consumer_impl.shutdown()
-        if self.trace_dispatcher is not None:
-            self.trace_dispatcher.shutdown()
+        self._shutdown_trace()
 
     def subscribe(
         self, topic: str, sub_expression: str | MessageSelector | None = "*",
@@ -185,16 +156,3 @@ class DefaultLitePullConsumer(ClientConfig):
 
     def _with_namespace(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return [self.queue_with_namespace(mq) for mq in queues]
-
-    def __enter__(self) -> "DefaultLitePullConsumer":
-        try:
-            self.start()
-        except Exception:  # no name server, say: leave no thread behind
-            self.shutdown()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.shutdown()

@@ -1,12 +1,7 @@
 """Fetching messages when one wants them."""
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import (
-    AllocateMessageQueueAveragely,
-    AllocateMessageQueueStrategy,
-)
+from rmqha.client.consumer.consumer_facade import ConsumerFacade
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.consumer.pull_result import PullCallback, PullResult
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
@@ -15,7 +10,6 @@ from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPu
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
@@ -23,7 +17,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook
 
 
-class DefaultMQPullConsumer(ClientConfig):
+class DefaultMQPullConsumer(ConsumerFacade):
     """Pulls the queues that it is told to, from the offsets that it is told.
 
         with DefaultMQPullConsumer("audit", "127.0.0.1:9876") as consumer:
@@ -46,19 +40,13 @@ class DefaultMQPullConsumer(ClientConfig):
         client_manager: MQClientManager | None = None,
         namespace: str | None = None,
     ) -> None:
-        super().__init__()
-        if namesrv_addr is not None:
-            self.namesrv_addr = namesrv_addr
-        self.namespace = namespace
-        self.consumer_group = consumer_group
-        self.message_model = MessageModel.CLUSTERING
+        super().__init__(consumer_group, namesrv_addr, namespace)
         self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull that blocks
         self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
         self.consumer_pull_timeout_millis = 10_000  # how long to wait for the answer to one that does not
         self.register_topics: set[str] = set()  # topics whose queues are shared among the group
         self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
         self.max_reconsume_times = 16
-        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
         self.default_mq_pull_consumer_impl = DefaultMQPullConsumerImpl(
             self, rpc_hook, client_manager or MQClientManager())
 
@@ -152,12 +140,3 @@ class DefaultMQPullConsumer(ClientConfig):
     def api(self) -> "MQClientAPIImpl":
         """Every request by address. The consumer must run."""
         return self.default_mq_pull_consumer_impl.mq_client_factory.mq_client_api_impl
-
-    def __enter__(self) -> "DefaultMQPullConsumer":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.shutdown()

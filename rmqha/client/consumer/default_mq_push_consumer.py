@@ -1,39 +1,25 @@
 """Receiving messages as they come."""
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import (
-    AllocateMessageQueueAveragely,
-    AllocateMessageQueueStrategy,
-)
 from rmqha.client.consumer.listener.message_listener import (
     FunctionListener,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     SimpleListener,
 )
+from rmqha.client.consumer.traced_consumer import TracedConsumer
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
-from rmqha.client.trace.trace_hooks import ConsumeMessageTraceHookImpl
-from rmqha.common import util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook
 
-HALF_AN_HOUR_MS = 30 * 60 * 1000
 
-
-class DefaultMQPushConsumer(ClientConfig):
+class DefaultMQPushConsumer(TracedConsumer):
     """Calls a listener with each message of its subscriptions, on many threads; the group shares the queues.
 
         def listener(messages):
@@ -62,16 +48,7 @@ class DefaultMQPushConsumer(ClientConfig):
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
     ) -> None:
-        super().__init__()
-        if namesrv_addr is not None:
-            self.namesrv_addr = namesrv_addr
-        self.namespace = namespace
-        self.consumer_group = consumer_group
-        self.message_model = MessageModel.CLUSTERING
-        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
-        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
-        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
+        super().__init__(consumer_group, namesrv_addr, namespace)
         self.message_listener: MessageListenerConcurrently | MessageListenerOrderly | None = None
         self.consume_thread_min = 20
         self.consume_thread_max = 20
@@ -92,12 +69,8 @@ class DefaultMQPushConsumer(ClientConfig):
             self, rpc_hook, client_manager or MQClientManager())
         if message_listener is not None:
             self.register_message_listener(message_listener)
-        self.trace_dispatcher: AsyncTraceDispatcher | None = None
         if enable_msg_trace:
-            trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
-            self.trace_dispatcher = AsyncTraceDispatcher(
-                consumer_group, TraceDispatcherType.CONSUME, customized_trace_topic, trace_producer)
-            self.register_consume_message_hook(ConsumeMessageTraceHookImpl(self.trace_dispatcher))
+            self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
         """Hang something around each call of the listener. Before `start`."""
@@ -131,14 +104,12 @@ class DefaultMQPushConsumer(ClientConfig):
         """Begin to receive. MQClientException for bad settings, a second start, or a group that is here already."""
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_mq_push_consumer_impl.start()
-        if self.trace_dispatcher is not None:
-            start_trace_dispatcher(self.trace_dispatcher, self)
+        self._start_trace()
 
     def shutdown(self) -> None:
         """End: listeners finish, offsets are stored, the brokers are told. Idempotent."""
         self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
-        if self.trace_dispatcher is not None:
-            self.trace_dispatcher.shutdown()
+        self._shutdown_trace()
 
     def suspend(self) -> None:
         """Pull no more for now; what was pulled is still consumed."""
@@ -156,16 +127,3 @@ class DefaultMQPushConsumer(ClientConfig):
         """All queues of a topic that can be pulled."""
         queues = self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(self.with_namespace(topic))
         return set(self.queues_without_namespace(queues))
-
-    def __enter__(self) -> "DefaultMQPushConsumer":
-        try:
-            self.start()
-        except Exception:  # no name server, say: leave no thread behind
-            self.shutdown()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.shutdown()

@@ -1,9 +1,9 @@
 """Sending messages."""
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import ClientConfig
+from rmqha.client.common.lifecycle import Lifecycle
 from rmqha.client.exception import MQClientException
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionHook
@@ -39,7 +39,7 @@ RETRY_RESPONSE_CODES = frozenset((
 ))
 
 
-class DefaultMQProducer(ClientConfig):
+class DefaultMQProducer(Lifecycle, ClientConfig):
     """Sends messages to the masters of a cluster. One producer serves many threads.
 
         with DefaultMQProducer("orders", "127.0.0.1:9876") as producer:
@@ -231,12 +231,3 @@ class DefaultMQProducer(ClientConfig):
     def api(self) -> "MQClientAPIImpl":
         """Every request by address: run-time information, settings, statistics. The producer must run."""
         return self.default_mq_producer_impl.mq_client_factory.mq_client_api_impl
-
-    def __enter__(self) -> "DefaultMQProducer":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.shutdown()

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from rmqha.client import validators
 from rmqha.client.exception import MQClientException
-from rmqha.common import mix_all
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
@@ -29,10 +28,7 @@ def check_push_config(consumer: "DefaultMQPushConsumer") -> None:
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#checkConfig (4.9.8)
     """
-    validators.check_group(consumer.consumer_group)
-    if consumer.consumer_group == mix_all.DEFAULT_CONSUMER_GROUP:
-        raise MQClientException(
-            f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
+    validators.check_consumer_group(consumer.consumer_group)
     for name in ("message_model", "consume_from_where", "allocate_message_queue_strategy", "message_listener"):
         if getattr(consumer, name) is None:
             raise MQClientException(f"{_camel_case(name)} is null")

@@ -9,13 +9,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.message_listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
 )
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
 from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import util_all
@@ -25,7 +25,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
 from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.thread_pool import RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ log = logging.getLogger("RocketmqClient")
 LATER_MS = 5_000
 EXPIRED_DELAY_LEVEL = 3
 EXPIRED_AT_ONCE = 16
-MIN_JOIN_MS = 5_000
 
 _DIRECT_RESULT = {
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS: CMResult.CR_SUCCESS,
@@ -45,7 +44,7 @@ _DIRECT_RESULT = {
 }
 
 
-class ConsumeMessageConcurrentlyService:
+class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     """Consumes each message on its own, in no order, on many threads.
 
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageConcurrentlyService (4.9.8)
@@ -54,15 +53,8 @@ class ConsumeMessageConcurrentlyService:
     def __init__(
         self, consumer_impl: "DefaultMQPushConsumerImpl", message_listener: MessageListenerConcurrently
     ) -> None:
-        self._consumer_impl = consumer_impl
-        self._consumer = consumer_impl.default_mq_push_consumer
+        super().__init__(consumer_impl)
         self._message_listener = message_listener
-        self._consumer_group = self._consumer.consumer_group
-        self.causes = CauseLog(log)  # what the listener did wrong
-        self._stopping = False  # set by shutdown; requests that wait then return at once
-        self._consume_executor = NamedThreadPool(
-            f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._consumer.consume_thread_max)
-        self._scheduled_executor_service = ScheduledService("ConsumeMessageScheduledThread_1")
         self._clean_expire_msg_executors = ScheduledService("CleanExpireMsgScheduledThread_1")
 
     def start(self) -> None:
@@ -71,44 +63,19 @@ class ConsumeMessageConcurrentlyService:
         self._clean_expire_msg_executors.schedule_at_fixed_rate(self._clean_expire_msg, every_ms, every_ms)
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """Let the listeners that run finish; what still waits stays unconsumed, for the group's next consumer."""
-        # Differs: 4.9.8 interrupts the listeners after await_terminate_millis; Python cannot, so they get 5 s at least
-        self._stopping = True
-        self._scheduled_executor_service.shutdown()
-        self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
+        """The same, and look no more for what listeners keep too long."""
+        super().shutdown(await_terminate_millis)
         self._clean_expire_msg_executors.shutdown()
-        self.causes.log_counts(f"the listener of group {self._consumer_group}")
 
-    def update_core_pool_size(self, core_pool_size: int) -> None:
-        """Allow another number of consume threads; those that exist stay."""
-        if 0 < core_pool_size <= 0x7FFF:
-            self._consume_executor.max_workers = core_pool_size
-
-    def get_core_pool_size(self) -> int:
-        """How many consume threads there may be."""
-        return self._consume_executor.max_workers
-
-    def consume_message_directly(self, msg: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener now, and say what it said; nothing is sent back."""
-        result = ConsumeMessageDirectlyResult(order=False, autoCommit=True)
-        context = ConsumeConcurrentlyContext(MessageQueue(msg.topic, broker_name, msg.queue_id))
-        self._consumer_impl.reset_retry_and_namespace([msg], self._consumer_group)
-        begin_ns = time.monotonic_ns()
-        log.info("consumeMessageDirectly receive new message: %s", msg)
-        try:
-            status = self._message_listener.consume_message([msg], context)
-            result.consumeResult = _DIRECT_RESULT[status if isinstance(status, ConsumeConcurrentlyStatus) else None]
-        except BaseException as error:  # the user's code
-            result.consumeResult = CMResult.CR_THROW_EXCEPTION
-            result.remark = f"{type(error).__name__}: {error}"
-            log.warning("consumeMessageDirectly exception: Group: %s Msg: %s", self._consumer_group, msg, exc_info=True)
-        result.spentTimeMills = (time.monotonic_ns() - begin_ns) // 1_000_000
-        log.info("consumeMessageDirectly Result: %s", result)
-        return result
+    def _consume_directly(
+        self, msg: MessageExt, queue: MessageQueue, result: ConsumeMessageDirectlyResult
+    ) -> CMResult:
+        status = self._message_listener.consume_message([msg], ConsumeConcurrentlyContext(queue))
+        return _DIRECT_RESULT[status if isinstance(status, ConsumeConcurrentlyStatus) else None]
 
     def submit_consume_request(
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
-        _dispatch_to_consume: bool = True,
+        dispatch_to_consume: bool = True,
     ) -> None:
         """Hand messages to the consume threads, at most consume_message_batch_max_size at a time."""
         batch = self._consumer.consume_message_batch_max_size

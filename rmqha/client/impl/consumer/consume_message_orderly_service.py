@@ -9,13 +9,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.message_listener import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
 )
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
 from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import mix_all
@@ -25,8 +25,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
 from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.thread_pool import RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ log = logging.getLogger("RocketmqClient")
 MAX_TIME_CONSUME_CONTINUOUSLY_MS = 60_000
 REBALANCE_LOCK_INTERVAL_MS = 20_000
 FIRST_LOCK_MS = 1_000
-MIN_JOIN_MS = 5_000
 NEXT_TURN_MS = 10
 LOCK_FAILED_MS = 3_000
 _MIN_SUSPEND_MS, _MAX_SUSPEND_MS = 10, 30_000
@@ -53,23 +51,16 @@ _DIRECT_RESULT = {
 }
 
 
-class ConsumeMessageOrderlyService:
+class ConsumeMessageOrderlyService(ConsumeMessageService):
     """Consumes each queue in its order, one thread at a time, while the broker's lock says that it is this client's.
 
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageOrderlyService (4.9.8)
     """
 
     def __init__(self, consumer_impl: "DefaultMQPushConsumerImpl", message_listener: MessageListenerOrderly) -> None:
-        self._consumer_impl = consumer_impl
-        self._consumer = consumer_impl.default_mq_push_consumer
+        super().__init__(consumer_impl)
         self._message_listener = message_listener
-        self._consumer_group = self._consumer.consumer_group
-        self.causes = CauseLog(log)  # what the listener did wrong
-        self._stopping = False  # set by shutdown; requests that wait then return at once
         self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}  # one thread at a time; only added to
-        self._consume_executor = NamedThreadPool(
-            f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._consumer.consume_thread_max)
-        self._scheduled_executor_service = ScheduledService("ConsumeMessageScheduledThread_1")
 
     def start(self) -> None:
         """Begin to renew the locks."""
@@ -78,44 +69,23 @@ class ConsumeMessageOrderlyService:
                 self._lock_mq_periodically, FIRST_LOCK_MS, REBALANCE_LOCK_INTERVAL_MS)
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """Let the listeners that run finish, and give the locks back."""
-        self._stopping = True
-        self._scheduled_executor_service.shutdown()
-        self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
-        self.causes.log_counts(f"the listener of group {self._consumer_group}")
+        """The same, and give the locks back."""
+        super().shutdown(await_terminate_millis)
         if self._is_clustering():
             self._consumer_impl.rebalance_impl.unlock_all()
 
-    def update_core_pool_size(self, core_pool_size: int) -> None:
-        """Allow another number of consume threads; those that exist stay."""
-        if 0 < core_pool_size <= 0x7FFF:
-            self._consume_executor.max_workers = core_pool_size
-
-    def get_core_pool_size(self) -> int:
-        """How many consume threads there may be."""
-        return self._consume_executor.max_workers
-
-    def consume_message_directly(self, msg: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener now, and say what it said."""
-        result = ConsumeMessageDirectlyResult(order=True, autoCommit=True)
-        context = ConsumeOrderlyContext(MessageQueue(msg.topic, broker_name, msg.queue_id))
-        self._consumer_impl.reset_retry_and_namespace([msg], self._consumer_group)
-        begin_ns = time.monotonic_ns()
-        log.info("consumeMessageDirectly receive new message: %s", msg)
+    def _consume_directly(
+        self, msg: MessageExt, queue: MessageQueue, result: ConsumeMessageDirectlyResult
+    ) -> CMResult:
+        result.order, context = True, ConsumeOrderlyContext(queue)
         try:
             status = self._message_listener.consume_message([msg], context)
-            result.consumeResult = _DIRECT_RESULT[status if isinstance(status, ConsumeOrderlyStatus) else None]
-        except BaseException as error:  # the user's code
-            result.consumeResult = CMResult.CR_THROW_EXCEPTION
-            result.remark = f"{type(error).__name__}: {error}"
-            log.warning("consumeMessageDirectly exception: Group: %s Msg: %s", self._consumer_group, msg, exc_info=True)
-        result.autoCommit = context.auto_commit
-        result.spentTimeMills = (time.monotonic_ns() - begin_ns) // 1_000_000
-        log.info("consumeMessageDirectly Result: %s", result)
-        return result
+        finally:
+            result.autoCommit = context.auto_commit
+        return _DIRECT_RESULT[status if isinstance(status, ConsumeOrderlyStatus) else None]
 
     def submit_consume_request(
-        self, _msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
+        self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
         """Have a queue's messages consumed, unless a thread is at it."""

@@ -21,27 +21,23 @@ from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyS
 from rmqha.client.consumer.message_queue_listener import TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
-from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore
+from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.assigned_message_queue import AssignedMessageQueue, MessageQueueState
-from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
+from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common import mix_all, util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common import mix_all
 from rmqha.common.filter import expression_type, filter_api
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.sysflag import pull_sys_flag
@@ -75,7 +71,7 @@ class ConsumeRequest:
     process_queue: ProcessQueue
 
 
-class DefaultLitePullConsumerImpl:
+class DefaultLitePullConsumerImpl(ConsumerImpl):
     """What DefaultLitePullConsumer does.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl (4.9.8)
@@ -86,18 +82,9 @@ class DefaultLitePullConsumerImpl:
         self, default_lite_pull_consumer: "DefaultLitePullConsumer", rpc_hook: "RPCHook | None",
         client_manager: MQClientManager,
     ) -> None:
+        super().__init__(default_lite_pull_consumer, rpc_hook, client_manager)
         self.default_lite_pull_consumer = default_lite_pull_consumer
-        self._rpc_hook = rpc_hook
-        self._client_manager = client_manager
         self.rebalance_impl = RebalanceLitePullImpl(self)
-        self.hooks = ConsumerHooks()
-        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
-        self.consumer_start_timestamp = util_all.current_time_millis()
-        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
-        self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
-        self.pull_api_wrapper: PullAPIWrapper | None = None
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
         self.assigned_message_queue = AssignedMessageQueue()
         self._subscription_type = _NONE  # guarded by _state_lock
         self._topic_to_sub_expression: dict[str, str] = {}  # of assigned topics; written before start
@@ -121,49 +108,22 @@ class DefaultLitePullConsumerImpl:
 
     def start(self) -> None:
         """Begin to pull what is subscribed to or assigned."""
-        with self._state_lock:
-            if self.service_state is not ServiceState.CREATE_JUST:
-                raise MQClientException("The PullConsumer service state not OK, maybe started once, "
-                                        f"{self.service_state.name}")
-            self.service_state = ServiceState.START_FAILED
-            self._check_config()
-            self._start()
-            self.service_state = ServiceState.RUNNING
+        super().start()
         self._operate_after_running()
 
     def _check_config(self) -> None:
         consumer = self.default_lite_pull_consumer
-        validators.check_group(consumer.consumer_group)
-        if consumer.consumer_group == mix_all.DEFAULT_CONSUMER_GROUP:
-            raise MQClientException(
-                f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
+        validators.check_consumer_group(consumer.consumer_group)
         if consumer.consumer_timeout_millis_when_suspend < consumer.broker_suspend_max_time_millis:
             raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater "
                                     "than brokerSuspendMaxTimeMillis")
 
     def _start(self) -> None:
-        consumer = self.default_lite_pull_consumer
-        if consumer.message_model is MessageModel.CLUSTERING:
-            consumer.change_instance_name_to_pid()
-        factory = self.mq_client_factory = self._client_manager.get_or_create_mq_client_instance(
-            consumer, self._rpc_hook)
-        if not factory.register_consumer(consumer.consumer_group, self):
-            self.service_state = ServiceState.CREATE_JUST
-            raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
-                                    "another name please.")
-        rebalance = self.rebalance_impl
-        rebalance.consumer_group = consumer.consumer_group
-        rebalance.message_model = consumer.message_model
-        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
-        rebalance.mq_client_factory = factory
-        self.pull_api_wrapper = PullAPIWrapper(factory, consumer.consumer_group, consumer.unit_mode)
-        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
-        is_broadcasting = consumer.message_model is MessageModel.BROADCASTING
-        make = LocalFileOffsetStore if is_broadcasting else RemoteBrokerOffsetStore
-        self.offset_store = make(factory, consumer.consumer_group)
-        self.offset_store.load()
-        factory.start()
-        log.info("the consumer [%s] start OK", consumer.consumer_group)
+        self._check_config()
+        self._prepare_client()
+        self._register()
+        self.mq_client_factory.start()
+        log.info("the consumer [%s] start OK", self.group_name())
 
     def _operate_after_running(self) -> None:
         factory = self.mq_client_factory
@@ -423,31 +383,6 @@ class DefaultLitePullConsumerImpl:
 
     # ---- MQConsumerInner
 
-    def group_name(self) -> str:
-        """The consumer group."""
-        return self.default_lite_pull_consumer.consumer_group
-
-    def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
-        return self.default_lite_pull_consumer.message_model
-
-    def consume_type(self) -> ConsumeType:
-        """The user decides when to take messages."""
-        return ConsumeType.CONSUME_ACTIVELY
-
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Said in heartbeats only."""
-        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-
-    def subscriptions(self) -> list[SubscriptionData]:
-        """What is subscribed to."""
-        return list(self.rebalance_impl.subscription_inner.values())
-
-    def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
-        if self.service_state is ServiceState.RUNNING:
-            self.rebalance_impl.do_rebalance()
-
     def persist_consumer_offset(self) -> None:
         """Store how far the group has come."""
         if self.service_state is not ServiceState.RUNNING:
@@ -456,18 +391,6 @@ class DefaultLitePullConsumerImpl:
         if self._subscription_type == _SUBSCRIBE:
             queues = list(self.rebalance_impl.process_queue_table)
         self.offset_store.persist_all(queues)
-
-    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
-        self.rebalance_impl.update_topic_subscribe_info(topic, info)
-
-    def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
-        return self.rebalance_impl.is_subscribe_topic_need_update(topic)
-
-    def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
-        return self.default_lite_pull_consumer.unit_mode
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """Settings, subscriptions and start time, for the admin commands."""

@@ -1,6 +1,5 @@
 """A pull consumer: all in the caller's thread."""
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,28 +8,20 @@ from rmqha.client.common.service_state import ServiceState
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.consumer.pull_result import PullCallback, PullResult
-from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER, RemoteBrokerOffsetStore
-from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
-from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
-from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
-from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common import mix_all, util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.filter import expression_type, filter_api
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
-from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
@@ -43,7 +34,7 @@ SEND_BACK_TIMEOUT_MS = 3_000
 Expression = str | MessageSelector | None
 
 
-class DefaultMQPullConsumerImpl:
+class DefaultMQPullConsumerImpl(ConsumerImpl):
     """What DefaultMQPullConsumer does.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPullConsumerImpl (4.9.8)
@@ -55,58 +46,19 @@ class DefaultMQPullConsumerImpl:
         rpc_hook: "RPCHook | None",
         client_manager: MQClientManager,
     ) -> None:
+        super().__init__(default_mq_pull_consumer, rpc_hook, client_manager)
         self.default_mq_pull_consumer = default_mq_pull_consumer
-        self._rpc_hook = rpc_hook
-        self._client_manager = client_manager
         self.rebalance_impl = RebalancePullImpl(self)
-        self.hooks = ConsumerHooks()
-        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
-        self.consumer_start_timestamp = util_all.current_time_millis()
-        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
-        self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
-        self.pull_api_wrapper: PullAPIWrapper | None = None
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
 
     # ---- life
 
-    def start(self) -> None:
-        """Connect; see the facade."""
-        with self._state_lock:
-            if self.service_state is not ServiceState.CREATE_JUST:
-                raise MQClientException("The PullConsumer service state not OK, maybe started once, "
-                                        f"{self.service_state.name}")
-            self.service_state = ServiceState.START_FAILED
-            self._start()
-            self.service_state = ServiceState.RUNNING
-
     def _start(self) -> None:
         consumer = self.default_mq_pull_consumer
-        validators.check_group(consumer.consumer_group)
-        if consumer.consumer_group == mix_all.DEFAULT_CONSUMER_GROUP:
-            raise MQClientException(
-                f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
+        validators.check_consumer_group(consumer.consumer_group)
         for topic in consumer.register_topics:
             self.rebalance_impl.subscription_inner[topic] = filter_api.build_subscription_data(topic, "*")
-        if consumer.message_model is MessageModel.CLUSTERING:
-            consumer.change_instance_name_to_pid()
-        self.mq_client_factory = self._client_manager.get_or_create_mq_client_instance(consumer, self._rpc_hook)
-        rebalance = self.rebalance_impl
-        rebalance.consumer_group = consumer.consumer_group
-        rebalance.message_model = consumer.message_model
-        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
-        rebalance.mq_client_factory = self.mq_client_factory
-        self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
-        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
-        if consumer.message_model is MessageModel.BROADCASTING:
-            self.offset_store = LocalFileOffsetStore(self.mq_client_factory, consumer.consumer_group)
-        else:
-            self.offset_store = RemoteBrokerOffsetStore(self.mq_client_factory, consumer.consumer_group)
-        self.offset_store.load()
-        if not self.mq_client_factory.register_consumer(consumer.consumer_group, self):
-            self.service_state = ServiceState.CREATE_JUST
-            raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
-                                    "another name please.")
+        self._prepare_client()
+        self._register()
         self.mq_client_factory.start()
         log.info("the consumer [%s] start OK", consumer.consumer_group)
 
@@ -231,36 +183,11 @@ class DefaultMQPullConsumerImpl:
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
         """Let the broker deliver `msg` to the group again; when it can't, send it to the retry topic anew."""
-        factory, consumer = self._is_running(), self.default_mq_pull_consumer
-        times = consumer.max_reconsume_times
-        topic = consumer.with_namespace(msg.topic)
-        addr = factory.find_broker_address_in_publish(broker_name) if broker_name else "%s:%d" % msg.store_host
-        try:
-            if addr is None:
-                raise MQClientException(f"The broker[{broker_name}] not exist")
-            factory.mq_client_api_impl.consumer_send_message_back(
-                addr, broker_name, msg, topic, self.group_name(), delay_level, SEND_BACK_TIMEOUT_MS, times)
-        except (MQClientException, MQBrokerException, RemotingException):
-            log.exception("sendMessageBack Exception, %s", self.group_name())
-            factory.default_mq_producer.send(retry_message(msg, topic, self.group_name(), times))
+        self._is_running()
+        self._send_message_back(msg, delay_level, broker_name or None, SEND_BACK_TIMEOUT_MS,
+                                self.default_mq_pull_consumer.max_reconsume_times)
 
     # ---- MQConsumerInner
-
-    def group_name(self) -> str:
-        """The consumer group."""
-        return self.default_mq_pull_consumer.consumer_group
-
-    def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
-        return self.default_mq_pull_consumer.message_model
-
-    def consume_type(self) -> ConsumeType:
-        """The user decides when to pull."""
-        return ConsumeType.CONSUME_ACTIVELY
-
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Said in heartbeats only: the user chooses offsets."""
-        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     def subscriptions(self) -> list[SubscriptionData]:
         """The registered topics."""
@@ -270,30 +197,6 @@ class DefaultMQPullConsumerImpl:
             subscription.subVersion = 0
             result.append(subscription)
         return result
-
-    def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
-        if self.service_state is ServiceState.RUNNING:
-            self.rebalance_impl.do_rebalance()
-
-    def persist_consumer_offset(self) -> None:
-        """Store how far the group has come in the queues in balance."""
-        if self.service_state is ServiceState.RUNNING:
-            self.offset_store.persist_all(list(self.rebalance_impl.process_queue_table))
-
-    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
-        if topic in self.rebalance_impl.subscription_inner:
-            self.rebalance_impl.topic_subscribe_info_table[topic] = info
-
-    def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is of interest and its queues are not known yet."""
-        return topic in self.rebalance_impl.subscription_inner \
-            and topic not in self.rebalance_impl.topic_subscribe_info_table
-
-    def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
-        return self.default_mq_pull_consumer.unit_mode
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """Subscriptions and start time, for the admin commands."""

@@ -9,7 +9,6 @@
                                                                  ProcessQueue, ConsumeMessageConcurrentlyService
 """
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,20 +17,15 @@ from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
 from rmqha.client.consumer.listener.message_listener import MessageListenerOrderly
 from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
-from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
-from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
+from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
+from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
-from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
-from rmqha.client.impl.consumer.retry_message import retry_message
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
 from rmqha.common import mix_all, util_all
@@ -73,11 +67,13 @@ _TOLD = (  # settings that admins see
     "consume_timeout", "await_termination_millis_when_shutdown", "unit_mode")
 
 
-class DefaultMQPushConsumerImpl:
+class DefaultMQPushConsumerImpl(ConsumerImpl):
     """What DefaultMQPushConsumer does.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl (4.9.8)
     """
+
+    kind = "PushConsumer"
 
     def __init__(
         self,
@@ -85,19 +81,10 @@ class DefaultMQPushConsumerImpl:
         rpc_hook: "RPCHook | None",
         client_manager: MQClientManager,
     ) -> None:
+        super().__init__(default_mq_push_consumer, rpc_hook, client_manager)
         self.default_mq_push_consumer = default_mq_push_consumer
-        self._rpc_hook = rpc_hook
-        self._client_manager = client_manager
         self.rebalance_impl = RebalancePushImpl(self)
-        self.hooks = ConsumerHooks()
-        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
-        self.consumer_start_timestamp = util_all.current_time_millis()
-        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
-        self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
-        self.pull_api_wrapper: PullAPIWrapper | None = None
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
-        self.consume_message_service: ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService | None = None
+        self.consume_message_service: ConsumeMessageService = None  # type: ignore[assignment]  # set by start
         self.consume_orderly = False  # set by start
         self.pause = False  # set by suspend and resume; the pull thread looks at it
         self._flow_control_times = 0  # owned by the pull thread
@@ -293,24 +280,8 @@ class DefaultMQPushConsumerImpl:
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
         """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
-        try:
-            self._consumer_send_message_back(msg, delay_level, broker_name)
-        except (MQClientException, MQBrokerException, RemotingException):
-            log.exception("sendMessageBack Exception, %s", self.group_name())
-            topic = self.default_mq_push_consumer.with_namespace(msg.topic)
-            self.mq_client_factory.default_mq_producer.send(
-                retry_message(msg, topic, self.group_name(), self._get_max_reconsume_times()))
-
-    def _consumer_send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
-        if broker_name is not None:
-            addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
-        else:
-            addr = "%s:%d" % msg.store_host
-        if addr is None:
-            raise MQClientException(f"The broker[{broker_name}] not exist")
-        self.mq_client_factory.mq_client_api_impl.consumer_send_message_back(
-            addr, broker_name, msg, self.default_mq_push_consumer.with_namespace(msg.topic), self.group_name(),
-            delay_level, SEND_BACK_TIMEOUT_MS, self._get_max_reconsume_times())
+        self._send_message_back(
+            msg, delay_level, broker_name, SEND_BACK_TIMEOUT_MS, self._get_max_reconsume_times())
 
     def _get_max_reconsume_times(self) -> int:
         times = self.default_mq_push_consumer.max_reconsume_times
@@ -334,13 +305,7 @@ class DefaultMQPushConsumerImpl:
 
     def start(self) -> None:
         """Begin to consume; see the facade."""
-        with self._state_lock:
-            if self.service_state is not ServiceState.CREATE_JUST:
-                raise MQClientException("The PushConsumer service state not OK, maybe started once, "
-                                        f"{self.service_state.name}")
-            self.service_state = ServiceState.START_FAILED
-            self._start()
-            self.service_state = ServiceState.RUNNING
+        super().start()
         for topic in list(self.rebalance_impl.subscription_inner):
             self.mq_client_factory.update_topic_route_info_from_name_server(topic)
         self.mq_client_factory.check_client_in_broker()
@@ -351,33 +316,14 @@ class DefaultMQPushConsumerImpl:
         consumer = self.default_mq_push_consumer
         check_push_config(consumer)
         self._subscribe_to_retry_topic()
-        if consumer.message_model is MessageModel.CLUSTERING:
-            consumer.change_instance_name_to_pid()
-        self.mq_client_factory = self._client_manager.get_or_create_mq_client_instance(consumer, self._rpc_hook)
-        rebalance = self.rebalance_impl
-        rebalance.consumer_group = consumer.consumer_group
-        rebalance.message_model = consumer.message_model
-        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
-        rebalance.mq_client_factory = self.mq_client_factory
-        self.pull_api_wrapper = PullAPIWrapper(self.mq_client_factory, consumer.consumer_group, consumer.unit_mode)
-        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
-        self.offset_store = self._make_offset_store()
-        self.offset_store.load()
+        self._prepare_client()
         self.consume_orderly = isinstance(consumer.message_listener, MessageListenerOrderly)
         make = ConsumeMessageOrderlyService if self.consume_orderly else ConsumeMessageConcurrentlyService
         self.consume_message_service = make(self, consumer.message_listener)
-        if not self.mq_client_factory.register_consumer(consumer.consumer_group, self):
-            self.service_state = ServiceState.CREATE_JUST
-            raise MQClientException(f"The consumer group[{consumer.consumer_group}] has been created before, specify "
-                                    "another name please.")
+        self._register()
         self.consume_message_service.start()
         self.mq_client_factory.start()
         log.info("the consumer [%s] start OK.", consumer.consumer_group)
-
-    def _make_offset_store(self) -> RemoteBrokerOffsetStore | LocalFileOffsetStore:
-        if self.message_model() is MessageModel.BROADCASTING:
-            return LocalFileOffsetStore(self.mq_client_factory, self.group_name())
-        return RemoteBrokerOffsetStore(self.mq_client_factory, self.group_name())
 
     def _subscribe_to_retry_topic(self) -> None:
         if self.message_model() is MessageModel.CLUSTERING:
@@ -414,14 +360,6 @@ class DefaultMQPushConsumerImpl:
 
     # ---- MQConsumerInner
 
-    def group_name(self) -> str:
-        """The consumer group."""
-        return self.default_mq_push_consumer.consumer_group
-
-    def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
-        return self.default_mq_push_consumer.message_model
-
     def consume_type(self) -> ConsumeType:
         """The library decides when to pull."""
         return ConsumeType.CONSUME_PASSIVELY
@@ -430,31 +368,10 @@ class DefaultMQPushConsumerImpl:
         """Where a new group begins."""
         return self.default_mq_push_consumer.consume_from_where
 
-    def subscriptions(self) -> list[SubscriptionData]:
-        """What the group is interested in, its retry topic among it."""
-        return list(self.rebalance_impl.subscription_inner.values())
-
     def do_rebalance(self) -> None:
         """Take the queues that are this consumer's share."""
-        if not self.pause and self.service_state is ServiceState.RUNNING:
-            self.rebalance_impl.do_rebalance()
-
-    def persist_consumer_offset(self) -> None:
-        """Store how far the group has come."""
-        if self.service_state is ServiceState.RUNNING:
-            self.offset_store.persist_all(list(self.rebalance_impl.process_queue_table))
-
-    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
-        self.rebalance_impl.update_topic_subscribe_info(topic, info)
-
-    def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
-        return self.rebalance_impl.is_subscribe_topic_need_update(topic)
-
-    def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
-        return self.default_mq_push_consumer.unit_mode
+        if not self.pause:
+            super().do_rebalance()
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """Settings, queues and rates, for the admin commands."""

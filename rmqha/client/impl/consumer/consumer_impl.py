@@ -1,0 +1,157 @@
+"""What the three consumers do alike behind their facades: begin, send back, and answer the client instance."""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.client.common.service_state import ServiceState
+from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
+from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
+from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
+from rmqha.client.impl.consumer.retry_message import retry_message
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.common import util_all
+from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.remoting.exception import RemotingException
+
+if TYPE_CHECKING:
+    from rmqha.client.consumer.consumer_facade import ConsumerFacade
+    from rmqha.remoting.rpc_hook import RPCHook
+
+log = logging.getLogger("RocketmqClient")
+
+
+class ConsumerImpl:
+    """Base: a consumer whose user decides when to pull and where to begin. A subclass gives `rebalance_impl`."""
+
+    kind = "PullConsumer"  # in errors
+    rebalance_impl: RebalanceImpl
+
+    def __init__(
+        self, consumer: "ConsumerFacade", rpc_hook: "RPCHook | None", client_manager: MQClientManager
+    ) -> None:
+        self._facade = consumer
+        self._rpc_hook = rpc_hook
+        self._client_manager = client_manager
+        self.hooks = ConsumerHooks()
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
+        self.consumer_start_timestamp = util_all.current_time_millis()
+        self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
+        self._state_lock = threading.RLock()
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
+        self.pull_api_wrapper: PullAPIWrapper = None  # type: ignore[assignment]  # the same
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
+
+    def start(self) -> None:
+        """Begin; see the facade."""
+        with self._state_lock:
+            if self.service_state is not ServiceState.CREATE_JUST:
+                raise MQClientException(f"The {self.kind} service state not OK, maybe started once, "
+                                        f"{self.service_state.name}")
+            self.service_state = ServiceState.START_FAILED
+            self._start()
+            self.service_state = ServiceState.RUNNING
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _prepare_client(self) -> None:
+        """Find the client instance, and make what works with it; the group is not registered yet."""
+        consumer, rebalance = self._facade, self.rebalance_impl
+        group = consumer.consumer_group
+        if consumer.message_model is MessageModel.CLUSTERING:
+            consumer.change_instance_name_to_pid()
+        factory = self._client_manager.get_or_create_mq_client_instance(consumer, self._rpc_hook)
+        self.mq_client_factory = rebalance.mq_client_factory = factory
+        rebalance.consumer_group = group
+        rebalance.message_model = consumer.message_model
+        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
+        self.pull_api_wrapper = PullAPIWrapper(factory, group, consumer.unit_mode)
+        self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
+        is_broadcasting = consumer.message_model is MessageModel.BROADCASTING
+        self.offset_store = (LocalFileOffsetStore if is_broadcasting else RemoteBrokerOffsetStore)(factory, group)
+        self.offset_store.load()
+
+    def _register(self) -> None:
+        """Let the instance serve the group; MQClientException when it does so already."""
+        group = self._facade.consumer_group
+        if not self.mq_client_factory.register_consumer(group, self):
+            self.service_state = ServiceState.CREATE_JUST
+            raise MQClientException(f"The consumer group[{group}] has been created before, specify another name "
+                                    "please.")
+
+    def _send_message_back(
+        self, msg: MessageExt, delay_level: int, broker_name: str | None, timeout_ms: int, max_reconsume_times: int
+    ) -> None:
+        """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
+        factory, group = self.mq_client_factory, self.group_name()
+        topic = self._facade.with_namespace(msg.topic)  # type: ignore[arg-type]  # it was received
+        try:
+            if broker_name is not None:
+                addr = factory.find_broker_address_in_publish(broker_name)
+            else:
+                addr = "%s:%d" % msg.store_host  # type: ignore[str-format]  # the same
+            if addr is None:
+                raise MQClientException(f"The broker[{broker_name}] not exist")
+            factory.mq_client_api_impl.consumer_send_message_back(
+                addr, broker_name, msg, topic, group, delay_level, timeout_ms, max_reconsume_times)
+        except (MQClientException, MQBrokerException, RemotingException):
+            log.exception("sendMessageBack Exception, %s", group)
+            factory.default_mq_producer.send(retry_message(msg, topic, group, max_reconsume_times))
+
+    # ---- MQConsumerInner
+
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self._facade.consumer_group
+
+    def message_model(self) -> MessageModel:
+        """Each message to one of the group, or to all."""
+        return self._facade.message_model
+
+    def consume_type(self) -> ConsumeType:
+        """The user decides when to pull."""
+        return ConsumeType.CONSUME_ACTIVELY
+
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Said in heartbeats only: the user chooses offsets."""
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What the group is interested in; of a push consumer its retry topic among it."""
+        return list(self.rebalance_impl.subscription_inner.values())
+
+    def do_rebalance(self) -> None:
+        """Take the queues that are this consumer's share."""
+        if self.service_state is ServiceState.RUNNING:
+            self.rebalance_impl.do_rebalance()
+
+    def persist_consumer_offset(self) -> None:
+        """Store how far the group has come in the queues in balance."""
+        if self.service_state is ServiceState.RUNNING:
+            self.offset_store.persist_all(list(self.rebalance_impl.process_queue_table))
+
+    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
+        """The queues of a topic changed."""
+        self.rebalance_impl.update_topic_subscribe_info(topic, info)
+
+    def is_subscribe_topic_need_update(self, topic: str) -> bool:
+        """True when the topic is subscribed to and its queues are not known yet."""
+        return self.rebalance_impl.is_subscribe_topic_need_update(topic)
+
+    def is_unit_mode(self) -> bool:
+        """True for a unit's consumer."""
+        return self._facade.unit_mode
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        """What this consumer does now, for the admin commands."""
+        raise NotImplementedError
