@@ -379,12 +379,12 @@ class BrokerController:
 
     @property
     def broker_addr(self) -> str:
-        """`brokerIP1:port`, which clients are told."""
+        """`brokerIP1:port`, at which clients find this broker."""
         return f"{self.broker_config.brokerIP1}:{self.store_host[1]}"
 
     @property
     def ha_server_addr(self) -> str:
-        """`ip:port` that slaves are told."""
+        """The `ip:port` at which slaves find this broker."""
         port = self.message_store_config.haListenPort
         if port == 0 and self.message_store is not None:
             port = self.message_store.ha_service.ha_listen_port

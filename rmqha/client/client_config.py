@@ -1,4 +1,4 @@
-"""What producers and consumers are told at their making."""
+"""Settings that producers and consumers share."""
 import enum
 import os
 import time

@@ -1,4 +1,4 @@
-"""No garbage collection while many objects are made at once, none of which is garbage."""
+"""Pauses garbage collection while many objects are made at once, all of which stay."""
 import gc
 import threading
 

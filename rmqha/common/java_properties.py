@@ -25,7 +25,7 @@ class PropertiesError(ValueError):
 
 
 class JavaProperties(dict[str, str]):
-    """Key -> value in the file's order; `lines` tells on which line, from 1, a key was set last.
+    """Key -> value in the file's order; `lines`: the line, from 1, on which a key was set last.
 
     Java: java.util.Properties
     """

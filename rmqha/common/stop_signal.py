@@ -1,4 +1,4 @@
-"""Being told to stop, by SIGTERM too.
+"""Waiting for the request to stop, SIGTERM included.
 
     signal handler, any thread --set--> [told] --wait--> the thread that ends the process in good order
 """

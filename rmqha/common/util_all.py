@@ -128,7 +128,7 @@ def is_path_exists(path: str) -> bool:
 
 
 def get_disk_partition_space_used_percent(path: str | None) -> float:
-    """Used part of the file system of `path`, 0.00 to 1.00 rounded up to hundredths; -1 when it cannot be told."""
+    """Used part of the file system of `path`, 0.00 to 1.00 rounded up to hundredths; -1 when it is not known."""
     if not path:
         log.error("Error when measuring disk space usage, path is null or empty, path : %s", path)
         return -1

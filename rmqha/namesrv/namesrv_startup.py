@@ -113,7 +113,7 @@ def start(controller: NamesrvController) -> None:
 
 
 def shutdown(controller: NamesrvController) -> None:
-    """Stop, and tell so in the log.
+    """Stop, and say so in the log.
 
     Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
     """

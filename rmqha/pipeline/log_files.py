@@ -25,7 +25,7 @@ class LogFiles(NamedTuple):
 
     @property
     def files_end(self) -> int:
-        """Offset behind the last file."""
+        """Where the last file ends."""
         return self.segments[-1].end if self.segments else 0
 
 

@@ -1,4 +1,4 @@
-"""Being told of connections."""
+"""What wants to hear of connections that open and close."""
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

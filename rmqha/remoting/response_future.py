@@ -70,7 +70,7 @@ class ResponseFuture:
         return time.monotonic_ns() - self.begin_ns > self.timeout_ms * 1_000_000
 
     def wait_response(self, timeout_ms: float) -> RemotingCommand | None:
-        """The response; None when none comes in time, or none can come any more."""
+        """The response; None when it does not come in time, or can't come."""
         if self._done is not None:
             self._done.wait(timeout_ms / 1000)
         return self.response_command

@@ -1,4 +1,4 @@
-"""A key and a certificate that nobody vouches for, made on the spot: TLS in test mode, where nobody checks them.
+"""A self-signed certificate and its key, made at the start: for TLS in test mode, where nobody checks them.
 
     Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm, signature BIT STRING }   (RFC 5280, DER)
     ECPrivateKey ::= SEQUENCE { 1, privateKey OCTET STRING, [0] curve, [1] publicKey }      (RFC 5915)

@@ -115,7 +115,7 @@ class PositionsFile:
 
 
 def boot_bits() -> int:
-    """31 bits of what this start of the machine is called, bit 0 being 0; 0 when the system doesn't tell."""
+    """31 bits of the id of this start of the machine, bit 0 being 0; 0 when the system has none."""
     try:
         with open(_BOOT_ID_FILE, "rb") as file:
             return zlib.crc32(file.read()) & ~_BY_SLAVE

@@ -1,4 +1,4 @@
-"""What is done with each record behind the appends."""
+"""What is done with each record after it was appended."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol

@@ -1,4 +1,4 @@
-"""The store: commit log, consume queues, index, replication and delayed messages behind one face.
+"""The store: commit log, consume queues, index, replication and delayed messages behind one interface.
 
     putting threads --> CommitLog --wake--> ReputMessageService --> ConsumeQueue, IndexService, MessageArrivingListener
                                   --wake--> HAService (slaves), flush services

@@ -129,7 +129,7 @@ class DeletedTopics(ConfigManager):
         store.reput_message_service.run_between_records(lambda: store.queue_removal.drop_topic(topic))
 
     def take_over(self, marks: Mapping[str, int]) -> list[str]:
-        """A slave: the marks of its master, as far as this log has come; the topics that were deleted anew."""
+        """On a slave: take over its master's marks, as far as this log has come; the topics that are newly deleted."""
         store, came_to = self._store, self._store.reput_message_service.reput_from_offset
         min_offset = store.commit_log.get_min_offset()
         with self._lock:
@@ -161,7 +161,7 @@ class DeletedTopics(ConfigManager):
         self._change({topic: min(offset, log_end) for topic, offset in self.marks.items() if log_end > 0})
 
     def expire(self, min_offset: int) -> None:
-        """The log begins at `min_offset`: marks before that have no records any more."""
+        """The log begins at `min_offset`: forget marks below, whose records are gone."""
         self._change({topic: offset for topic, offset in self.marks.items() if offset > min_offset})
 
     def _change(self, marks: dict[str, int]) -> None:

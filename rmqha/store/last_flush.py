@@ -1,4 +1,4 @@
-"""Having all of a store on the disk, when it is closed, and the names of its files, when it was not closed well."""
+"""Forcing all of a store to the disk when it is closed, and the names of its files after a crash."""
 from __future__ import annotations
 
 import logging

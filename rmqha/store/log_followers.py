@@ -1,4 +1,4 @@
-"""Telling of what a slave has appended, behind its report.
+"""Waking those who follow a slave's log, after its report to the master.
 
     HAClient --append_to_commit_log--> [end of its round: the report is out] --flush--> dispatch, chained slaves
 """

@@ -1,4 +1,4 @@
-"""Telling which threads were busy while the put lock was held for long."""
+"""Logging which threads were busy while the put lock was held for long."""
 from __future__ import annotations
 
 import os

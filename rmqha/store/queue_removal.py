@@ -1,4 +1,4 @@
-"""Taking consume queues out of a store: of a topic that is deleted, that nobody knows, whose messages are all gone.
+"""Removing consume queues: of topics that are deleted or unknown, or whose messages are all gone.
 
 All of it on the dispatching thread, between two records: nobody adds to a queue that goes.
 """

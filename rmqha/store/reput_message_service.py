@@ -103,7 +103,7 @@ class ReputMessageService(ServiceThread):
             self.wakeup()
 
     def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
-        """Dispatch at once what gathers, and then call `callback`, on the service's thread.
+        """Dispatch what has gathered at once, then call `callback`, on the service's thread.
 
         False, and nothing is done, when nothing waits for its dispatch, or when that would take long: for much, or
         while the service itself waits to try again.

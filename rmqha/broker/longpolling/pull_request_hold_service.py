@@ -164,7 +164,7 @@ class PullRequestHoldService(ServiceThread):
                 self.flush()
 
     def answer_all(self, topic: str) -> None:
-        """The topic is gone: all pulls of its queues go now, to be told so."""
+        """The topic is gone: answer all held pulls of its queues now."""
         for key, many in list(self.pull_request_table.items()):
             if key[0] == topic:
                 self._woken.extend(many.take(lambda _request: True))

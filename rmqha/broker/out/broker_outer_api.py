@@ -182,7 +182,7 @@ class BrokerOuterAPI:
         return int(table.get(key, "not told"))
 
     def get_broker_ha_fields(self, addr: str) -> dict[str, str]:
-        """What a broker tells of its HA port beside its replication. Raises RemotingException."""
+        """What a broker says about its HA port, as fields beside the replication status. Raises RemotingException."""
         return self._ask(addr, request_code.GET_BROKER_HA_STATUS).ext_fields or {}
 
     def view_record(self, addr: str, offset: int) -> bytes:

@@ -52,7 +52,7 @@ class SubscriptionGroupManager(ConfigManager):
         self.persist()
 
     def disable_consume(self, group_name: str) -> None:
-        """The group may not read any more; not saved."""
+        """Stop the group from reading, until the next start."""
         with self._table_lock:
             old = self.subscription_group_table.get(group_name)
             if old is not None:

@@ -46,7 +46,7 @@ class TopicDeletion:
     def delete_unused(self) -> None:
         """Delete the queues of all topics that are not in the table. A slave asks its master for the table first.
 
-        RemotingException: the master does not answer, and nothing is done.
+        RemotingException when the master does not answer: nothing is done.
         """
         controller = self._controller
         table = controller.topic_config_manager.topic_config_table

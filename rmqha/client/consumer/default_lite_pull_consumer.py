@@ -87,7 +87,7 @@ class DefaultLitePullConsumer(TracedConsumer):
         self.default_lite_pull_consumer_impl.subscribe(self.with_namespace(topic), selector)
 
     def unsubscribe(self, topic: str) -> None:
-        """Take nothing of a topic any more."""
+        """Stop receiving a topic."""
         self.default_lite_pull_consumer_impl.unsubscribe(self.with_namespace(topic))
 
     def assign(self, message_queues: Iterable[MessageQueue]) -> None:
@@ -111,7 +111,7 @@ class DefaultLitePullConsumer(TracedConsumer):
         self.seek(message_queue, self._admin.min_offset(self.queue_with_namespace(message_queue)))
 
     def seek_to_end(self, message_queue: MessageQueue) -> None:
-        """Go on behind the last message."""
+        """Go on after the last message."""
         self.seek(message_queue, self._admin.max_offset(self.queue_with_namespace(message_queue)))
 
     def pause(self, message_queues: Iterable[MessageQueue]) -> None:

@@ -1,4 +1,4 @@
-"""Fetching messages when one wants them."""
+"""Fetching messages on request."""
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.consumer_facade import ConsumerFacade
@@ -113,11 +113,11 @@ class DefaultMQPullConsumer(ConsumerFacade):
         self.message_queue_listener = listener
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Hang something behind each pull: its messages count as consumed. Before `start`."""
+        """Call a hook after each pull: its messages count as consumed. Before `start`."""
         self.default_mq_pull_consumer_impl.hooks.consume_message_hook_list.append(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Hang something behind each pull, to take messages out. Before `start`."""
+        """Call a hook after each pull, which may take messages out. Before `start`."""
         self.default_mq_pull_consumer_impl.filter_message_hook_list.append(hook)
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:

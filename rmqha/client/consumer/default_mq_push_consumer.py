@@ -107,7 +107,7 @@ class DefaultMQPushConsumer(TracedConsumer):
         self._start_trace()
 
     def shutdown(self) -> None:
-        """End: listeners finish, offsets are stored, the brokers are told. Idempotent."""
+        """Let listeners finish, store offsets, tell the brokers. Idempotent."""
         self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
         self._shutdown_trace()
 

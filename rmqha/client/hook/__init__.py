@@ -1,1 +1,1 @@
-"""What users may hang into sends, pulls, and calls of listeners."""
+"""Hooks for sends, pulls, and calls of listeners."""

@@ -32,4 +32,4 @@ class EndTransactionHook:
         raise NotImplementedError
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """The broker is told next."""
+        """Called before the broker hears how a transaction ended."""

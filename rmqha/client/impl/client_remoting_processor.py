@@ -103,7 +103,7 @@ class ClientRemotingProcessor:
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def notify_consumer_ids_changed(self, channel: "Channel", request: RemotingCommand) -> None:
-        """The members of a group changed: share the queues out anew."""
+        """The members of a group changed: rebalance."""
         header = request.decode_command_custom_header(NotifyConsumerIdsChangedRequestHeader)
         log.info("receive broker's notification[%s], the consumer group: %s changed, rebalance immediately",
                  channel.remote_address, header.consumerGroup)

@@ -77,7 +77,7 @@ class RequestResponseFuture:
             self._causes.raised(error, "request callback exception")
 
     def wait_response_message(self, timeout_ms: float) -> MessageExt | None:
-        """The reply; None when there is none in time, or can be none."""
+        """The reply; None when it does not come in time, or can't come."""
         self._done.wait(timeout_ms / 1000)
         return self.response_msg
 

@@ -20,7 +20,7 @@ class LocalTransactionState(Enum):
 
 
 class TransactionListener:
-    """Carries out local transactions, and remembers what became of them: the process may have been started anew.
+    """Carries out local transactions, and remembers how they ended, across restarts of the process too.
 
     Java: org.apache.rocketmq.client.producer.TransactionListener (4.9.8)
     """

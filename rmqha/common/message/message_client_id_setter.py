@@ -84,12 +84,12 @@ def _parts(msg_id: str) -> tuple[bytes, int, int]:
 
 
 def get_ip_str_from_id(msg_id: str) -> str:
-    """The producer's address. ValueError for what is no unique id."""
+    """The producer's address. ValueError when it is not a unique id."""
     return str(ipaddress.ip_address(_parts(msg_id)[0]))
 
 
 def get_pid_from_id(msg_id: str) -> int:
-    """The low 16 bits of the producer's process id. ValueError for what is no unique id."""
+    """The low 16 bits of the producer's process id. ValueError when it is not a unique id."""
     return _parts(msg_id)[1]
 
 

@@ -1,4 +1,4 @@
-"""From text to tokens, one at a time: an error behind the last token that anybody wants is never met."""
+"""From text to tokens, one at a time: an error behind the last token asked for is never found."""
 import re
 
 from rmqha.filter.parser import selector_parser_constants as kinds

@@ -296,7 +296,7 @@ def _standard_json(route: TopicRouteData) -> bytes:
 
 def _registration_body(request: RemotingCommand, header: RegisterBrokerRequestHeader, with_filter_server: bool,
                        ) -> tuple[TopicConfigSerializeWrapper, list[str] | None]:
-    """Topics and filter servers of a registration (None: not told). Without a body: no topics, version 0."""
+    """Topics and filter servers of a registration (None: it has none). Without a body: no topics, version 0."""
     if request.body is None:
         return TopicConfigSerializeWrapper(dataVersion=DataVersion(0, 0)), [] if with_filter_server else None
     try:

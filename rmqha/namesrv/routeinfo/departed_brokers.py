@@ -1,4 +1,4 @@
-"""Brokers that went without saying so, or that another one has taken the place of: for those who watch a cluster.
+"""Brokers that left without unregistering, or were replaced by another: for tools that watch a cluster.
 
 A broker whose connection ends is taken out of all routes at once, and its name is forgotten. Whoever asks then can't
 know that there should be one more.

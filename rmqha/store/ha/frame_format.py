@@ -1,4 +1,4 @@
-"""How the connection of a slave is spoken: what differs between the plain service and AutoSwitch."""
+"""What a slave's connection speaks: what differs between the plain service and AutoSwitch."""
 from __future__ import annotations
 
 import logging

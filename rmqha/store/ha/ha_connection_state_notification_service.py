@@ -1,4 +1,4 @@
-"""Telling one who waits for it that a replication connection has reached a state.
+"""Telling a waiting caller that a replication connection has reached a state.
 
     any thread --set_request--> [request] --> HAConnectionStateNotificationService: each second while one waits
     the threads of connections --check_connection_state_and_notify, when one ends

@@ -1,4 +1,4 @@
-"""Waking every thread that waits for news of one thing, at next to no cost while nobody does.
+"""Waking all threads that wait for one event, at next to no cost while none waits.
 
     putting thread --wakeup_all()--> [notified, one flag per waiter] --> WriteSocketService, one per slave
 """

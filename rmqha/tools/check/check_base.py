@@ -1,4 +1,4 @@
-"""What checks share: one line and an exit code, as Nagios and its kin want them."""
+"""What checks share: one line and an exit code, as Nagios and similar systems want them."""
 from enum import IntEnum
 from typing import Any
 

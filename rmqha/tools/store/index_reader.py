@@ -1,4 +1,4 @@
-"""One file of the hash index, read with pread. Its shape is not written in it: it is told, or found out."""
+"""One file of the hash index, read with pread. The file does not say its shape: the caller does, or it is found out."""
 import os
 import struct
 from array import array

@@ -70,7 +70,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON; what is no Unicode text in a store can't break it."""
+    """One line of JSON, whatever bytes a store has in its texts."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 

@@ -204,7 +204,7 @@ class QueueComparer:
         self.difference = None if self.reader is not None or self.live else "missing"
 
     def finish(self, end_index: int) -> None:
-        """Whatever is there behind the last unit."""
+        """Findings about what follows the last unit."""
         if self.difference is not None or self.live:
             return
         index = max(end_index, self.reader.first_index)

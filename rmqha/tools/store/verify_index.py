@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 1 << 17  # the most keys that are compared at once
 
 
 class IndexCheck:
-    """Is told the keys of each record of the log in order, then `finish`."""
+    """Call it with the keys of each record of the log in order, then `finish`."""
 
     def __init__(self, store: StoreReader, files: list[IndexReader], findings: Findings) -> None:
         self.store = store

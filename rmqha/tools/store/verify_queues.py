@@ -36,7 +36,7 @@ class _QueueState:
 
 
 class QueuesCheck:
-    """Is told each record of the log in order, then `finish`."""
+    """Call it with each record of the log in order, then `finish`."""
 
     def __init__(self, store: StoreReader, readers: dict[QueueKey, QueueReader], findings: Findings) -> None:
         self.store = store

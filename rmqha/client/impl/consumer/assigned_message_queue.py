@@ -58,6 +58,6 @@ class AssignedMessageQueue:
                     self._states[mq] = MessageQueueState(self.process_queue_table.get(mq) or ProcessQueue())
 
     def remove(self, topic: str) -> None:
-        """Have no queues of a topic any more."""
+        """Give up all queues of a topic."""
         # Differs: what is cached of them is not handed out any more; 4.9.8 does not mark it
         self.update((), topic)

@@ -198,7 +198,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     def on_pull_result(
         self, pull_request: PullRequest, result: PullResult, subscription: SubscriptionData, begin_ns: int
     ) -> None:
-        """Go on behind what came."""
+        """Go on after what came."""
         result = self.pull_api_wrapper.process_pull_result(pull_request.message_queue, result, subscription)
         if result.pull_status is PullStatus.FOUND:
             self._on_found(pull_request, result, (time.monotonic_ns() - begin_ns) // 1_000_000)
@@ -229,7 +229,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
                         "prevRequestOffset: %d", result.next_begin_offset, first_offset, previous_offset)
 
     def _offset_illegal(self, pull_request: PullRequest, result: PullResult) -> None:
-        """The broker has no such offset: drop the queue, store the offset it names, begin anew after a while."""
+        """The broker has no such offset: drop the queue, store the offset it names, start again after a while."""
         log.warning("the pull request offset illegal, %s %s", pull_request, result)
         pull_request.next_offset = result.next_begin_offset
         pull_request.process_queue.dropped = True

@@ -257,7 +257,7 @@ class RebalanceImpl:
         raise NotImplementedError
 
     def remove_dirty_offset(self, mq: MessageQueue) -> None:
-        """Forget what memory says about a queue that is taken anew."""
+        """Forget the offset in memory of a queue that is taken again."""
         raise NotImplementedError
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:

@@ -22,7 +22,7 @@ class RebalanceLitePullImpl(RebalancePullImpl):
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Pull the new share, and tell who wants to know."""
+        """Pull the new share, and tell the listener."""
         self._consumer_impl.update_assign_queue_and_start_pull_task(topic, mq_all, mq_divided)
         super().message_queue_changed(topic, mq_all, mq_divided)
 

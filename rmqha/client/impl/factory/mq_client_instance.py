@@ -347,7 +347,7 @@ class MQClientInstance:
             return True
 
     def unregister_consumer(self, group: str) -> None:
-        """Take a consumer out and tell the brokers."""
+        """Remove a consumer, and tell the brokers."""
         with self._state_lock:
             self.consumer_table.pop(group, None)
         self._unregister_client(None, group)
@@ -379,11 +379,11 @@ class MQClientInstance:
                     log.warning("unregister client exception from broker: %s, %s", addr, error)
 
     def rebalance_immediately(self) -> None:
-        """Share the queues out anew, soon."""
+        """Rebalance soon."""
         self.rebalance_service.wakeup()
 
     def do_rebalance(self) -> None:
-        """Share the queues of all groups out anew."""
+        """Rebalance all groups."""
         for consumer in list(self.consumer_table.values()):
             try:
                 consumer.do_rebalance()

@@ -115,7 +115,7 @@ class DefaultMQProducerImpl:
         self.topic_publish_info_table[self.default_mq_producer.create_topic_key] = TopicPublishInfo()
 
     def shutdown(self) -> None:
-        """End: the brokers are told, connections closed. Idempotent."""
+        """Tell the brokers, and close the connections. Idempotent."""
         if self.shutdown_on():
             self.mq_client_factory.shutdown()
             log.info("the producer [%s] shutdown OK", self.default_mq_producer.producer_group)
@@ -353,7 +353,7 @@ class DefaultMQProducerImpl:
         return result
 
     def _guarded(self, callback: SendCallback, context: SendMessageContext | None, msg: Message) -> SendCallback:
-        """The callback, behind the hooks; what it raises is said once."""
+        """The callback, called after the hooks; an exception of it is logged once."""
         around = self.hooks.around(context, callback)
         return SendCallback(lambda result: self._call_back(around.on_success, result, msg),
                             lambda error: self._call_back(around.on_exception, error, msg))
@@ -438,7 +438,7 @@ class _Tries:
         self._error: Exception | None = None
 
     def run(self) -> SendResult:
-        """Try until it is stored or hopeless; the best result, or the error that tells why there is none."""
+        """Try until it is stored or hopeless; the best result, or the last error."""
         producer = self._impl.default_mq_producer
         for _ in range(1 + producer.retry_times_when_send_failed):
             last = self._brokers_sent[-1] if self._brokers_sent else None

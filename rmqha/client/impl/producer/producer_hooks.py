@@ -92,7 +92,7 @@ class ProducerHooks:
     def end_transaction(
         self, msg: Message, msg_id: str | None, addr: str, state: LocalTransactionState, from_transaction_check: bool
     ) -> None:
-        """Tell the hooks what a broker is told next."""
+        """Tell the hooks which end of a transaction goes to the broker next."""
         if not self.end_transaction_hook_list:
             return
         context = EndTransactionContext(self._producer.producer_group, msg, addr, msg_id, msg.transaction_id, state,

@@ -51,7 +51,7 @@ class SyncStateSet:
             self._confirm_offset = self._max_offset()
 
     def resign(self) -> None:
-        """This replica is no master any more: nothing is confirmed here."""
+        """This replica is no longer a master: nothing is confirmed here."""
         with self._lock:
             if self._local_id is not None:
                 self._confirm()
@@ -67,7 +67,7 @@ class SyncStateSet:
             return min(self._confirm_offset, self._max_offset())
 
     def learn(self, confirm_offset: int) -> bool:
-        """A slave is told its master's confirm offset; whether that is news."""
+        """A slave hears its master's confirm offset; True when it is new."""
         with self._lock:
             if self._local_id is not None or confirm_offset <= self._confirm_offset:
                 return False
@@ -109,7 +109,7 @@ class SyncStateSet:
                 self._drop(frozenset((slave_id,)))
 
     def shrink(self, max_behind_ms: int) -> frozenset[int]:
-        """Drop who has not caught up for so long, or is not connected; those dropped."""
+        """Drop the members that have not caught up for so long, or are not connected; returns those dropped."""
         now = time.monotonic_ns()
         with self._lock:
             if self._local_id is None:
