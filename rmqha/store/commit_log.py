@@ -336,8 +336,7 @@ class CommitLog:
             # Differs: the original takes what was checked before its shutdown and comes behind its last flush
             if self.config.brokerRole is SLAVE or ha_service.term != term or store.is_shutdown:
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-            deleted = store.deleted_topics
-            if deleted.names and (deleted.refuses_any(context.rows) if message is None else deleted.refuses(message)):
+            if store.deleted_topics.names and store.deleted_topics.refuses(context):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
             # under the lock, so that store times never go down along the log
             self.begin_time_in_lock = context.store_timestamp = now = current_time_millis()

@@ -22,9 +22,9 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.message_rows import MessageRow
 
 if TYPE_CHECKING:
+    from rmqha.store.append_message_callback import PutMessageContext
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")
@@ -88,17 +88,15 @@ class DeletedTopics(ConfigManager):
 
     # Putting, under the put lock, and only while there are names.
 
-    def refuses(self, message: MessageExt) -> bool:
-        """Whether the message's topic was deleted, or made again with fewer queues, since the message was checked."""
+    def refuses(self, context: PutMessageContext) -> bool:
+        """Whether a message's topic was deleted, or made again with fewer queues, since the message was checked."""
+        message, names = context.message, self.names
+        if message is None:
+            return any([row.topic in names and self._is_gone(row.topic, row.queue_id) for row in context.rows])
         topic, queue_id = message.topic, message.queue_id
         if topic in _WAITING_TOPICS:
             topic, queue_id = message.properties.get(message_const.PROPERTY_REAL_TOPIC) or topic, 0
-        return topic in self.names and self._is_gone(topic, queue_id)
-
-    def refuses_any(self, sends: list[MessageRow]) -> bool:
-        """The same of any of the rows."""
-        names = self.names
-        return any([send.topic in names and self._is_gone(send.topic, send.queue_id) for send in sends])
+        return topic in names and self._is_gone(topic, queue_id)
 
     def _is_gone(self, topic: str, queue_id: int) -> bool:
         return self.queues_of is not None and queue_id >= self.queues_of(topic)

@@ -55,10 +55,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         header = self.parse_request_header(request)
         if header.topic in self._topics:
             return self._reply(channel, request, header)
-        controller = self.broker_controller
-        return controller.broker_fast_failure.run_in(
-            controller.send_message_executor, controller.broker_config.waitTimeMillsInSendQueue,
-            lambda: self._reply(channel, request, header))
+        return self.hand_over(lambda: self._reply(channel, request, header))
 
     def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
         """The header in its long form, whichever form came."""

@@ -59,22 +59,17 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
         """Serve one request; the answer comes when the message is as safe as the configuration asks."""
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
-            return self._hand_over(lambda: self._consumer_send_msg_back(channel, request))
+            return self.hand_over(lambda: self._consumer_send_msg_back(channel, request))
         header = self.parse_request_header(request)
         if self.is_served_at_once(header.topic) and not (
                 header.batch and request.body is not None and len(request.body) > _LARGE_BATCH):
             return self._send(channel, request, header)
-        return self._hand_over(lambda: self._send(channel, request, header))
+        return self.hand_over(lambda: self._send(channel, request, header))
 
     def reject_request(self) -> bool:
         """While the log's lock is held for too long, or the pool of buffers is empty."""
         store = self._store
         return store.is_os_page_cache_busy() or store.is_transient_store_pool_deficient()
-
-    def _hand_over(self, work) -> Completable:
-        controller = self.broker_controller
-        return controller.broker_fast_failure.run_in(controller.send_message_executor,
-                                                     controller.broker_config.waitTimeMillsInSendQueue, work)
 
     def _consumer_send_msg_back(self, channel: "Channel",
                                 request: RemotingCommand) -> RemotingCommand | Completable:

@@ -12,6 +12,7 @@ from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.broker.processor.send.send_routes import SendRoutes
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_layout
+from rmqha.common.message.message_layout import Host
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.write_round import flush_at_end_of_round
@@ -48,13 +49,16 @@ class ExpressSend:
         self.stats = broker_controller.broker_stats_manager
         self._cluster = cluster_property(self._config.brokerClusterName)
         self._routes = SendRoutes(processor)
+        self._store_host: Host | None = None  # of the two that follow
+        self._store_host_bytes = self._store_host_text = b""  # as records have it; as message ids do, in hex
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
         """Put and answer what are plain sends; see ExpressLane."""
         born_host = message_layout.host_to_bytes(channel.remote_address)
-        store_host = message_layout.host_to_bytes(self._controller.store_host)
-        if self._server.rpc_hooks or len(born_host) + len(store_host) != _IPV4_HOSTS:  # hooks are shown commands
-            return position
+        if self._controller.store_host is not self._store_host:
+            self._note_store_host(self._controller.store_host)
+        if self._server.rpc_hooks or len(born_host) + len(self._store_host_bytes) != _IPV4_HOSTS:
+            return position  # hooks are shown commands
         routes, processor = self._routes, self._processor
         while position < len(data) and not processor.reject_request():
             sends, opaques, topics, kind, end, unknown = read_plain_sends(
@@ -62,21 +66,25 @@ class ExpressSend:
                 _MAX_TOGETHER, MessageRow)
             if sends:
                 if routes.are_open(channel, topics):
-                    self._put(channel, kind, sends, opaques, store_host, data[position:end])
+                    self._put(channel, kind, sends, opaques, data[position:end])
                     position = end
             elif unknown is None or not routes.make(channel, unknown):
                 break
         return position
 
-    def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], store_host: bytes,
-             data: memoryview) -> None:
+    def _note_store_host(self, host: Host) -> None:
+        """The broker's address and port, which it has once it is started."""
+        self._store_host, self._store_host_bytes = host, message_layout.host_to_bytes(host)
+        self._store_host_text = self._store_host_bytes.hex().upper().encode()
+
+    def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], data: memoryview) -> None:
         """Put the sends of the frames in `data`."""
-        result = self.store.put_rows(sends, store_host)
+        result = self.store.put_rows(sends, self._store_host_bytes)
         if result is None:
             for frame in FrameDecoder().feed(data):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
             return
-        result.status.then(_Put(self, channel, kind, sends, opaques, store_host, result).answer)
+        result.status.then(_Put(self, channel, kind, sends, opaques, self._store_host_text, result).answer)
 
 
 class _Put:
@@ -91,7 +99,7 @@ class _Put:
         self._kind = kind
         self._sends = sends
         self._opaques = opaques
-        self._host = host.hex().upper().encode()
+        self._host = host
         self._result = result
         self._answers = self._encode(SENT)  # now: if there is a slave to be waited for, this thread has the time
 

@@ -4,9 +4,11 @@
     ExpressSend --SendRoutes.are_open--> msg_check, for each topic of what one read has brought
 """
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from rmqha.common import mix_all, util_all
+from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.help import faq_url
 from rmqha.common.protocol import response_code
@@ -80,6 +82,12 @@ class SendAdmission:
     def is_served_at_once(self, topic: str) -> bool:
         """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
         return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+
+    def hand_over(self, work: Callable[[], RemotingCommand | Completable[RemotingCommand]]) -> Completable[Any]:
+        """The answer of `work`, by the pool of sends; SYSTEM_BUSY when it has too much to do."""
+        controller = self.broker_controller
+        return controller.broker_fast_failure.run_in(controller.send_message_executor,
+                                                     self._config.waitTimeMillsInSendQueue, work)
 
     def reject_request(self) -> bool:
         """Whether requests are refused before they are looked at."""

@@ -64,7 +64,7 @@ class SendRoutes:
         queues = max(config.writeQueueNums, config.readQueueNums)
         if queues > _MAX_QUEUES:
             return False
-        headers = [cast(SendMessageRequestHeader, RouteHeader(topic, queue_id)) for queue_id in range(queues)]
+        headers = (cast(SendMessageRequestHeader, RouteHeader(topic, queue_id)) for queue_id in range(queues))
         passed = list(itertools.takewhile(lambda header: self._passes(channel, config, header), headers))
         if not passed:
             return False
