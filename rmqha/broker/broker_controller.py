@@ -44,10 +44,8 @@ from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.record_access import RecordAccess
 from rmqha.broker.slave.master_inquiry import ask_main_port, ask_record
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
-from rmqha.broker.subscription.lmq_subscription_group_manager import LmqSubscriptionGroupManager
-from rmqha.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.topic.lmq_topic_config_manager import LmqTopicConfigManager
-from rmqha.broker.topic.topic_config_manager import TopicConfigManager
+from rmqha.broker.subscription.subscription_group_manager import LmqSubscriptionGroupManager, SubscriptionGroupManager
+from rmqha.broker.topic.topic_config_manager import LmqTopicConfigManager, TopicConfigManager
 from rmqha.broker.topic.topic_deletion import TopicDeletion
 from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
     DefaultTransactionalMessageCheckListener,

@@ -25,10 +25,10 @@ from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyS
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools import cluster_table

@@ -14,11 +14,10 @@ from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
 from rmqha.client.producer.send_result import SendCallback, SendStatus
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.consume_message_directly_result import CMResult
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
 from rmqha.remoting.exception import RemotingException
 from tests.support.wait import wait_until
 

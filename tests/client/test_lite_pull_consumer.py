@@ -6,8 +6,8 @@ from rmqha.client.consumer.message_queue_listener import MessageQueueListener, T
 from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.wait import wait_until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

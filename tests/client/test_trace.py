@@ -14,9 +14,9 @@ from rmqha.client.trace.async_trace_dispatcher import QUEUE_CAPACITY, AsyncTrace
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_view import TraceView
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.wait import wait_until
 
 TRACES = "TracesOfOurOwn"

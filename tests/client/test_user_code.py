@@ -19,8 +19,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestFutureHolder, RequestResponseFuture
 from rmqha.client.producer.send_result import SendCallback
 from rmqha.client.producer.transaction_listener import LocalTransactionState
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.wait import wait_until
 
 

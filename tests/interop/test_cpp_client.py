@@ -10,8 +10,8 @@ from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support import cpp_client
 from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.consumer_headers import (
@@ -14,7 +13,13 @@ from rmqha.common.protocol.header.consumer_headers import (
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
 from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, ConsumeType, HeartbeatData, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+)
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.client_config import ClientConfig

@@ -11,9 +11,9 @@ from rmqha.client.producer.transaction_listener import LocalTransactionState, Tr
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.trace.trace_view import TraceView
 from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until

@@ -16,8 +16,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.utils import message_util
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message import Message
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 

@@ -10,10 +10,9 @@ from typing import TypeVar
 
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
-from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody, RegisterBrokerResult
 from rmqha.common.protocol.body.serialize_wrappers import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,

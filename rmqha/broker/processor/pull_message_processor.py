@@ -21,10 +21,10 @@ from rmqha.common.help import faq_url
 from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.sysflag import message_sys_flag, pull_sys_flag
 from rmqha.common.topic import topic_validator

@@ -1,7 +1,7 @@
 """The consumer groups of a broker and their file, subscriptionGroup.json."""
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
@@ -42,8 +42,9 @@ class SubscriptionGroupManager(ConfigManager):
     def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
         """Create or replace a group."""
         with self._table_lock:
-            old = self.subscription_group_table.get(config.groupName)
-            self.subscription_group_table[config.groupName] = config
+            name = cast(str, config.groupName)  # seen by who asks
+            old = self.subscription_group_table.get(name)
+            self.subscription_group_table[name] = config
             self.data_version.next_version()
         if old is not None:
             log.info("update subscription group config, old: %s new: %s", old, config)
@@ -114,3 +115,25 @@ class SubscriptionGroupManager(ConfigManager):
             return
         log.info("delete subscription group OK, subscription group:%s", old)
         self.persist()
+
+
+class LmqSubscriptionGroupManager(SubscriptionGroupManager):
+    """Every group named like a light queue is there, with defaults, and none is kept in the table.
+
+    Java: org.apache.rocketmq.broker.subscription.LmqSubscriptionGroupManager (4.9.8)
+    """
+
+    def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group; made when it is new and groups may be created so."""
+        if mix_all.is_lmq(group):
+            return SubscriptionGroupConfig(groupName=group)
+        return super().find_subscription_group_config(group)
+
+    def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group; nothing for one named like a light queue."""
+        if not mix_all.is_lmq(config.groupName):
+            super().update_subscription_group_config(config)
+
+    def is_auto_created(self, group: str) -> bool:
+        """Whether `find_subscription_group_config` would make this group, were it unknown."""
+        return not mix_all.is_lmq(group) and super().is_auto_created(group)

@@ -3,7 +3,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
@@ -115,8 +115,9 @@ class TopicConfigManager(ConfigManager):
     def update_topic_config(self, topic_config: TopicConfig) -> None:
         """Create or replace a topic."""
         with self._table_lock:
-            old = self.topic_config_table.get(topic_config.topicName)
-            self.topic_config_table[topic_config.topicName] = topic_config
+            name = cast(str, topic_config.topicName)  # seen by who asks
+            old = self.topic_config_table.get(name)
+            self.topic_config_table[name] = topic_config
             self.data_version.next_version()
         if old is not None:
             log.info("update topic config, old:[%s] new:[%s]", old, topic_config)
@@ -250,3 +251,21 @@ class TopicConfigManager(ConfigManager):
         log.info("update topic sys flag. oldTopicSysFlag=%d, newTopicSysFlag=%d", old, config.topicSysFlag)
         self.persist()
         self._broker_controller.register_broker_all(False, True, True)
+
+
+class LmqTopicConfigManager(TopicConfigManager):
+    """Every light queue is there, with one queue to read and to write, and none is kept in the table.
+
+    Java: org.apache.rocketmq.broker.topic.LmqTopicConfigManager (4.9.8)
+    """
+
+    def select_topic_config(self, topic: str) -> TopicConfig | None:
+        """The topic, or None."""
+        if mix_all.is_lmq(topic):
+            return TopicConfig(topic, 1, 1, perm_name.PERM_READ | perm_name.PERM_WRITE)
+        return super().select_topic_config(topic)
+
+    def update_topic_config(self, topic_config: TopicConfig) -> None:
+        """Create or replace a topic; nothing for a light queue."""
+        if not mix_all.is_lmq(topic_config.topicName):
+            super().update_topic_config(topic_config)

@@ -16,10 +16,10 @@ from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java_compat import hash_map_order, int32
 from rmqha.common.mix_all import MASTER_ID
-from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.list_bodies import TopicList
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerResult
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag

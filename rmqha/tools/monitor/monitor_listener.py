@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
+from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 
 log = logging.getLogger("RocketmqClient")
 

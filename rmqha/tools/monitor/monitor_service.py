@@ -19,7 +19,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mq_version import Version
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
+from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.protocol import remoting_serializable

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 from rmqha.common.protocol.header.pull_headers import PullMessageResponseHeader
-from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

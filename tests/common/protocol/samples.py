@@ -1,6 +1,5 @@
 """The bodies of tests/golden/model_bodies.json as they were filled when they were captured."""
 from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.data_version import DataVersion
 from rmqha.common.filter import filter_api
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
@@ -23,6 +22,7 @@ from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
 from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody
 from rmqha.common.protocol.body.offset_bodies import (
     GetConsumerStatusBody,
+    OffsetMovedEvent,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
     QueueTimeSpan,
@@ -38,6 +38,7 @@ from rmqha.common.protocol.body.serialize_wrappers import (
 )
 from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
 from rmqha.common.protocol.heartbeat.heartbeat_data import (
+    ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
@@ -46,7 +47,6 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import (
 )
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
-from rmqha.common.protocol.topic.offset_moved_event import OffsetMovedEvent
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.common.topic_filter_type import TopicFilterType

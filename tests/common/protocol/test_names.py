@@ -9,8 +9,8 @@ from rmqha.common.data_version import DataVersion
 from rmqha.common.filter import expression_type, filter_api
 from rmqha.common.help import faq_url
 from rmqha.common.namesrv import namesrv_util
-from rmqha.common.namesrv.register_broker_result import RegisterBrokerResult
 from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerResult
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic.topic_validator import TopicValidator

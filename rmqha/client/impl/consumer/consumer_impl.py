@@ -11,15 +11,15 @@ from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
-from rmqha.client.impl.consumer.retry_message import retry_message
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common import util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
+from rmqha.common import mix_all, util_all
+from rmqha.common.message import message_const
+from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.exception import RemotingException
 
@@ -28,6 +28,23 @@ if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqClient")
+
+
+def retry_message(msg: MessageExt, topic: str, group: str, max_reconsume_times: int) -> Message:
+    """What is sent to the group's retry topic when the broker can't be asked to do it; `topic` as brokers know it.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#sendMessageBack (4.9.8)
+    """
+    new_msg = Message(mix_all.get_retry_topic(group), msg.body, flag=msg.flag)
+    properties = dict(msg.properties)
+    properties.setdefault(message_const.PROPERTY_ORIGIN_MESSAGE_ID, msg.msg_id or "")
+    properties[message_const.PROPERTY_RETRY_TOPIC] = topic
+    properties[message_const.PROPERTY_RECONSUME_TIME] = str(msg.reconsume_times + 1)
+    properties[message_const.PROPERTY_MAX_RECONSUME_TIMES] = str(max_reconsume_times)
+    properties.pop(message_const.PROPERTY_TRANSACTION_PREPARED, None)
+    new_msg.properties = properties
+    new_msg.delay_time_level = 3 + msg.reconsume_times
+    return new_msg
 
 
 class ConsumerImpl:

@@ -29,7 +29,6 @@ from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
 from rmqha.common import mix_all, util_all
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.filter import filter_api
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
@@ -37,7 +36,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.body import consumer_running_info
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo, ProcessQueueInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.exception import RemotingException

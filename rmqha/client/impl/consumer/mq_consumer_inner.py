@@ -1,10 +1,9 @@
 """What a client instance needs of a consumer."""
 from typing import Protocol
 
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 
 

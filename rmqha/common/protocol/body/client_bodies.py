@@ -1,8 +1,7 @@
 """Bodies about clients: who is connected, as what, and whether a subscription is understood."""
 from dataclasses import dataclass, field
 
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.text_hash import text_hash
 

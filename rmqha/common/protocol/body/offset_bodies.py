@@ -1,4 +1,4 @@
-"""Bodies about a group's offsets: where it is, where it goes, and what times that means."""
+"""Bodies about a group's offsets: where it is, where it goes, what times that means, and that it had to move."""
 from dataclasses import dataclass, field
 
 from rmqha.common import util_all
@@ -83,3 +83,16 @@ class QueryConsumeTimeSpanBody:
     """
 
     consumeTimeSpanSet: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OffsetMovedEvent:
+    """Body of the messages in OFFSET_MOVED_EVENT.
+
+    Java: org.apache.rocketmq.common.protocol.topic.OffsetMovedEvent (4.9.8)
+    """
+
+    consumerGroup: str | None = None
+    messageQueue: MessageQueue | None = None
+    offsetRequest: int = 0
+    offsetNew: int = 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
 
@@ -144,3 +145,15 @@ class _Reader:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RegisterBrokerBodyError(f"no JSON: {error}") from error
+
+
+@dataclass(slots=True)
+class RegisterBrokerResult:
+    """A slave's master, and the order topics.
+
+    Java: org.apache.rocketmq.common.namesrv.RegisterBrokerResult (4.9.8)
+    """
+
+    haServerAddr: str | None = None
+    masterAddr: str | None = None
+    kvTable: KVTable | None = None

@@ -2,9 +2,22 @@
 import enum
 from dataclasses import dataclass, field
 
-from rmqha.common.consumer.consume_from_where import ConsumeFromWhere
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.text_hash import text_hash
+
+
+class ConsumeFromWhere(enum.Enum):
+    """A group without offsets begins at the end, the beginning or a time. The middle three are retired: the end.
+
+    Java: org.apache.rocketmq.common.consumer.ConsumeFromWhere (4.9.8)
+    """
+
+    CONSUME_FROM_LAST_OFFSET = 0
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
+    CONSUME_FROM_MIN_OFFSET = 2
+    CONSUME_FROM_MAX_OFFSET = 3
+    CONSUME_FROM_FIRST_OFFSET = 4
+    CONSUME_FROM_TIMESTAMP = 5
 
 
 class ConsumeType(enum.Enum):

@@ -3,17 +3,20 @@ from collections.abc import Iterator
 
 from rmqha.client.exception import MQClientException
 from rmqha.common import util_all
+from rmqha.common.admin.stats_tables import RollbackStats
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, flag, option, parse_long
-from rmqha.tools.command.offset.reset_offset_by_time_old_command import rolled_back
 from rmqha.tools.command.output import Part, Table
 from rmqha.tools.command.sub_command import SubCommand
 from rmqha.tools.command.sub_command_exception import JavaException
 
 OFFSETS = Table("%-40.32s  %-40d  %-40d\n", {"brokerName": "#brokerName", "queueId": "#queueId", "offset": "#offset"})
 THE_END = -1  # instead of a time
+QUEUES = Table("%-20.32s  %-20d  %-20d  %-20d  %-20d  %-20d\n", {
+    "brokerName": "#brokerName", "queueId": "#queueId", "brokerOffset": "#brokerOffset",
+    "consumerOffset": "#consumerOffset", "timestampOffset": "#timestampOffset", "rollbackOffset": "#rollbackOffset"})
 
 
 class ResetOffsetByTimeCommand(SubCommand):
@@ -71,3 +74,15 @@ def offset_rows(offsets: dict[MessageQueue, int]) -> Iterator[Part]:
     yield OFFSETS.heading()
     for queue, offset in sorted(offsets.items()):
         yield OFFSETS.row(queue.brokerName, queue.queueId, offset, topic=queue.topic)
+
+
+def rolled_back(stats: list[RollbackStats]) -> Iterator[Part]:
+    """The queues with their offsets before and after.
+
+    Java: org.apache.rocketmq.tools.command.offset.ResetOffsetByTimeOldCommand#resetOffset (4.9.8)
+    """
+    # Differs: queues stand sorted, where Java's stand as its hash table has them
+    yield QUEUES.heading()
+    for each in sorted(stats, key=lambda one: (one.brokerName, one.queueId)):
+        yield QUEUES.row(each.brokerName, each.queueId, each.brokerOffset, each.consumerOffset, each.timestampOffset,
+                         each.rollbackOffset)

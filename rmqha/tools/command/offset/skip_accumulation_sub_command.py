@@ -5,8 +5,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.protocol import response_code
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.offset.reset_offset_by_time_command import THE_END, offset_rows
-from rmqha.tools.command.offset.reset_offset_by_time_old_command import rolled_back
+from rmqha.tools.command.offset.reset_offset_by_time_command import THE_END, offset_rows, rolled_back
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command import SubCommand
 

@@ -1,1 +1,0 @@
-"""Events that brokers put into topics."""
