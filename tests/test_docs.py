@@ -1,4 +1,6 @@
 """The pages say what is there: links, files, modules and commands exist, and no table has a row twice."""
+import ast
+import importlib
 import importlib.util
 import re
 import shlex
@@ -20,6 +22,7 @@ CODE = re.compile(r"\| `[^`]+` ")
 FILE = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:py|c|h|md|tsv))`")
 MODULE = re.compile(r"python -m (tests\.[\w.]+|rmqha\.[\w.]+)")
 PROGRAM = re.compile(r"(?<!venv/)\bbin/([a-z-]+)")
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"`(?:bin/)?rmqha ([a-z][^`]*)`|^    bin/rmqha ([a-z].*)$", re.MULTILINE)
 
 
@@ -74,6 +77,15 @@ def test_commands_exist(name):
     for span, line in COMMANDS.findall(text):
         wrong += unknown_commands(span or " ".join(shlex.split(line, comments=True)), known)
     assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_in_examples_work(name):
+    for block in EXAMPLE.findall(text_of(name)):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("rmqha."):
+                module = importlib.import_module(node.module)
+                assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
 
 
 def test_a_command_that_does_not_exist_is_found():

@@ -3,7 +3,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_value import plain_type
+from rmqha.common.config_value import base_type
 
 # Texts are refused (paths, addresses, names, class names, lists), but for these:
 _TEXTS = frozenset({"deleteWhen", "namesrvAddr", "regionId"})
@@ -22,7 +22,7 @@ def allowed_keys(configs: Iterable[Any]) -> set[str]:
     for config in configs:
         types = key_types(type(config))
         for key, item in config_keys(type(config)).items():
-            is_text = plain_type(types[item.name]) is str
+            is_text = base_type(types[item.name]) is str
             if key not in _FIXED and (not is_text or key in _TEXTS):
                 allowed.add(key)
     return allowed

@@ -91,7 +91,7 @@ class ClientConfig:
             setattr(self, item.name, getattr(other, item.name))
 
     def clone_client_config(self) -> "ClientConfig":
-        """A plain ClientConfig with the same settings."""
+        """A ClientConfig (nothing of a producer or consumer) with the same settings."""
         config = ClientConfig()
         config.reset_client_config(self)
         return config

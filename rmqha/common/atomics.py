@@ -1,4 +1,4 @@
-"""Numbers and flags that several threads change. Reads are plain: one attribute load is atomic under the GIL."""
+"""Numbers and flags that several threads change. Reads take no lock: one attribute load is atomic under the GIL."""
 import threading
 
 from rmqha.common.java_compat import int32, int64

@@ -124,39 +124,39 @@ def rules(kind: Any) -> list[Allowed]:
 
 def allowed_words(kind: Any) -> str:
     """What a value of the annotation `kind` may be, in words."""
-    plain = plain_type(kind)
-    if plain is bool:
+    base = base_type(kind)
+    if base is bool:
         return "true or false"
-    if issubclass(plain, Enum):
-        return "one of " + ", ".join(member.name for member in plain)
+    if issubclass(base, Enum):
+        return "one of " + ", ".join(member.name for member in base)
     found = rules(kind)
-    return found[0].words if found else {int: "a whole number", float: "a number"}.get(plain, "any text")
+    return found[0].words if found else {int: "a whole number", float: "a number"}.get(base, "any text")
 
 
-def plain_type(kind: Any) -> type:
+def base_type(kind: Any) -> type:
     """int, float, bool, str, or the enum behind an annotation. TypeError for anything else."""
     if get_origin(kind) is Annotated:
-        return plain_type(get_args(kind)[0])
+        return base_type(get_args(kind)[0])
     if isinstance(kind, type):
         return kind
     inner = [item for item in get_args(kind) if item is not type(None)]
     if len(inner) != 1:
         raise TypeError(f"no config key can have the type {kind!r}")
-    return plain_type(inner[0])
+    return base_type(inner[0])
 
 
 def _parsed(text: str, kind: Any) -> Any:
     # Differs: `5 ` is 5; Java's parsers refuse it, and its caller then keeps the default
-    plain = plain_type(kind)
-    if plain is bool:
+    base = base_type(kind)
+    if base is bool:
         return _parse_boolean(text)
-    if plain is int:
+    if base is int:
         return _parse_integer(text, kind)
-    if plain is float:
+    if base is float:
         return _parse_float(text)
-    if issubclass(plain, Enum):
-        return _parse_enum(text, plain)
-    if plain is str:
+    if issubclass(base, Enum):
+        return _parse_enum(text, base)
+    if base is str:
         return text
     raise TypeError(f"no config key can have the type {kind!r}")
 

@@ -23,7 +23,7 @@ def string_of(text: str | None) -> str:
     return "null" if text is None else text
 
 
-def string_hash_code_plain(text: str) -> int:
+def uncached_hash_code(text: str) -> int:
     """`string_hash_code` without the cache, for texts that are seen once."""
     result = 0
     if text.isascii():
@@ -36,7 +36,7 @@ def string_hash_code_plain(text: str) -> int:
     return result - 0x1_0000_0000 if result & 0x8000_0000 else result
 
 
-_cached_hash_code = lru_cache(maxsize=8192)(string_hash_code_plain)
+_cached_hash_code = lru_cache(maxsize=8192)(uncached_hash_code)
 
 
 def string_hash_code(text: str) -> int:
@@ -44,7 +44,7 @@ def string_hash_code(text: str) -> int:
 
     Java: java.lang.String#hashCode
     """
-    return _cached_hash_code(text) if len(text) <= _CACHED_LENGTH else string_hash_code_plain(text)
+    return _cached_hash_code(text) if len(text) <= _CACHED_LENGTH else uncached_hash_code(text)
 
 
 def _spread(text: str) -> int:

@@ -6,7 +6,7 @@
     any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
 
 One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
-are plain integers that only grow while the store runs, so readers need no lock.
+are integers that only grow while the store runs, so readers need no lock.
 """
 from __future__ import annotations
 

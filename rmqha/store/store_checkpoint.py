@@ -19,7 +19,7 @@ POSITIONS_SUFFIX = ".positions"
 class StoreCheckpoint:
     """Store times (ms) up to which the commit log, the consume queues and the index are on disk.
 
-    The attributes are plain: several services set them, `flush` writes what it finds.
+    The attributes have no lock: several services set them, `flush` writes what it finds.
 
     Differs: recovery goes by offsets of the log, which a clock that is set back does not mislead. They lie in a file of
     their own; the original's times are written as ever, and count when it has written them last.

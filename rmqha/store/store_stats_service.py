@@ -1,6 +1,6 @@
 """How much was put and got, how fast, and how long puts took.
 
-    putting threads (under the put lock), pulling threads --count--> plain counters
+    putting threads (under the put lock), pulling threads --count--> counters
     StoreStatsService: samples each second, prints each minute
 """
 import logging

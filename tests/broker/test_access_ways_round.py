@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rmqha.common.java_compat import string_hash_code_plain
+from rmqha.common.java_compat import uncached_hash_code
 from rmqha.remoting.protocol import remoting_serializable
 from tests.broker.acl_broker import (
     ADMIN,
@@ -205,7 +205,7 @@ def test_no_message_begins_within_another_one(broker):
 
 def key_with_hash(prefix, wanted):
     """A text that gives `prefix` + text a hash of Java's."""
-    head = string_hash_code_plain(prefix)
+    head = uncached_hash_code(prefix)
     lowest = sum(33 * 31**place for place in range(8))
     for turn in range(1, 100_000):
         rest = (wanted - head * 31**8 - lowest) % (1 << 32) + (turn << 32)
@@ -216,14 +216,14 @@ def key_with_hash(prefix, wanted):
             rest -= digit * 31**place
         if rest == 0 and all(digit < 90 for digit in digits):
             text = "".join(chr(33 + digit) for digit in digits)
-            if string_hash_code_plain(prefix + text) & 0xFFFFFFFF == wanted & 0xFFFFFFFF:
+            if uncached_hash_code(prefix + text) & 0xFFFFFFFF == wanted & 0xFFFFFFFF:
                 return text
     raise AssertionError("no key")
 
 
 def test_query_by_key_finds_no_other_topics_messages_by_their_hash(broker):
     broker.put(OTHER.topic, properties="KEYS\x01order-17\x02")
-    key = key_with_hash(f"{OWN.topic}#", string_hash_code_plain(f"{OTHER.topic}#order-17"))
+    key = key_with_hash(f"{OWN.topic}#", uncached_hash_code(f"{OTHER.topic}#order-17"))
     query = {"topic": OWN.topic, "key": key, "maxNum": 9, "beginTimestamp": PAST, "endTimestamp": FUTURE}
     wait_until(lambda: SECRET in broker.ask(ADMIN, 12, **query).body, 60_000, "the index")
     found = broker.ask(SUBBER, 12, **query)

@@ -11,7 +11,7 @@ from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_file import ConfigError, load_config_file
-from rmqha.common.config_value import allowed_words, parse_property, plain_type, rules
+from rmqha.common.config_value import allowed_words, base_type, parse_property, rules
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
@@ -56,7 +56,7 @@ def refused(kind, text: str) -> str:
 
 def test_every_key_has_a_type_and_a_range():
     without = [key for _class, key, kind, _default in keys()
-               if not (plain_type(kind) is bool or issubclass(plain_type(kind), Enum) or rules(kind))]
+               if not (base_type(kind) is bool or issubclass(base_type(kind), Enum) or rules(kind))]
     assert not without
 
 
@@ -69,7 +69,7 @@ def test_every_default_is_allowed():
 def test_numbers_are_taken_up_to_their_bounds_and_no_further():
     numbers = 0
     for _class, key, kind, _default in keys():
-        if plain_type(kind) is int:
+        if base_type(kind) is int:
             low, high = bounds(kind)
             assert parse_property(str(low), kind) == low and parse_property(f" {high} ", kind) == high, key
             for text in (str(low - 1), str(high + 1), "1e3", "", "0x1f", "5.0", "1_0", "seven"):
@@ -79,7 +79,7 @@ def test_numbers_are_taken_up_to_their_bounds_and_no_further():
 
 
 def test_switches_take_what_the_original_reads_right():
-    switches = [(key, kind) for _class, key, kind, _default in keys() if plain_type(kind) is bool]
+    switches = [(key, kind) for _class, key, kind, _default in keys() if base_type(kind) is bool]
     assert len(switches) > 50
     for key, kind in switches:
         assert parse_property("TRUE ", kind) is True and parse_property("False", kind) is False, key
@@ -115,8 +115,8 @@ def test_texts_have_a_form(key, good, bad):
 def test_bad_value_of_any_key_is_refused_with_file_line_key_and_value(tmp_path):
     file = tmp_path / "server.conf"
     for config_class, key, kind, _default in keys():
-        bad = "\\u0000" if plain_type(kind) is str else "never"
-        if plain_type(kind) is str and "any text" in allowed_words(kind):
+        bad = "\\u0000" if base_type(kind) is str else "never"
+        if base_type(kind) is str and "any text" in allowed_words(kind):
             continue
         file.write_text(f"# a comment\n{key}={bad}\n")
         with pytest.raises(ConfigError) as failure:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.java_compat import string_hash_code_plain
+from rmqha.common.java_compat import uncached_hash_code
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.store.index import index_layout as layout
 from rmqha.store.index import index_service
@@ -32,12 +32,12 @@ def select(index_file, key, max_num=64, begin=0, end=EVER):
 
 @given(st.text(max_size=60))
 def test_key_hash_is_javas(key):
-    value = abs(string_hash_code_plain(key))
+    value = abs(uncached_hash_code(key))
     assert layout.index_key_hash_method(key) == (0 if value == 1 << 31 else value)
 
 
 def test_key_hash_of_the_lowest_integer_is_0():
-    assert string_hash_code_plain("polygenelubricants") == -(1 << 31)
+    assert uncached_hash_code("polygenelubricants") == -(1 << 31)
     assert layout.index_key_hash_method("polygenelubricants") == 0
 
 

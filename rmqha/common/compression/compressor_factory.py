@@ -25,7 +25,7 @@ class Compressor(Protocol):
         """The compressed form."""
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The plain form; CompressionError for damage and above `max_size` bytes."""
+        """The uncompressed bytes; CompressionError for damage and above `max_size` bytes."""
 
 
 class ZlibCompressor:
@@ -39,7 +39,7 @@ class ZlibCompressor:
         return zlib.compress(src, level)
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The plain form; bytes behind the stream's end are ignored as in Java."""
+        """The uncompressed bytes; bytes behind the stream's end are ignored as in Java."""
         stream = zlib.decompressobj()
         try:
             plain = stream.decompress(src, max_size)
@@ -74,7 +74,7 @@ class Lz4Compressor:
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The plain form."""
+        """The uncompressed bytes."""
         stream = _lz4_library().LZ4FrameDecompressor()
         try:
             plain: bytes = stream.decompress(src, max_length=max_size)
@@ -106,7 +106,7 @@ class ZstdCompressor:
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The plain form."""
+        """The uncompressed bytes."""
         zstandard = _zstd_library()
         stream = zstandard.ZstdDecompressor().decompressobj()
         pieces, size = [], 0

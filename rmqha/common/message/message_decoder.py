@@ -138,7 +138,7 @@ def decodes(buffer: Buffer, read_body: bool = True) -> list[MessageClientExt]:
 def encode(message: MessageExt, need_compress: bool = False) -> bytes:
     """The record of a message, from its fields as they are (offsets, CRC, flags); IPv6 bits must fit the hosts.
 
-    `need_compress`: the body is plain although the compressed bit is set: compress it.
+    `need_compress`: the body is not compressed although the bit says so: compress it.
     """
     body = message.body
     if need_compress and message.sys_flag & message_sys_flag.COMPRESSED_FLAG:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from enum import Enum
 
 from rmqha.common.cached import cached
-from rmqha.common.java_compat import hash_map_order, string_hash_code_plain
+from rmqha.common.java_compat import hash_map_order, uncached_hash_code
 from rmqha.common.protocol.command_custom_header import LONG, CommandCustomHeader, HeaderFieldError
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
@@ -186,7 +186,7 @@ def _reflection_order(cls: type, names: list[str]) -> list[str]:
         java_name = _JAVA_NAME.search(owner.__doc__ or "")
         for name in owner.__dict__.get("__annotations__", {}):
             if name in names and name not in places:
-                java_hash = string_hash_code_plain(java_name[1]) ^ string_hash_code_plain(name) if java_name else 0
+                java_hash = uncached_hash_code(java_name[1]) ^ uncached_hash_code(name) if java_name else 0
                 places[name] = java_hash & 0xFFFF_FFFF
     capacity = 16
     while len(places) > capacity * 3 // 4:
@@ -195,7 +195,7 @@ def _reflection_order(cls: type, names: list[str]) -> list[str]:
 
 
 def _table_order(names: list[str], capacity: int) -> list[str]:
-    return sorted(names, key=lambda name: _place(string_hash_code_plain(name) & 0xFFFF_FFFF, capacity))
+    return sorted(names, key=lambda name: _place(uncached_hash_code(name) & 0xFFFF_FFFF, capacity))
 
 
 def _place(unsigned_hash: int, capacity: int) -> int:

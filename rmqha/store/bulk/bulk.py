@@ -23,7 +23,7 @@ def is_compiled() -> bool:
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None) -> Walk:
     """Step over the records of `buffer[start:end]`, checking them as `check_message_and_return_size` does.
 
-    With `file_from_offset`, where the buffer begins in the commit log, it stops with PLAIN in front of a record whose
+    With `file_from_offset`, where the buffer begins in the commit log, it stops with ODD in front of a record whose
     PHYSICALOFFSET is not its place. Nothing outside the span is looked at. ValueError when the span does not lie in the
     buffer.
     """
@@ -41,7 +41,7 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
     The buffer begins at `file_from_offset` of the commit log. `delays`: ms of delay level 1, 2, ... for the delivery
     times of the schedule topic; None when there is no schedule. `multi_dispatch`: look for further queues.
 
-    It stops with PLAIN in front of a record that only the single-record path takes: text that is no UTF-8 in its topic
+    It stops with ODD in front of a record that only the single-record path takes: text that is no UTF-8 in its topic
     or in TAGS, KEYS or UNIQ_KEY, further queues (INNER_MULTI_DISPATCH), a delay level that is no number, a delivery
     time beyond 64 bits, or a PHYSICALOFFSET that is not its place. Prepared and rolled back records have no unit,
     rolled back ones no keys.

@@ -64,7 +64,7 @@ class Stop(IntEnum):
 class Walk(NamedTuple):
     """`count` good records up to `position` of the buffer, and why no more.
 
-    `size` is the msg_size of the single-record check at `position`: 0 for END, LIMIT, PLAIN and BLANK, -1 for no
+    `size` is the msg_size of the single-record check at `position`: 0 for END, LIMIT, ODD and BLANK, -1 for no
     record, the stored total size for LENGTH_MISMATCH (-1 when that is not above 0).
     """
 

@@ -1,4 +1,4 @@
-"""What a slave's connection speaks: what differs between the plain service and AutoSwitch."""
+"""What a slave's connection speaks: what differs between HAService and AutoSwitch."""
 from __future__ import annotations
 
 import logging
@@ -69,7 +69,7 @@ class FrameFormat:
         raise NotImplementedError
 
 
-class PlainFrames(FrameFormat):
+class OffsetFrames(FrameFormat):
     """RocketMQ 4.9's 8-byte reports and 12-byte headers, behind the greeting if the slave asks for it."""
 
     def __init__(self, connection: HAConnection) -> None:

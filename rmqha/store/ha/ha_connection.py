@@ -23,7 +23,7 @@ from rmqha.remoting.quick_selector import QuickPollSelector
 from rmqha.store.config.message_store_config import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
-from rmqha.store.ha.frame_format import FrameFormat, PlainFrames
+from rmqha.store.ha.frame_format import FrameFormat, OffsetFrames
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.send_whole import send_whole
@@ -57,7 +57,7 @@ class HAConnection:
     """
 
     def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str,
-                 new_format: Callable[[HAConnection], FrameFormat] = PlainFrames) -> None:
+                 new_format: Callable[[HAConnection], FrameFormat] = OffsetFrames) -> None:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"

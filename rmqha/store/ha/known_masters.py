@@ -17,7 +17,7 @@ class KnownMasters:
 
     def __init__(self) -> None:
         self._ours: set[str] = set()  # those that have told to be ours
-        self._plain: str | None = None  # closed when it was asked for a handshake
+        self._without_handshake: str | None = None  # closed when it was asked for a handshake
         self._said_unknown: str | None = None  # of which it was said that nothing can be compared
         self._waiting_for = ("", 0)  # whose main port did not answer, and since when (monotonic ns)
 
@@ -34,11 +34,11 @@ class KnownMasters:
 
     def has_closed_at_the_question(self, address: str) -> None:
         """It takes the question for a handshake for an error."""
-        self._plain = address
+        self._without_handshake = address
 
     def may_be_asked(self, address: str) -> bool:
         """Whether it has not closed its last connection at the question for a handshake."""
-        return address != self._plain
+        return address != self._without_handshake
 
     def is_newly_unknown(self, address: str) -> bool:
         """Whether it was not said of it before that nothing can be compared; True once."""

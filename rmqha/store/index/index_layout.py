@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rmqha.common.java_compat import string_hash_code_plain
+from rmqha.common.java_compat import uncached_hash_code
 
 INDEX_HEADER_SIZE = 40
 HASH_SLOT_SIZE = 4
@@ -48,11 +48,11 @@ def file_size(hash_slot_num: int, index_num: int) -> int:
     return INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE + index_num * INDEX_SIZE
 
 
-_cached_hash = lru_cache(maxsize=65536)(string_hash_code_plain)
+_cached_hash = lru_cache(maxsize=65536)(uncached_hash_code)
 
 
 def _piece_hash(text: str) -> int:
-    return (_cached_hash(text) if len(text) <= _CACHED_LENGTH else string_hash_code_plain(text)) & _MASK
+    return (_cached_hash(text) if len(text) <= _CACHED_LENGTH else uncached_hash_code(text)) & _MASK
 
 
 def index_key_hash_method(key: str) -> int:
@@ -64,7 +64,7 @@ def index_key_hash_method(key: str) -> int:
         value = (_piece_hash(key[:-_TAIL]) * _SHIFT_12 + _piece_hash(key[-12:-8]) * _SHIFT_8
                  + _piece_hash(key[-8:-4]) * _SHIFT_4 + _piece_hash(key[-4:])) & _MASK
     else:
-        value = string_hash_code_plain(key) & _MASK
+        value = uncached_hash_code(key) & _MASK
     if value > MAX_INT:
         value = 0x1_0000_0000 - value
     return value & MAX_INT  # abs(Integer.MIN_VALUE) is negative in Java, and becomes 0

@@ -95,11 +95,11 @@ class JsonRenderer:
             self._err.write(part if part.endswith("\n") else part + "\n")
         elif not isinstance(part, Heading):
             value = part.fields if isinstance(part, Row) else part.value
-            self._out.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
+            self._out.write(json.dumps(value, ensure_ascii=False, default=_jsonable) + "\n")
             self._out.flush()
 
 
-def _plain(value: object) -> Any:
+def _jsonable(value: object) -> Any:
     """A bean as what its JSON says."""
     return json.loads(fastjson_writer.dumps(value, quote_field_names=True))
 

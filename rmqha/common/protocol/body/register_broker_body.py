@@ -1,6 +1,6 @@
 """What a broker registers: its topics and filter servers.
 
-The plain form is the JSON of RegisterBrokerBody (of remoting's serializer). The compressed form is a zlib stream of
+Uncompressed it is the JSON of RegisterBrokerBody (of remoting's serializer). The compressed form is a zlib stream of
 
     4 bytes length, the DataVersion as JSON
     4 bytes number of topics; for each 4 bytes length, `name read write perm filterType`
