@@ -210,14 +210,14 @@ static int look(const uint8_t *p, int64_t room, int check_crc, record *found)
     int32_t stored_body_length = int32_at(p + head - (HEAD_LENGTH - BODY_LENGTH_POSITION));
     int64_t body_length = stored_body_length > 0 ? stored_body_length : 0;
     int64_t topic_at = head + body_length;
-    if (topic_at + 3 > room)
+    if (topic_at + LENGTHS_SIZE > room)
         return TRUNCATED;
     if (check_crc && body_length > 0
             && (crc32_of(p + head, body_length) & CRC_MASK) != get32(p + BODY_CRC_POSITION))
         return BAD_CRC;
     uint32_t topic_length = p[topic_at];
     LOADED_ONCE(topic_length);
-    int64_t properties_at = topic_at + 3 + topic_length;
+    int64_t properties_at = topic_at + LENGTHS_SIZE + topic_length;
     if (topic_length > MAX_TOPIC_LENGTH || properties_at > room)
         return TRUNCATED;
     uint32_t properties_length = (uint32_t)p[properties_at - 2] << 8 | p[properties_at - 1];

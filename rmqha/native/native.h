@@ -35,6 +35,7 @@
 #define BODY_LENGTH_POSITION 84
 #define HEAD_LENGTH 88
 #define HOST_LENGTH 8
+#define LENGTHS_SIZE 3 /* bytes of topic length and properties length */
 #define MORE_IN_V6 12 /* bytes of an IPv6 host beyond HOST_LENGTH */
 #define MIN_RECORD_LENGTH 91
 #define END_FILE_MIN_BLANK_LENGTH 8

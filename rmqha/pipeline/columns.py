@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from rmqha.common.compression import compressor_factory
 from rmqha.common.compression.compressor_factory import CompressionError
 from rmqha.common.message import message_const
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import bytes_to_host, decode_text
 from rmqha.common.sysflag import message_sys_flag
@@ -69,19 +70,20 @@ class BlockColumns:
 
     @cached_property
     def _born_v6(self) -> np.ndarray:
-        return np.where(self._rows["sysFlag"] & message_sys_flag.BORNHOST_V6_FLAG, 12, 0)
+        return np.where(self._rows["sysFlag"] & message_sys_flag.BORNHOST_V6_FLAG, layout.MORE_IN_V6, 0)
 
     @cached_property
     def _both_v6(self) -> np.ndarray:
-        return self._born_v6 + np.where(self._rows["sysFlag"] & message_sys_flag.STOREHOSTADDRESS_V6_FLAG, 12, 0)
+        store_v6 = np.where(self._rows["sysFlag"] & message_sys_flag.STOREHOSTADDRESS_V6_FLAG, layout.MORE_IN_V6, 0)
+        return self._born_v6 + store_v6
 
     @cached_property
     def _body_at(self) -> np.ndarray:
-        return 88 + self._both_v6
+        return layout.HEAD_LENGTH + self._both_v6
 
     @cached_property
     def _body_length(self) -> np.ndarray:
-        return self.number(">i4", self._body_at - 4)
+        return self.number(">i4", self._both_v6 + layout.BODY_LENGTH_POSITION)
 
     @cached_property
     def _topic_at(self) -> np.ndarray:
@@ -151,10 +153,10 @@ class BlockColumns:
         is_v6 = v6 != 0
         keys = np.where(is_v6, 0, self.number(">u8", np.where(is_v6, 0, position)))
         distinct, numbers = np.unique(keys, return_inverse=True)
-        names = [_host_text(int(key).to_bytes(8, "big")) for key in distinct]
+        names = [_host_text(int(key).to_bytes(layout.HOST_LENGTH, "big")) for key in distinct]
         for row in np.flatnonzero(is_v6):
             at = int(self._at[row] + position[row])
-            names.append(_host_text(self._block.data[at:at + 20]))
+            names.append(_host_text(self._block.data[at:at + layout.V6_HOST_LENGTH]))
             numbers[row] = len(names) - 1
         return pa.array(names, pa.string()).take(pa.array(numbers))
 
@@ -166,7 +168,7 @@ class BlockColumns:
 
     def time(self, name: str) -> pa.Array:
         """Milliseconds as times; null beyond the calendar."""
-        ms = self._rows["storeTime"] if name == "store" else self.number(">i8", 40)
+        ms = self._rows["storeTime"] if name == "store" else self.number(">i8", layout.BORN_TIMESTAMP_POSITION)
         odd = (ms < -_LAST_MS) | (ms > _LAST_MS)
         micros = np.where(odd, 0, ms) * 1000
         return pa.array(micros, mask=odd if odd.any() else None).cast(pa.timestamp("us", "UTC"))
@@ -284,7 +286,7 @@ def hole_batch(hole: Hole, schema: pa.Schema, broker_name: str | None, kafka: bo
 
 _MAKERS: dict[str, Callable[[BlockColumns], pa.Array]] = {
     "topic": lambda block: block.topic,
-    "flag": lambda block: pa.array(block.number(">i4", 16)),
+    "flag": lambda block: pa.array(block.number(">i4", layout.MESSAGE_FLAG_POSITION)),
     "body": lambda block: block.body,
     "properties": lambda block: block.properties.all(),
     "brokerName": lambda block: block.same(block._broker_name, pa.string()),
@@ -298,11 +300,14 @@ _MAKERS: dict[str, Callable[[BlockColumns], pa.Array]] = {
     "physicalOffset": lambda block: block.row("offset"),
     "storeSize": lambda block: block.row("size"),
     "sysFlag": lambda block: block.row("sysFlag"),
-    "bodyCrc": lambda block: pa.array(block.number(">i4", 8)),
-    "reconsumeTimes": lambda block: pa.array(block.number(">i4", 72 + block._both_v6)),
-    "preparedTransactionOffset": lambda block: pa.array(block.number(">i8", 76 + block._both_v6)),
-    "bornHost": lambda block: block.host(np.full(len(block), 48), block._born_v6),
-    "storeHost": lambda block: block.host(64 + block._born_v6, block._both_v6 - block._born_v6),
+    "bodyCrc": lambda block: pa.array(block.number(">i4", layout.BODY_CRC_POSITION)),
+    "reconsumeTimes": lambda block: pa.array(
+        block.number(">i4", layout.RECONSUME_TIMES_POSITION + block._both_v6)),
+    "preparedTransactionOffset": lambda block: pa.array(
+        block.number(">i8", layout.PREPARED_TRANSACTION_OFFSET_POSITION + block._both_v6)),
+    "bornHost": lambda block: block.host(np.full(len(block), layout.BORN_HOST_POSITION), block._born_v6),
+    "storeHost": lambda block: block.host(layout.STORE_HOST_POSITION + block._born_v6,
+                                           block._both_v6 - block._born_v6),
     "crcOk": lambda block: block.same(block._block.crc_ok if block._verified else None, pa.bool_()),
     "envelope": lambda block: block.envelope,
     "storedBody": lambda block: block.stored_body,

@@ -31,7 +31,7 @@ from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.log_files import LogFiles
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
-from rmqha.store.bulk.bulk_layout import Stop
+from rmqha.store.bulk.bulk_layout import RECORD, Stop
 
 BLOCK = 4 << 20
 _SLACK = 64 << 10  # read behind the end of a range, for its last record
@@ -41,7 +41,7 @@ _NO_MORE_DATA = 1 << 62
 # Of a block: as the bulk kernel's rows.
 ROW = np.dtype([("offset", "=i8"), ("queueOffset", "=i8"), ("tagsCode", "=i8"), ("storeTime", "=i8"), ("size", "=i4"),
                 ("queueId", "=i4"), ("topic", "=i4"), ("sysFlag", "=i4")])
-assert ROW.itemsize == 48
+assert ROW.itemsize == RECORD.size
 
 
 class ByteRange(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import (
+    HEAD_LENGTH,
     INT,
     LONG,
     MESSAGE_MAGIC_CODE,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _FILES_LOOKED_AT = 3  # the last ones at least
-# A record at the beginning of a file has its system flag and store time within these bytes.
-_LOOKED_AT = 80
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
 _NOT_IN_QUEUES = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 
@@ -423,7 +422,7 @@ class CommitLogRecovery:
 
     def _is_mapped_file_matched_recover(self, mapped_file: MappedFile) -> bool:
         """True when the checkpoint says that everything before this file is on disk and dispatched."""
-        if _magic_of(mapped_file) != MESSAGE_MAGIC_CODE or mapped_file.file_size < _LOOKED_AT:
+        if _magic_of(mapped_file) != MESSAGE_MAGIC_CODE or mapped_file.file_size < HEAD_LENGTH:
             return False
         buffer = mapped_file.slice_byte_buffer()
         sys_flag = INT.unpack_from(buffer, SYSFLAG_POSITION)[0]

@@ -5,7 +5,6 @@ Java: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize (4.9.8)
 from __future__ import annotations
 
 import logging
-import struct
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,9 +18,11 @@ from rmqha.common.message.message_layout import (
     BLANK,
     BLANK_MAGIC_CODE,
     HEAD_LENGTH,
-    HEADS,
+    LENGTHS,
+    LENGTHS_SIZE,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
+    SUMMARIES,
     V6_FLAGS,
     cal_msg_length,
     decode_text,
@@ -35,19 +36,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
-# total size, magic, crc, queue id, queue offset, physical offset, system flag, store time, prepared offset, body length
-_HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4xqi")
-               for store in (8, 20) for born in (8, 20))
-assert [head.size for head in _HEADS] == [head.size for head in HEADS]
-# total size, magic, crc, queue id, queue offset, physical offset, system flag, body length of a record with IPv4 hosts
-_unpack_lengths = struct.Struct(">iiii4xqqi44xi").unpack_from
+_unpack_lengths = LENGTHS.unpack_from
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
 _WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 _KEYS = message_const.PROPERTY_KEYS
 _UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 _TAGS = message_const.PROPERTY_TAGS
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
-_unpack_v4 = _HEADS[0].unpack_from
+_unpack_v4 = SUMMARIES[0].unpack_from
 
 
 def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
@@ -63,7 +59,7 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
         fields = _unpack_v4(buffer, position)
         body_at = position + HEAD_LENGTH
         if fields[6] & V6_FLAGS and fields[1] == MESSAGE_MAGIC_CODE:
-            head = _HEADS[fields[6] >> 4 & 3]
+            head = SUMMARIES[fields[6] >> 4 & 3]
             body_at = position + head.size
             if body_at > end:
                 return DispatchRequest(-1)
@@ -76,14 +72,14 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
         return _no_message(fields[1])
     body_length = fields[9]
     topic_at = body_at + (body_length if body_length > 0 else 0)
-    if topic_at + 3 > end:
+    if topic_at + LENGTHS_SIZE > end:
         return DispatchRequest(-1)
     if check_crc and read_body and body_length > 0 and \
             zlib.crc32(buffer[body_at:topic_at]) & 0x7FFF_FFFF != fields[2]:
         log.warning("CRC check failed. bodyCRC=%s", fields[2])
         return DispatchRequest(-1)
     topic_length = buffer[topic_at]
-    properties_at = topic_at + 3 + topic_length
+    properties_at = topic_at + LENGTHS_SIZE + topic_length
     if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
         return DispatchRequest(-1)
     properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]
@@ -115,11 +111,11 @@ def skip_good_records(buffer: memoryview, position: int, end: int, file_from_off
         (total_size, magic_code, crc, queue_id, queue_offset, physical_offset, sys_flag,
          body_length) = unpack(buffer, position)
         topic_at = position + HEAD_LENGTH + body_length
-        if magic_code != MESSAGE_MAGIC_CODE or sys_flag & V6_FLAGS or body_length < 0 or topic_at + 3 > end \
+        if magic_code != MESSAGE_MAGIC_CODE or sys_flag & V6_FLAGS or body_length < 0 or topic_at + LENGTHS_SIZE > end \
                 or physical_offset != file_from_offset + position:
             break
         topic_length = buffer[topic_at]
-        properties_at = topic_at + 3 + topic_length
+        properties_at = topic_at + LENGTHS_SIZE + topic_length
         if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
             break
         properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import (
-    BORN_HOST_POSITION,
     INT,
     LONG,
     MESSAGE_MAGIC_CODE,
@@ -14,8 +13,8 @@ from rmqha.common.message.message_layout import (
     MIN_RECORD_LENGTH,
     PHYSICAL_OFFSET_POSITION,
     SYSFLAG_POSITION,
+    store_timestamp_position,
 )
-from rmqha.common.sysflag.message_sys_flag import BORNHOST_V6_FLAG
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -77,8 +76,8 @@ def _store_timestamp(data: bytes, start: int, offset: int) -> int | None:
         return None
     if LONG.unpack_from(data, start + PHYSICAL_OFFSET_POSITION)[0] != offset + start:
         return None
-    v6 = INT.unpack_from(data, start + SYSFLAG_POSITION)[0] & BORNHOST_V6_FLAG
-    return LONG.unpack_from(data, start + BORN_HOST_POSITION + (20 if v6 else 8))[0]
+    sys_flag = INT.unpack_from(data, start + SYSFLAG_POSITION)[0]
+    return LONG.unpack_from(data, start + store_timestamp_position(sys_flag))[0]
 
 
 def _log_bytes(store: DefaultMessageStore, offset: int, size: int) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from rmqha.common.message.message_layout import (
     INT,
+    LENGTHS_SIZE,
     MAX_PROPERTIES_LENGTH,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
@@ -22,8 +23,7 @@ from rmqha.common.message.message_layout import (
 )
 
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
-_LENGTHS = 3  # bytes of topic length and properties length
-_LONGEST_REST = _LENGTHS + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
+_LONGEST_REST = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
 _CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # a record needs at least these bytes to be told from the rest
 
 
@@ -45,7 +45,7 @@ def may_be_torn(buffer: memoryview | bytes, position: int, size: int, doubts_hea
     length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
     body_at, end = length_at + INT.size, position + size
     topic_at = body_at + _int_at(buffer, length_at)
-    properties_at = topic_at + _LENGTHS + buffer[topic_at]
+    properties_at = topic_at + LENGTHS_SIZE + buffer[topic_at]
     if 0 in bytes(buffer[topic_at + 1:properties_at - 2]):
         return True
     if doubts_heads and _ends_with_zero(buffer, position + _CHECKED, body_at):
@@ -71,7 +71,7 @@ def torn_at_the_end(buffer: memoryview, end: int) -> int:
         return -1
     length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
     topic_at = length_at + INT.size + _int_at(buffer, length_at)
-    return position if _has_hole(buffer, topic_at + _LENGTHS + buffer[topic_at], position + size) else -1
+    return position if _has_hole(buffer, topic_at + LENGTHS_SIZE + buffer[topic_at], position + size) else -1
 
 
 def records(buffer: memoryview, position: int, end: int) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,6 @@ FIELD = places(">hci")  # length of a name, a name of one character, length of i
 
 PYTHON = {
     "VERSION": kernels.VERSION,
-    "STORE_TIMESTAMP_POSITION": RECORD["store_timestamp"],
     "STORE_HOST_POSITION": RECORD["store_host"],
     "RECONSUME_TIMES_POSITION": RECORD["reconsume_times"],
     "PREPARED_TRANSACTION_OFFSET_POSITION": RECORD["prepared_transaction_offset"],

@@ -26,7 +26,7 @@ from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, 
 from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.sysflag import message_sys_flag, pull_sys_flag
+from rmqha.common.sysflag import pull_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_filter_type import TopicFilterType
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
@@ -339,5 +339,4 @@ class PullMessageProcessor:
 
 def _store_timestamp(record: memoryview) -> int:
     sys_flag = message_layout.INT.unpack_from(record, message_layout.SYSFLAG_POSITION)[0]
-    position = 56 if sys_flag & message_sys_flag.BORNHOST_V6_FLAG == 0 else 68
-    return message_layout.LONG.unpack_from(record, position)[0]
+    return message_layout.LONG.unpack_from(record, message_layout.store_timestamp_position(sys_flag))[0]

@@ -33,6 +33,7 @@ MESSAGE_PHYSIC_OFFSET_POSTION = layout.PHYSICAL_OFFSET_POSITION
 COMPRESS_LEVEL = 5
 
 _pack_long = layout.LONG.pack
+_MSG_ID_LENGTHS = (layout.HOST_LENGTH + layout.LONG.size, layout.V6_HOST_LENGTH + layout.LONG.size)
 
 
 class MessageId(NamedTuple):
@@ -60,7 +61,7 @@ def decode_message_id(msg_id: str) -> MessageId:
         data = bytes.fromhex(msg_id)
     except ValueError:
         raise MessageDecodeError(f"message id {msg_id!r} is not hexadecimal") from None
-    if len(data) not in (16, 28) or len(msg_id) != 2 * len(data):
+    if len(data) not in _MSG_ID_LENGTHS or len(msg_id) != 2 * len(data):
         raise MessageDecodeError(f"a message id has 32 or 56 characters, not {len(msg_id)}")
     return MessageId(layout.bytes_to_host(data[:-8]), int.from_bytes(data[-8:], "big", signed=True))
 

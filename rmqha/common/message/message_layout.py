@@ -55,6 +55,15 @@ PHYSICAL_OFFSET_POSITION = 28
 SYSFLAG_POSITION = 36
 BORN_TIMESTAMP_POSITION = 40
 BORN_HOST_POSITION = 48
+# Those behind a host, between IPv4 hosts: MORE_IN_V6 further for each IPv6 host before it.
+STORE_TIMESTAMP_POSITION = 56
+STORE_HOST_POSITION = 64
+RECONSUME_TIMES_POSITION = 72
+PREPARED_TRANSACTION_OFFSET_POSITION = 76
+BODY_LENGTH_POSITION = 84
+HOST_LENGTH = 8
+V6_HOST_LENGTH = 20
+MORE_IN_V6 = V6_HOST_LENGTH - HOST_LENGTH
 
 END_FILE_MIN_BLANK_LENGTH = 8
 # Records of two IPv4 hosts without body, topic and properties; 12 more for each IPv6 host.
@@ -73,7 +82,19 @@ HEADS = (
     struct.Struct(">iiiiiqqiq20sq20siqi"),
 )
 HEAD_LENGTH = 88
-assert [head.size for head in HEADS] == [HEAD_LENGTH, 100, 100, 112]
+MAX_HEAD_LENGTH = 112
+assert [head.size for head in HEADS] == [HEAD_LENGTH, 100, 100, MAX_HEAD_LENGTH]
+# Of the same bytes what dispatch and checks ask for: total size, magic, crc, queue id, queue offset, physical offset,
+# system flag, store time, prepared offset, body length.
+SUMMARIES = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4xqi")
+                  for store in (HOST_LENGTH, V6_HOST_LENGTH) for born in (HOST_LENGTH, V6_HOST_LENGTH))
+assert [summary.size for summary in SUMMARIES] == [head.size for head in HEADS]
+# The shortest such, between IPv4 hosts only: total size, magic, crc, queue id, queue offset, physical offset, system
+# flag, body length.
+LENGTHS = struct.Struct(">iiii4xqqi44xi")
+assert LENGTHS.size == HEAD_LENGTH
+# Bytes of topic length and properties length.
+LENGTHS_SIZE = 3
 BLANK = struct.Struct(">ii")
 assert BLANK.size == END_FILE_MIN_BLANK_LENGTH
 # QUEUEOFFSET and PHYSICALOFFSET, written into an encoded record once they are known.
@@ -143,17 +164,17 @@ def body_crc32(body: Buffer) -> int:
 
 def born_host_length(sys_flag: int) -> int:
     """Bytes of BORNHOST."""
-    return 20 if sys_flag & BORNHOST_V6_FLAG else 8
+    return V6_HOST_LENGTH if sys_flag & BORNHOST_V6_FLAG else HOST_LENGTH
 
 
 def store_host_length(sys_flag: int) -> int:
     """Bytes of STOREHOSTADDRESS."""
-    return 20 if sys_flag & STOREHOSTADDRESS_V6_FLAG else 8
+    return V6_HOST_LENGTH if sys_flag & STOREHOSTADDRESS_V6_FLAG else HOST_LENGTH
 
 
 def store_timestamp_position(sys_flag: int) -> int:
     """Where STORETIMESTAMP lies in the record: 56 or 68."""
-    return 68 if sys_flag & BORNHOST_V6_FLAG else 56
+    return STORE_TIMESTAMP_POSITION + (MORE_IN_V6 if sys_flag & BORNHOST_V6_FLAG else 0)
 
 
 def body_length_position(sys_flag: int) -> int:
@@ -178,15 +199,15 @@ def host_to_bytes(host: Host) -> bytes:
 @lru_cache(maxsize=4096)
 def bytes_to_host(data: bytes) -> Host:
     """The (address, port) of 8 or 20 bytes; ValueError for another length. The port is as stored, right or wrong."""
-    if len(data) not in (8, 20):
+    if len(data) not in (HOST_LENGTH, V6_HOST_LENGTH):
         raise ValueError(f"a host has 8 or 20 bytes, not {len(data)}")
     return str(ipaddress.ip_address(data[:-4])), int.from_bytes(data[-4:], "big", signed=True)
 
 
 def host_flags(born_host: bytes, store_host: bytes) -> int:
     """The IPv6 bits of SYSFLAG for two hosts in bytes."""
-    return ((BORNHOST_V6_FLAG if len(born_host) == 20 else 0)
-            | (STOREHOSTADDRESS_V6_FLAG if len(store_host) == 20 else 0))
+    return ((BORNHOST_V6_FLAG if len(born_host) == V6_HOST_LENGTH else 0)
+            | (STOREHOSTADDRESS_V6_FLAG if len(store_host) == V6_HOST_LENGTH else 0))
 
 
 @lru_cache(maxsize=4096)
@@ -251,7 +272,7 @@ def decode_parts(buffer: Buffer, position: int = 0) -> RecordParts:
         raise MessageDecodeError(f"total size {total_size}, {len(buffer) - position} bytes are there", position)
     body_position = position + HEADS[head.sys_flag >> 4 & 3].size
     topic_at = body_position + body_length
-    if body_length < 0 or topic_at + 3 > end:
+    if body_length < 0 or topic_at + LENGTHS_SIZE > end:
         raise MessageDecodeError(f"body length {body_length} in a record of {total_size}", position)
     topic_length = buffer[topic_at]
     properties_at = topic_at + 1 + topic_length

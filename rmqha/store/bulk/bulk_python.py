@@ -2,7 +2,6 @@
 
 Same functions, arguments and results as the C source; `bulk` checks the arguments and names the results.
 """
-import struct
 import zlib
 from collections.abc import Sequence
 
@@ -13,10 +12,11 @@ from rmqha.common.message.message_layout import (
     BLANK,
     BLANK_MAGIC_CODE,
     HEAD_LENGTH,
-    HEADS,
+    LENGTHS_SIZE,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
     SHORT,
+    SUMMARIES,
     V6_FLAGS,
     Buffer,
 )
@@ -48,9 +48,6 @@ _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL.encode()
 _MULTI_DISPATCH = message_const.PROPERTY_INNER_MULTI_DISPATCH.encode()
 _ROLLBACK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
 _WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
-# total size, magic, crc, queue id, queue offset, physical offset, system flag, store time, body length
-_HEADS = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4x8xi") for store in (8, 20) for born in (8, 20))
-assert [head.size for head in _HEADS] == [head.size for head in HEADS]
 
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int) -> tuple[int, int, int, int]:
@@ -100,21 +97,21 @@ def _record_at(span: memoryview, position: int, check_crc: bool) -> tuple:
         return (Stop.BAD_MAGIC if magic_code else Stop.UNWRITTEN), -1
     if room < HEAD_LENGTH:
         return Stop.TRUNCATED, -1
-    head = _HEADS[0]
+    head = SUMMARIES[0]
     fields = head.unpack_from(span, position)
     if fields[6] & V6_FLAGS:
-        head = _HEADS[fields[6] >> 4 & 3]
+        head = SUMMARIES[fields[6] >> 4 & 3]
         if room < head.size:
             return Stop.TRUNCATED, -1
         fields = head.unpack_from(span, position)
-    body_at, body_length, end = position + head.size, fields[8], len(span)
+    body_at, body_length, end = position + head.size, fields[9], len(span)
     topic_at = body_at + max(body_length, 0)
-    if topic_at + 3 > end:
+    if topic_at + LENGTHS_SIZE > end:
         return Stop.TRUNCATED, -1
     if check_crc and body_length > 0 and zlib.crc32(span[body_at:topic_at]) & MAX_INT != fields[2]:
         return Stop.BAD_CRC, -1
     topic_length = span[topic_at]
-    properties_at = topic_at + 3 + topic_length
+    properties_at = topic_at + LENGTHS_SIZE + topic_length
     if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
         return Stop.TRUNCATED, -1
     properties_length = SHORT.unpack_from(span, properties_at - 2)[0]
@@ -162,7 +159,7 @@ class _Collector:
 
     def add(self, offset: int, size: int, fields: tuple, topic_data: bytes, data: bytes) -> int:
         """Take one record; _GOOD, or why not."""
-        _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _ = fields
+        _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _, _ = fields
         properties = _properties(data)
         scheduled = self._delays is not None and topic_data == _SCHEDULE
         level = _level(properties) if scheduled else 0

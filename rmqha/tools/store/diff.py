@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from rmqha.common.message.message_layout import decode_header
+from rmqha.common.message.message_layout import BLANK, MAX_HEAD_LENGTH, decode_header
 from rmqha.common.segment_files import Segment
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store.dump import message_object
@@ -13,11 +13,10 @@ from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.output import cell, output_option, progress, put, to_json
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_position
-from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
+from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
 from rmqha.tools.store.store_reader import StoreReader
 
 _BLOCK = 4 << 20
-_HEADER_BYTES = 8
 _SHOWN = 16  # bytes
 _SETTLE_S = 0.05
 _CHUNK_UNITS = 65536
@@ -100,7 +99,7 @@ def _record_around(log: CommitLogReader, offset: int) -> tuple[int, bool]:
         if offset < record.offset + record.size:
             return record.offset, False
         start = record.offset + record.size
-    return start, scan_block(log.read(start, _HEADER_BYTES), start).stop is Stop.BLANK
+    return start, scan_block(log.read(start, BLANK.size), start).end is BlockEnd.BLANK
 
 
 def _records_of(log: CommitLogReader, segment: Segment) -> Iterator[LogRecord]:
@@ -114,7 +113,7 @@ def _records_of(log: CommitLogReader, segment: Segment) -> Iterator[LogRecord]:
 def _behind_blank(a: CommitLogReader, b: CommitLogReader, offset: int) -> int | None:
     """The end of the file when `offset` lies in the unread rest behind the blank of both logs, else None."""
     start, blank = _record_around(a, offset)
-    if not blank or offset < start + _HEADER_BYTES or _record_around(b, offset) != (start, True):
+    if not blank or offset < start + BLANK.size or _record_around(b, offset) != (start, True):
         return None
     return a.folder.segments[a.folder.at(offset)].start + a.file_size
 
@@ -145,8 +144,8 @@ def _message(log: CommitLogReader, offset: int) -> dict | None:
 
 def _different_fields(a: CommitLogReader, b: CommitLogReader, offset: int) -> list[str]:
     """Names of the fields of the heads that differ, with both values."""
-    mine, theirs = a.read(offset, 112), b.read(offset, 112)
-    if len(mine) < 112 or len(theirs) < 112:
+    mine, theirs = a.read(offset, MAX_HEAD_LENGTH), b.read(offset, MAX_HEAD_LENGTH)
+    if len(mine) < MAX_HEAD_LENGTH or len(theirs) < MAX_HEAD_LENGTH:
         return []
     pairs = zip(decode_header(mine)._asdict().items(), decode_header(theirs))
     return [f"{name} {_value(one)} and {_value(other)}" for (name, one), other in pairs if one != other]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
 from rmqha.common.segment_files import Segment, pread, read_at
 from rmqha.store.bulk.bulk_layout import RECORD
-from rmqha.tools.store.record_scan import LogRecord, Stop, scan_block
+from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
 from rmqha.tools.store.segments import Folder
 from rmqha.tools.store.span_taker import SpanTaker
 
@@ -106,14 +106,14 @@ class LogWalk:
             if scan.records or taken:
                 yield scan.records
             consumed = taken + scan.consumed
-            if scan.stop is Stop.MORE:
+            if scan.end is BlockEnd.MORE:
                 if len(data) == asked and at + asked < length:
                     want = max(BLOCK if consumed else 2 * want, scan.size)
                     continue
                 if self.position == segment.start + length:
                     return
                 self._cut_off(segment, length, len(data) == consumed)
-            elif scan.stop is Stop.BLANK:
+            elif scan.end is BlockEnd.BLANK:
                 position = self.position - segment.start
                 if scan.size != length - position:
                     self.blanks.append(Blank(segment, position, scan.size, length - position))
@@ -189,7 +189,7 @@ class CommitLogReader:
 
     def _record(self, data: bytes, offset: int, check_crc: bool) -> LogRecord | None:
         scan = scan_block(data, offset, check_crc, begin_before=1)
-        if not scan.records and scan.stop is Stop.MORE and scan.size > len(data):
+        if not scan.records and scan.end is BlockEnd.MORE and scan.size > len(data):
             scan = scan_block(self.read(offset, scan.size), offset, check_crc, begin_before=1)
         return scan.records[0] if scan.records else None
 
@@ -211,7 +211,7 @@ class CommitLogReader:
     def goes_on_at(self, offset: int) -> bool:
         """Whether a walk would go on at `offset`: there is a record, or the blank that closes a file."""
         return self.record_at(offset, check_crc=False) is not None \
-            or scan_block(self.read(offset, BLANK.size), offset).stop is Stop.BLANK
+            or scan_block(self.read(offset, BLANK.size), offset).end is BlockEnd.BLANK
 
     def next_record(self, offset: int, not_before: int = 0) -> LogRecord | None:
         """The first record at or behind `offset` wherever it begins, known by telling its own offset rightly.

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
+from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths
@@ -29,7 +30,6 @@ from rmqha.tools.store.verify_files import common_file_size
 _DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _BUFFERS = 64 << 20  # bytes, of all queues together
 _MAX_BUFFER = 64 << 10
-_MIN_RECORD = 91
 _SHOWN = 20
 _NEW = ".rebuild"
 
@@ -79,7 +79,7 @@ class Rebuild:
         for reader in self._readers.values():
             reader.file_size = self._queue_file_size
         self._builders: dict[QueueKey, QueueBuilder] = {}
-        self._max_gap = (store.log.files_end - store.log.min_offset) // _MIN_RECORD
+        self._max_gap = (store.log.files_end - store.log.min_offset) // MIN_RECORD_LENGTH
         self._index_sinks: list[IndexComparer | IndexWriter] = []
         self._index_files = [reader for reader in store.index_files()[0] if not reader.is_empty] if with_index else []
         self._index = IndexBuilder(self._shape(), self._index_sink) if with_index else None

@@ -14,6 +14,7 @@ from rmqha.common.message.message_layout import (
     BLANK_MAGIC_CODE,
     HEAD_LENGTH,
     HEADS,
+    LENGTHS_SIZE,
     MAX_PROPERTIES_LENGTH,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
@@ -21,8 +22,6 @@ from rmqha.common.message.message_layout import (
     V6_FLAGS,
     decode_text,
 )
-
-_FIXED_TAIL = 3  # the lengths of topic and properties
 
 
 class LogRecord(NamedTuple):
@@ -46,7 +45,7 @@ class LogRecord(NamedTuple):
         return string2message_properties(decode_text(self.properties_data))
 
 
-class Stop(Enum):
+class BlockEnd(Enum):
     """Why a block's records end."""
 
     MORE = "more"  # the block ends within a record
@@ -60,7 +59,7 @@ class BlockScan(NamedTuple):
 
     records: list[LogRecord]
     consumed: int
-    stop: Stop
+    end: BlockEnd
     reason: str = ""  # of BAD
     size: int = 0  # of MORE: how long the cut record is, 0 when even that is unknown; of BLANK: what it says it has
 
@@ -85,34 +84,35 @@ def scan_block(data: bytes, base: int, check_crc: bool = False, begin_before: in
     while True:
         room = end - position
         if room < BLANK.size:
-            return BlockScan(records, position, Stop.MORE)
+            return BlockScan(records, position, BlockEnd.MORE)
         if position >= begin_before:
-            return BlockScan(records, position, Stop.NOTHING)
+            return BlockScan(records, position, BlockEnd.NOTHING)
         total, magic = BLANK.unpack_from(data, position)
         if magic != MESSAGE_MAGIC_CODE:
             return _no_record(records, position, total, magic)
         if room < HEAD_LENGTH:
-            return BlockScan(records, position, Stop.MORE)
+            return BlockScan(records, position, BlockEnd.MORE)
         head = HEADS[0]
         fields = head.unpack_from(data, position)
         if fields[7] & V6_FLAGS:
             head = HEADS[fields[7] >> 4 & 3]
             if room < head.size:
-                return BlockScan(records, position, Stop.MORE)
+                return BlockScan(records, position, BlockEnd.MORE)
             fields = head.unpack_from(data, position)
         body_length = fields[14]
-        rest = total - head.size - body_length - _FIXED_TAIL  # of topic and properties
+        rest = total - head.size - body_length - LENGTHS_SIZE  # of topic and properties
         if body_length < 0 or not 0 <= rest <= MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH:
-            return BlockScan(records, position, Stop.BAD, f"total size {total} does not fit body length {body_length}")
+            return BlockScan(records, position, BlockEnd.BAD,
+                             f"total size {total} does not fit body length {body_length}")
         if total > room:
-            return BlockScan(records, position, Stop.MORE, size=total)
+            return BlockScan(records, position, BlockEnd.MORE, size=total)
         body_at = position + head.size
         topic_at = body_at + body_length + 1
         topic_length = data[topic_at - 1]
         properties_at = topic_at + topic_length + 2
         if topic_length > MAX_TOPIC_LENGTH or topic_length > rest \
                 or SHORT.unpack_from(data, properties_at - 2)[0] != rest - topic_length:
-            return BlockScan(records, position, Stop.BAD,
+            return BlockScan(records, position, BlockEnd.BAD,
                              f"topic length {topic_length} and properties length do not fit total size {total}")
         crc_ok = not check_crc or body_length == 0 \
             or zlib.crc32(view[body_at:body_at + body_length]) & 0x7FFF_FFFF == fields[2]
@@ -124,7 +124,7 @@ def scan_block(data: bytes, base: int, check_crc: bool = False, begin_before: in
 
 def _no_record(records: list[LogRecord], position: int, total: int, magic: int) -> BlockScan:
     if magic == BLANK_MAGIC_CODE:
-        return BlockScan(records, position, Stop.BLANK, size=total)
+        return BlockScan(records, position, BlockEnd.BLANK, size=total)
     if magic == 0 and total == 0:
-        return BlockScan(records, position, Stop.NOTHING)
-    return BlockScan(records, position, Stop.BAD, f"magic code 0x{magic & 0xFFFF_FFFF:08x} is none of a record")
+        return BlockScan(records, position, BlockEnd.NOTHING)
+    return BlockScan(records, position, BlockEnd.BAD, f"magic code 0x{magic & 0xFFFF_FFFF:08x} is none of a record")

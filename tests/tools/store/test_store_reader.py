@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.record_scan import Stop, scan_block
+from rmqha.tools.store.record_scan import BlockEnd, scan_block
 from tests.store.support import open_store
 from tests.tools.store.test_verify import records, segment
 
@@ -37,7 +37,7 @@ def test_block_may_end_anywhere(block):
         scan = scan_block(data[:end], 0, True)
         rest = scan_block(data[scan.consumed:], scan.consumed, True)
         assert len(scan.records) + len(rest.records) == count
-        assert scan.stop in (Stop.MORE, Stop.BLANK) and rest.stop is Stop.BLANK
+        assert scan.end in (BlockEnd.MORE, BlockEnd.BLANK) and rest.end is BlockEnd.BLANK
         assert all(record.crc_ok and record.physical_offset == record.offset for record in scan.records)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
-_IPV4_HOSTS = 16  # bytes of two of them
+_IPV4_HOSTS = 2 * message_layout.HOST_LENGTH
 _PUT_OK = PutMessageStatus.PUT_OK
 
 
