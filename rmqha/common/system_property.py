@@ -1,4 +1,4 @@
-"""Java's system properties, as they reach a process that is no JVM.
+"""Java's system properties, as they reach a process that is not a JVM.
 
 `-Dname=value` in JAVA_OPT or JAVA_OPT_EXT, where the original's start scripts take it from, as they concatenate them:
 the last one wins. Else the environment variable of the property's name in capitals with underscores:

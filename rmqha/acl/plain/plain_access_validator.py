@@ -91,7 +91,7 @@ class PlainAccessValidator:
 
     def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
                                          acl_file_full_path: str | None = None) -> bool:
-        """Replace a file's addresses that need no account; False when it is no file of accounts."""
+        """Replace a file's addresses that need no account; False when it is not a file of accounts."""
         return self._acl_plug_engine.update_global_white_addrs_config(global_white_addrs_list, acl_file_full_path)
 
     def get_all_acl_config(self) -> AclConfig:

@@ -211,7 +211,7 @@ class PlainPermissionManager:
 
     def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
                                          file_name: str | None = None) -> bool:
-        """Replace a file's addresses that need no account; False when it is no file of accounts."""
+        """Replace a file's addresses that need no account; False when it is not a file of accounts."""
         path = mix_all.deal_file_path(file_name or self.default_acl_file)
         if global_white_addrs_list is None:
             log.error("Parameter value globalWhiteAddrsList is null,Please check your parameter")

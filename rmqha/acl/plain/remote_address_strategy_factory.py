@@ -191,7 +191,7 @@ class RemoteAddressStrategyFactory:
     """
 
     def get_remote_address_strategy(self, remote_addr: str | None) -> RemoteAddressStrategy:
-        """The addresses that a text means; a blank one means none. AclException when it is no pattern."""
+        """The addresses that a text means; a blank one means none. AclException when it is not a pattern."""
         if remote_addr is None or not remote_addr.strip():
             return BLANK_NET_ADDRESS_STRATEGY
         if remote_addr in _EVERYTHING:

@@ -35,7 +35,7 @@ class TraceTransferBean:
 
 
 def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]:
-    """The events of a trace message's body; ValueError for text that is no trace.
+    """The events of a trace message's body; ValueError for text that is not a trace.
 
     Java: org.apache.rocketmq.client.trace.TraceDataEncoder#decoderFromTraceDataString (4.9.8)
     """

@@ -28,7 +28,7 @@ class TraceView:
 
     @staticmethod
     def decode_from_trace_trans_data(key: str, message_ext: MessageExt) -> list["TraceView"]:
-        """The events of message id `key` in a trace message; ValueError for a body that is no trace."""
+        """The events of message id `key` in a trace message; ValueError for a body that is not a trace."""
         views = []
         for context in decoder_from_trace_data_string(bytes(message_ext.body).decode("utf-8", "replace")):
             bean = context.trace_beans[0]

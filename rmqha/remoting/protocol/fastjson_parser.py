@@ -38,7 +38,7 @@ def brief(value: object, most: int = 50) -> str:
 
 
 class FastjsonError(ValueError):
-    """A text that is no JSON, or not of the wanted shape. `position` counts characters.
+    """A text that is not JSON, or not of the wanted shape. `position` counts characters.
 
     Java: com.alibaba.fastjson.JSONException
     """

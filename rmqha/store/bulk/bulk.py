@@ -42,7 +42,7 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
     times of the schedule topic; None when there is no schedule. `multi_dispatch`: look for further queues.
 
     It stops with ODD in front of a record that only the single-record path takes: text that is no UTF-8 in its topic
-    or in TAGS, KEYS or UNIQ_KEY, further queues (INNER_MULTI_DISPATCH), a delay level that is no number, a delivery
+    or in TAGS, KEYS or UNIQ_KEY, further queues (INNER_MULTI_DISPATCH), a delay level that is not a number, a delivery
     time beyond 64 bits, or a PHYSICALOFFSET that is not its place. Prepared and rolled back records have no unit,
     rolled back ones no keys.
 

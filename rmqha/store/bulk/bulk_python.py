@@ -134,7 +134,7 @@ def _properties(data: bytes) -> dict[bytes, bytes]:
 
 
 def _level(properties: dict[bytes, bytes]) -> int | None:
-    """The delay level, 0 when there is none; None when it is no number."""
+    """The delay level, 0 when there is none; None when it is not a number."""
     text = properties.get(_DELAY)
     if text is None:
         return 0

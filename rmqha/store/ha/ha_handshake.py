@@ -286,7 +286,7 @@ def _decode_finding(data: bytes | bytearray) -> tuple[Finding, int] | None:
 
 
 def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
-    """(what the master holds, bytes used); None when there are too few bytes. HandshakeError when it is no hello."""
+    """(what the master holds, bytes used); None when there are too few bytes. HandshakeError when it is not a hello."""
     body = _frame_body(data, HELLO_OFFSET, _HELLO.size)
     if body is None:
         return None
@@ -309,7 +309,7 @@ def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None
 
 
 def decode_who(data: bytes | bytearray) -> tuple[Who, int] | None:
-    """(the slave, bytes used); None when there are too few bytes. HandshakeError when it is no introduction."""
+    """(the slave, bytes used); None when there are too few bytes. HandshakeError when it is not an introduction."""
     if not MAGIC.startswith(bytes(data[:len(MAGIC)])):
         raise HandshakeError(f"an introduction begins with {MAGIC!r}, not with {bytes(data[:len(MAGIC)])!r}")
     if len(data) < _WHO.size:

@@ -17,7 +17,7 @@ class ParseException(Exception):
 
 
 class NumberFormatException(ValueError):
-    """A text that is no number, where a number is wanted.
+    """A text that is not a number, where a number is wanted.
 
     Java: java.lang.NumberFormatException
     """

@@ -81,7 +81,7 @@ class TextRenderer:
 
 
 class JsonRenderer:
-    """Prints an object a line; text that is no data goes to standard error."""
+    """Prints an object a line; text that is not data goes to standard error."""
 
     exit_code_of_failure = 1
 

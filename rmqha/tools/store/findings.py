@@ -22,7 +22,7 @@ class Flaw:
 
 @dataclass
 class Findings:
-    """Flaws up to `limit`, and notes: what is no flaw, and how often it was met."""
+    """Flaws up to `limit`, and notes: what is not a flaw, and how often it was met."""
 
     limit: int
     flaws: list[Flaw] = field(default_factory=list)

@@ -132,7 +132,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         return state or LocalTransactionState.UNKNOW, None
 
     def _checked(self, state: Any, what: str) -> LocalTransactionState | None:
-        """What a listener has said; None when that is no state: the broker asks again."""
+        """What a listener has said; None when that is not a state: the broker asks again."""
         if isinstance(state, LocalTransactionState):
             return state
         self.hooks.causes.returned(state, "%s return %s, no LocalTransactionState: the broker will ask again", what,

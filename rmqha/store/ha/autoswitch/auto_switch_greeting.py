@@ -48,7 +48,7 @@ class MasterEpochGreeting:
         self._is_introduced = False
 
     def receive(self, data: bytes | memoryview) -> Iterator[EpochStep]:
-        """What comes of `data`. TransferError, behind the steps before it, when it is no frame of a slave."""
+        """What comes of `data`. TransferError, behind the steps before it, when it is not a frame of a slave."""
         self.rest += data
         while not self.is_over:
             found = decode_slave_frame(self.rest)
@@ -88,7 +88,7 @@ class SlaveEpochGreeting:
         return encode_slave_handshake(self._introduction)
 
     def receive(self, data: bytes) -> None:
-        """Hear the master, up to `wanted` bytes. TransferError when it is no handshake."""
+        """Hear the master, up to `wanted` bytes. TransferError when it is not a handshake."""
         self._rest += data
         self.handshake, size = decode_master_handshake(self._rest)
         self.wanted = size - len(self._rest)

@@ -115,7 +115,7 @@ class SlaveFrameDecoder:
         self._rest = b""  # of an incomplete frame, 0 to 15 bytes
 
     def feed(self, data: bytes | memoryview) -> list[SlaveHandshake | int]:
-        """What `data` completes, in order. TransferError when it is no frame."""
+        """What `data` completes, in order. TransferError when it is not a frame."""
         if len(data) == SLAVE_TRANSFER.size and not self._rest:  # as almost always
             state, offset = SLAVE_TRANSFER.unpack(data)
             if state == STATE_TRANSFER:

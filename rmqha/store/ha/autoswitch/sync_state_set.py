@@ -39,7 +39,7 @@ class SyncStateSet:
 
     @property
     def members(self) -> frozenset[int]:
-        """Broker ids of the members, the master's included; empty when this is no master."""
+        """Broker ids of the members, the master's included; empty when this is not a master."""
         return self._members
 
     def become_master(self, local_id: int) -> None:

@@ -7,7 +7,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 
 
 class TimestampError(ValueError):
-    """A text that is no moment."""
+    """A text that is not a moment."""
 
 
 def timestamp_format(value: str) -> int:
