@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rmqha.common.round import ANSWER, at_round_end
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
-from rmqha.remoting.write_round import flush_at_end_of_round
 
 if TYPE_CHECKING:
     import ssl
@@ -110,7 +110,7 @@ class Channel:
         return self._socket.fileno()
 
     def write(self, command: RemotingCommand, on_sent: OnSent | None = None) -> None:
-        """Queue `command`, and flush: at once, or at the end of this thread's write_round.
+        """Queue `command`, and flush: at once, or at the end of this thread's Round.
 
         `on_sent(ok)` is called once: True when the socket has taken the last byte, False when the channel is closed
         before. A file region's release is called then, too. Raises what encoding raises, with nothing queued.
@@ -133,8 +133,8 @@ class Channel:
 
     def write_encoded(self, frames: bytes) -> None:
         """`write` of commands that are encoded already."""
-        if not flush_at_end_of_round(self):
-            self.flush(frames)
+        if not at_round_end(ANSWER, self.send_queued):
+            self.send_queued(frames)
             return
         with self._lock:
             if not self._active:
@@ -142,7 +142,7 @@ class Channel:
             self._queue.append(frames)
             self._queued += len(frames)
         if self._queued - self._sent > FLUSH_IN_ROUND:
-            self.flush()
+            self.send_queued()
 
     def _enqueue(self, buffers: list[Buffer], on_sent: OnSent | None, release: Callable[[], None] | None) -> None:
         size = sum(map(len, buffers))
@@ -157,10 +157,10 @@ class Channel:
                     self._on_sent.append((self._queued, on_sent))
         if not active:
             _call([on_sent, release and (lambda _ok: release())], False)
-        elif not flush_at_end_of_round(self) or self.pending_bytes > FLUSH_IN_ROUND:
-            self.flush()
+        elif not at_round_end(ANSWER, self.send_queued) or self.pending_bytes > FLUSH_IN_ROUND:
+            self.send_queued()
 
-    def flush(self, more: bytes = b"") -> None:
+    def send_queued(self, more: bytes = b"") -> None:
         """Write what is queued, and `more`, as much as the socket takes; the IO thread writes the rest."""
         if self._blocked and not more:  # unguarded look: whoever unblocks it flushes as well
             return
@@ -186,7 +186,7 @@ class Channel:
         is_full = self._tls is not None and not self._tls.push()
         with self._lock:
             self._blocked = is_full
-        self.flush()
+        self.send_queued()
 
     def close(self) -> None:
         """End the connection; what is queued is dropped. From any thread: the IO thread closes the socket, soon."""

@@ -1,6 +1,6 @@
 """The one thread that waits on all sockets of a server or a client.
 
-    sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> flush each channel once
+    sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> one write a channel
     other threads  --post-->   [tasks] -> IO thread: register, watch for writable, close
 
 Only this thread touches the selector, reads, and closes sockets.
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.channel import Channel
@@ -26,7 +27,6 @@ from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.remoting.request_processor import ExpressLane
-from rmqha.remoting.write_round import write_round
 
 if TYPE_CHECKING:
     import ssl
@@ -174,7 +174,7 @@ class IoThread(ServiceThread):
             log.info("%s service end", self.get_service_name())
 
     def _serve_until_stopped(self) -> None:
-        next_tick, writes, failed_rounds = 0, write_round(), 0
+        next_tick, writes, failed_rounds = 0, Round(), 0
         while not self.stopped:
             events = self._selector.select(self.tick_ms / 1000)
             self.now_ns = time.monotonic_ns()
@@ -203,7 +203,8 @@ class IoThread(ServiceThread):
             self._close_for_good(key.fileobj)
 
     def _close_for_good(self, channel: Channel) -> None:
-        for act in (channel.flush, channel.close, functools.partial(self._remove, channel), channel.release_socket):
+        for act in (channel.send_queued, channel.close, functools.partial(self._remove, channel),
+                    channel.release_socket):
             try:
                 act()
             except BaseException as error:
@@ -379,7 +380,7 @@ class IoThread(ServiceThread):
     def _undecodable(self, channel: Channel, error: Exception) -> None:
         """Answer what came before, say why in one line, close."""
         log.error("decode exception, %s: %s", parse_channel_remote_addr(channel), error)
-        channel.flush()
+        channel.send_queued()
         channel.close()
 
     def _tick(self) -> None:

@@ -365,7 +365,7 @@ class RemotingAbstract:
             log.warning("send a request command to channel <%s> Exception", addr, exc_info=True)
             raise RemotingSendRequestException(addr) from error
         if future.invoke_callback is None:
-            channel.flush()
+            channel.send_queued()
 
     def _acquire(self, semaphore: threading.Semaphore, timeout_ms: float, what: str) -> None:
         wait = timeout_ms > 0 and not self.io.is_current_thread()

@@ -23,7 +23,7 @@ from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
-from rmqha.remoting.write_round import serves_one_connection
+from rmqha.common.round import serves_one_connection
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
 from rmqha.store.append_message_result import AppendMessageResult, AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery

@@ -22,7 +22,7 @@ from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
-from rmqha.remoting.write_round import flush_at_end_of_round
+from rmqha.common.round import WAKE, at_round_end
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
@@ -41,7 +41,6 @@ from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.last_flush import flush_all, sync_files
-from rmqha.store.log_followers import LogFollowers
 from rmqha.store.long_lock import dump_long_lock
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
 from rmqha.store.message_arriving_listener import MessageArrivingListener
@@ -110,7 +109,6 @@ class DefaultMessageStore:
         self.store_stats_service = StoreStatsService()
         self.index_service = IndexService(self)
         self.ha_service = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else HAService(self)
-        self._log_followers = LogFollowers(self)
         self.reput_message_service = ReputMessageService(self)
         self.schedule_message_service = ScheduleMessageService(self)
         self.multi_dispatch = self.commit_log.multi_dispatch
@@ -407,7 +405,7 @@ class DefaultMessageStore:
     def _wait_for_put_result(self, future: Completable[PutMessageResult]) -> PutMessageResult:
         config = self.message_store_config
         if not future.is_done:
-            self.ha_service.flush()  # a round of this thread would send it at its end only
+            self.ha_service.send_to_slaves()  # a round of this thread would send it at its end only
         try:
             return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)
         except TimeoutError:
@@ -542,8 +540,9 @@ class DefaultMessageStore:
                 not self.commit_log.append_data(start_offset, data, data_start, data_length):
             log.error("appendToPhyQueue failed %s %s", start_offset, data_length)
             return False
-        if not flush_at_end_of_round(self._log_followers, last=True):
-            self._log_followers.flush()
+        # behind the report to the master, which is sent within the round
+        if not at_round_end(WAKE, self.on_appended):
+            self.on_appended()
         return True
 
     def update_ha_master_address(self, new_addr: str | None) -> None:

@@ -6,8 +6,8 @@ import logging
 import time
 from collections import deque
 
+from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.write_round import write_round
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.put_message_result import PutMessageStatus
 
@@ -44,7 +44,7 @@ class FlushDiskWatcher(ServiceThread):
     def _complete_overdue(self) -> float:
         """Complete what is due; milliseconds until there is something to look at."""
         requests = self._commit_requests
-        with write_round():
+        with Round():
             while requests:
                 head = requests[0]
                 if not head.future.is_done:

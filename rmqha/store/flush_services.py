@@ -12,9 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
-from rmqha.remoting.write_round import write_round
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import is_no_space
@@ -228,7 +228,7 @@ class GroupCommitService(FlushCommitLogService):
         if not requests:
             # puts that do not wait still want to be flushed
             return self.flush(0)
-        with write_round():
+        with Round():
             try:
                 for request in requests:
                     self._complete(request)

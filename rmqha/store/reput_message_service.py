@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.round import WAKE, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.bulk.bulk_layout import RECORD, Span
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.dispatch_request import DispatchRequest
@@ -87,8 +87,8 @@ class ReputMessageService(ServiceThread):
             self._urgent = True
         elif self._gathering:
             return
-        if not flush_at_end_of_round(self, last=True):
-            self.flush()
+        if not at_round_end(WAKE, self.wake_if_needed):
+            self.wake_if_needed()
 
     def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
         store = self.default_message_store
@@ -97,7 +97,7 @@ class ReputMessageService(ServiceThread):
             return False
         return topic is None or listener.is_waiting(topic, queue_id)
 
-    def flush(self) -> None:
+    def wake_if_needed(self) -> None:
         """At the end of a round in which something was appended."""
         if self._urgent or not self._gathering:
             self.wakeup()
@@ -117,7 +117,7 @@ class ReputMessageService(ServiceThread):
 
     def _call_asked(self) -> None:
         if self._asked:
-            with write_round():
+            with Round():
                 for _ in range(len(self._asked)):
                     try:
                         self._asked.popleft()()
@@ -248,7 +248,7 @@ class ReputMessageService(ServiceThread):
         size = min(result.size, self._limit() - start)
         position, go_on = 0, None
         while go_on is None and position < size and not self.stopped and not self._between:
-            with write_round():
+            with Round():
                 behind = self._dispatch_span(result, position, size)
                 if behind > position:
                     position = behind

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
+from rmqha.common.round import Round
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.write_round import write_round
 
 
 class Io:
@@ -75,9 +75,9 @@ def test_write_outside_a_round_goes_out_at_once(pair):
 def test_writes_of_a_round_go_out_in_one_system_call(pair):
     channel, peer, _io, counting = pair
     peer.setblocking(False)
-    with write_round():
+    with Round():
         for _ in range(20):
-            with write_round():
+            with Round():
                 channel.write(response(b"abc"))
         with pytest.raises(BlockingIOError):
             peer.recv(1)
@@ -87,7 +87,7 @@ def test_writes_of_a_round_go_out_in_one_system_call(pair):
 
 def test_round_that_grows_large_does_not_wait_for_its_end(pair):
     channel, peer, _io, _ = pair
-    with write_round():
+    with Round():
         channel.write(response(bytes(300 << 10)))
         assert peer.recv(1000)
 
@@ -158,7 +158,7 @@ def test_peer_that_is_gone_closes_the_channel(pair):
 def test_failing_callback_does_not_stop_the_others(pair):
     channel, *_ = pair
     results = []
-    with write_round():
+    with Round():
         channel.write(response(), lambda ok: 1 / 0)
         channel.write(response(), results.append)
     assert results == [True]
@@ -169,7 +169,7 @@ def test_frames_of_many_threads_are_not_mixed(pair):
 
     def write(letter: bytes) -> None:
         for _ in range(50):
-            with write_round():
+            with Round():
                 for size in (1, 100, 9000):
                     channel.write(response(letter * size))
 

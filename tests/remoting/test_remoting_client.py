@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from rmqha.common.round import Round
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import (
     RemotingConnectException,
@@ -14,7 +15,6 @@ from rmqha.remoting.exception import (
 )
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.write_round import write_round
 from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
 from tests.support.wait import wait_until
 
@@ -202,8 +202,8 @@ def test_permits_bound_the_calls_under_way(server):
         wait_until(lambda: len(done) == 2, 60_000, "its permit is back")
 
 
-def test_blocking_call_inside_a_write_round_is_sent(server, client):
-    with write_round():
+def test_blocking_call_inside_a_round_is_sent(server, client):
+    with Round():
         assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.remoting.write_round import flush_at_end_of_round, write_round
+from rmqha.common.round import ANSWER, Round, at_round_end
 from rmqha.store import clean_commit_log_service, mapped_file, reput_message_service
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener
@@ -385,14 +385,10 @@ def test_gathered_messages_are_dispatched(tmp_path):
 def test_round_with_puts_wakes_the_dispatch_behind_its_answers(tmp_path):
     order = []
 
-    class Answer:
-        def flush(self):
-            order.append("answer")
-
     service = new_store(tmp_path).reput_message_service
     service.wakeup = lambda: order.append("dispatch")
-    with write_round():
+    with Round():
         service.on_appended("T", 0)
-        flush_at_end_of_round(Answer())
+        at_round_end(ANSWER, lambda: order.append("answer"))
         assert order == []
     assert order == ["answer", "dispatch"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import now_ms
 from rmqha.broker.longpolling.pull_request import ManyPullRequest, PullRequest
+from rmqha.common.round import ANSWER, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.write_round import flush_at_end_of_round, write_round
 from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 
@@ -115,7 +115,7 @@ class PullRequestHoldService(ServiceThread):
             self.wait_for_running(_CHECK_INTERVAL_MS if config.longPollingEnable else config.shortPollingTimeMills)
             begin = now_ms()
             try:
-                with write_round():
+                with Round():
                     self.check_hold_request()
             except Exception:
                 log.exception("%s service has exception. ", self.get_service_name())
@@ -160,20 +160,20 @@ class PullRequestHoldService(ServiceThread):
         if woken:
             self._no_longer_held(woken, (topic, queue_id))
             self._woken.extend(woken)
-            if not flush_at_end_of_round(self):
-                self.flush()
+            if not at_round_end(ANSWER, self.run_woken):
+                self.run_woken()
 
     def answer_all(self, topic: str) -> None:
         """The topic is gone: answer all held pulls of its queues now."""
         for key, many in list(self.pull_request_table.items()):
             if key[0] == topic:
                 self._woken.extend(many.take(lambda _request: True))
-        self.flush()
+        self.run_woken()
 
-    def flush(self) -> None:
+    def run_woken(self) -> None:
         """Run all woken pulls again, in this thread; their answers leave together."""
         processor = self._broker_controller.pull_message_processor
-        with write_round():
+        with Round():
             while self._woken:
                 try:
                     request = self._woken.popleft()

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.write_round import write_round
+from rmqha.common.round import Round
 from rmqha.store.put_message_result import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class GroupTransferService(ServiceThread):
 
     @staticmethod
     def _complete(entries: _Heap, status: PutMessageStatus) -> None:
-        with write_round():
+        with Round():
             for _key, _arrival, waiting in entries:
                 waiting.request.wakeup_customer(status)
 

@@ -22,7 +22,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.listening import HA_PORT, listen
-from rmqha.remoting.write_round import flush_at_end_of_round
+from rmqha.common.round import REPLICATE, at_round_end
 from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
 from rmqha.store.config.store_path_config_helper import get_diverged_file
 from rmqha.store.ha import ha_status
@@ -119,10 +119,10 @@ class HAService:
         """
         if self.config.brokerRole is not SYNC_MASTER:
             self.wait_notify_object.wakeup_all()
-        elif not flush_at_end_of_round(self):
-            self.flush()
+        elif not at_round_end(REPLICATE, self.send_to_slaves):
+            self.send_to_slaves()
 
-    def flush(self) -> None:
+    def send_to_slaves(self) -> None:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
         all_sent = True
         for connection in self.connection_list:

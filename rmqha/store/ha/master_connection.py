@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from rmqha.remoting.common.dual_stack import plain_address
-from rmqha.remoting.write_round import write_round
+from rmqha.common.round import Round
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import Found
 from rmqha.store.ha.greeting import SlaveGreeting
@@ -127,7 +127,7 @@ class MasterConnection:
         """Serve the connection until it ends by an exception, or by shutdown."""
         if not self._begin():
             return
-        client, select, writes = self.client, self.client.select, write_round()
+        client, select, writes = self.client, self.client.select, Round()
         interval_ms = min(_SELECT_MS, self.config.haSendHeartbeatInterval)
         while not client.stopped:
             if self._is_time_to_report_offset():

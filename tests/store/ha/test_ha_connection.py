@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rmqha.remoting.write_round import write_round
+from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_connection
 from rmqha.store.ha.ha_connection import WriteSocketService
@@ -223,12 +223,13 @@ def test_bytes_that_a_put_names_are_sent_as_they_are_when_the_slave_lacks_nothin
 
 def test_puts_of_one_round_are_one_transfer(monkeypatch):
     store, transfers = FakeStore(), []
-    flush = store.ha_service.flush
-    monkeypatch.setattr(store.ha_service, "flush", lambda: transfers.append(store.get_max_phy_offset()) or flush())
+    send = store.ha_service.send_to_slaves
+    monkeypatch.setattr(store.ha_service, "send_to_slaves",
+                        lambda: transfers.append(store.get_max_phy_offset()) or send())
     with running(store), Peer.connect(store) as peer:
         peer.report(0)
         wait_until(lambda: store.ha_service.slave_count() == 1)
-        with write_round():
+        with Round():
             for seed in range(5):
                 store.put(1000, seed)
             assert not transfers

@@ -7,7 +7,7 @@ import pytest
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.remoting.write_round import write_round
+from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.ha import ha_client
@@ -194,5 +194,5 @@ def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores,
     master = stores("master", BrokerRole.SYNC_MASTER)
     stores("slave", BrokerRole.SLAVE, master)
     wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
-    with write_round():
+    with Round():
         assert put(master, b"within") is PutMessageStatus.PUT_OK

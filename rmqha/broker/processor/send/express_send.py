@@ -13,9 +13,9 @@ from rmqha.broker.processor.send.send_routes import SendRoutes
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import Host
+from rmqha.common.round import COUNT, at_round_end
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.write_round import flush_at_end_of_round
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_result import PutMessageStatus
@@ -106,16 +106,16 @@ class _Put:
     def answer(self, status: PutMessageStatus) -> None:
         """The messages are as safe as they get: answer them. By whoever completes the put."""
         self._channel.write_encoded(self._answers if status is _PUT_OK else self._encode(SENT_CODES[status]))
-        if not flush_at_end_of_round(self, last=True):  # the senders wait: count behind the answers of the round
-            self.flush()
+        if not at_round_end(COUNT, self.count):  # the senders wait: count behind the answers of the round
+            self.count()
 
     def _encode(self, code: int) -> bytes:
         result = self._result
         return self._lane.answers.encode(code, self._kind, self._host, result.physical_offsets, self._sends,
                                          result.queue_offsets, self._opaques)
 
-    def flush(self) -> None:
-        """Count."""
+    def count(self) -> None:
+        """Count what was answered."""
         stats = self._lane.stats
         self._lane.store.count_rows(self._result)
         for topic, (times, size) in self._result.totals.items():
