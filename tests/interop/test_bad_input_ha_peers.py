@@ -265,7 +265,7 @@ def test_lying_master_is_left_and_never_acknowledged(make_broker, log_bytes):
     assert not faults, "\n".join(faults)
 
 
-def test_slave_takes_the_log_in_single_bytes(slave, fake_master, log_bytes):
+def test_slave_takes_the_log_in_single_bytes(log_bytes, slave, fake_master):  # the slave last: it waits for 4 s only
     assert fake_master.accept() == 0
     fake_master.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in ha_frame(0, log_bytes):
