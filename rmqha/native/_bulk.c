@@ -13,7 +13,7 @@
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
 
 /* Stop of bulk_layout.py */
-enum { GOOD = -1, END, LIMIT, PLAIN, BLANK, UNWRITTEN, BAD_MAGIC, TRUNCATED, BAD_CRC, LENGTH_MISMATCH };
+enum { GOOD = -1, END, LIMIT, ODD, BLANK, UNWRITTEN, BAD_MAGIC, TRUNCATED, BAD_CRC, LENGTH_MISMATCH };
 
 typedef struct {
     int64_t offset, queue_offset, tags_code, store_time;
@@ -368,7 +368,7 @@ static void span_walk(span *s)
     while (s->position < s->end) {
         s->stop = look(s->data + s->position, s->end - s->position, s->check_crc, &found);
         if (s->stop == GOOD && s->file_from_offset >= 0 && found.physical_offset != s->file_from_offset + s->position) {
-            s->stop = PLAIN;
+            s->stop = ODD;
             found.size = 0;
         }
         if (s->stop != GOOD) {
@@ -461,11 +461,11 @@ static int32_t span_run(span *s, const record *found, int32_t topic)
 static int span_key(span *s, text key, uint32_t head, int64_t offset, int64_t store_time)
 {
     if (!hash_text(key.at, key.length, &head))
-        return PLAIN;
+        return ODD;
     key_row *row = vector_add(&s->keys);
     if (!row) {
         s->no_memory = 1;
-        return PLAIN;
+        return ODD;
     }
     *row = (key_row){offset, store_time, index_hash(head), (int32_t)s->count};
     return GOOD;
@@ -474,35 +474,35 @@ static int span_key(span *s, text key, uint32_t head, int64_t offset, int64_t st
 static int span_keys(span *s, const named *properties, uint32_t head, int64_t offset, int64_t store_time)
 {
     if (properties->uniq_key.at && span_key(s, properties->uniq_key, head, offset, store_time) != GOOD)
-        return PLAIN;
+        return ODD;
     const uint8_t *keys = properties->keys.at;
     for (int64_t at = 0; keys && at < properties->keys.length; at++) {
         const uint8_t *space = memchr(keys + at, ' ', (size_t)(properties->keys.length - at));
         int64_t length = space ? space - (keys + at) : properties->keys.length - at;
         if (length > 0 && span_key(s, (text){keys + at, length}, head, offset, store_time) != GOOD)
-            return PLAIN;
+            return ODD;
         at += length;
     }
     return GOOD;
 }
 
-/* The tags code of a record: GOOD or PLAIN. */
+/* The tags code of a record: GOOD or ODD. */
 static int tags_code_of(const span *s, const record *found, const named *properties, int64_t *tags_code)
 {
     uint32_t hash = 0;
     int64_t level = 0;
     int scheduled = s->delay_count >= 0 && properties->delay.at && is_scheduled(found);
     if (scheduled && !parse_level(properties->delay, &level))
-        return PLAIN;
+        return ODD;
     if (properties->tags.at && !hash_text(properties->tags.at, properties->tags.length, &hash))
-        return PLAIN;
+        return ODD;
     *tags_code = signed32(hash);
     if (level > s->delay_count)
         level = s->delay_count;
     if (level > 0) {
         int64_t delay = s->delays[level - 1];
         if (delay > 0 ? found->store_time > INT64_MAX - delay : found->store_time < INT64_MIN - delay)
-            return PLAIN;
+            return ODD;
         *tags_code = found->store_time + delay;
     }
     return GOOD;
@@ -515,25 +515,25 @@ static int span_add(span *s, const record *found)
     size_t keys_before = s->keys.count;
     find_properties(found->properties, &properties);
     if (tags_code_of(s, found, &properties, &tags_code) != GOOD)
-        return PLAIN;
+        return ODD;
     if (found->physical_offset != offset || (s->multi_dispatch && properties.multi_dispatch.at))
-        return PLAIN;
+        return ODD;
     int32_t topic = span_topic(s, found->topic);
     if (topic < 0)
-        return PLAIN;
+        return ODD;
     topic_item *share = (topic_item *)s->topics.items.data + topic;
     uint32_t transaction = found->sys_flag & TRANSACTION_ROLLBACK_TYPE;
     if (transaction != TRANSACTION_ROLLBACK_TYPE
             && span_keys(s, &properties, share->head, offset, found->store_time) != GOOD) {
         s->keys.count = keys_before;
-        return PLAIN;
+        return ODD;
     }
     int32_t run = -1;
     if (transaction != TRANSACTION_ROLLBACK_TYPE && transaction != TRANSACTION_PREPARED_TYPE) {
         run = span_run(s, found, topic);
         if (run < 0) {
             s->no_memory = 1;
-            return PLAIN;
+            return ODD;
         }
     }
     record_row row = {offset, found->queue_offset, tags_code, found->store_time, found->size, found->queue_id, topic,
@@ -558,7 +558,7 @@ static void span_scan(span *s)
         s->stop = look(s->data + s->position, s->end - s->position, s->check_crc, &found);
         if (s->stop == GOOD) {
             s->stop = span_add(s, &found);
-            if (s->stop == PLAIN)
+            if (s->stop == ODD)
                 found.size = 0;
         }
         if (s->stop != GOOD) {

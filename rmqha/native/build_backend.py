@@ -33,7 +33,7 @@ def _setup_with_extensions(**attributes):
     return _setup(ext_modules=_extensions(), **attributes)
 
 
-# There is no setup.py: build_meta runs a plain `setuptools.setup()`.
+# There is no setup.py: build_meta runs a bare `setuptools.setup()`.
 setuptools.setup = _setup_with_extensions
 
 

@@ -32,7 +32,7 @@ class Kernel(NamedTuple):
 
     def told(self) -> str:
         """Which one works, for people."""
-        return f"{self.name}: {'compiled' if self.module else f'plain Python, slower: {self.reason}'}"
+        return f"{self.name}: {'compiled' if self.module else f'pure Python, slower: {self.reason}'}"
 
 
 def load(name: str, extension: str, functions: Iterable[str]) -> Kernel:
@@ -53,9 +53,9 @@ def load(name: str, extension: str, functions: Iterable[str]) -> Kernel:
 
 
 BULK = load("bulk kernel", "_bulk", ("walk", "scan", "put_keys"))
-PLAIN_RECORDS = load("plain records", "_plain_records", ("plain_records",))
-PLAIN_SENDS = load("plain sends", "_plain_send", ("read_plain_sends", "json_answers"))
-KERNELS = (BULK, PLAIN_RECORDS, PLAIN_SENDS)
+MESSAGE_ROWS = load("message rows", "_message_rows", ("records_of_rows",))
+EXPRESS_SENDS = load("express sends", "_express_send", ("read_simple_sends", "json_answers"))
+KERNELS = (BULK, MESSAGE_ROWS, EXPRESS_SENDS)
 
 
 def are_all_compiled() -> bool:

@@ -1,4 +1,4 @@
-/* What the C sources share: their version, and the layouts of a record, of a plain send and of its binary header.
+/* What the C sources share: their version, and the layouts of a record, of a simple send and of its binary header.
  *
  * Names are Python's where it has one: see the table of rmqha/common/message/message_layout.py for the fields of a
  * record, and MessageRow for those of a send. tests/native/test_native_h.py holds each number against Python's.
@@ -48,7 +48,7 @@
 #define BORNHOST_V6_FLAG 0x10u
 #define STOREHOSTADDRESS_V6_FLAG 0x20u
 
-/* -- a plain send: the places in a MessageRow -- */
+/* -- a simple send: the places in a MessageRow -- */
 
 enum {
     SEND_TOPIC, SEND_QUEUE_ID, SEND_QUEUE_KEY, SEND_SIZE, SEND_CRC, SEND_FLAG, SEND_SYS_FLAG, SEND_BORN_TIMESTAMP,

@@ -1,6 +1,6 @@
 """Messages as rows, and the records that the log makes of rows. Pure.
 
-`records_of_rows` is compiled where a C compiler was (rmqha/native/_plain_records.c), and `records_in_python` where
+`records_of_rows` is compiled where a C compiler was (rmqha/native/_message_rows.c), and `records_in_python` where
 none was: both give the same.
 """
 from typing import NamedTuple
@@ -90,5 +90,5 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
     return queue_offsets, physical_offsets, parts, next_offsets, totals
 
 
-records_of_rows = kernels.PLAIN_RECORDS.function("plain_records", records_in_python)
+records_of_rows = kernels.MESSAGE_ROWS.function("records_of_rows", records_in_python)
 """`records_in_python`, or its compiled twin."""

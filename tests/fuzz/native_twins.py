@@ -236,7 +236,7 @@ class BulkTarget:
 
 
 class RecordsTarget:
-    """plain_records."""
+    """records_of_rows."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
@@ -260,7 +260,7 @@ class RecordsTarget:
         table = {f"T-{queue}": to_long(inputs.number(0, 7, 1 << 40)) for queue in range(pick.randrange(3))}
         offset, now = to_long(inputs.number(0, 1 << 40)), to_long(inputs.number(1_700_000_000_456))
         store_host, prepared = pick.choice((HOST, HOST_V6)), to_long(inputs.number(0, 1 << 40))
-        inputs.same("plain_records", self._compiled.plain_records, records_in_python, lambda: sends, lambda: total,
+        inputs.same("records_of_rows", self._compiled.records_of_rows, records_in_python, lambda: sends, lambda: total,
                     lambda: dict(table), lambda: offset, lambda: now, lambda: store_host, lambda: prepared)
         if sends and pick.random() < 0.2:
             self._nonsense(inputs, sends[0], table)
@@ -271,14 +271,14 @@ class RecordsTarget:
         wrong = inputs.random.choice((None, "text", b"", b"seven b", 2**80, -1.5, (), [send]))
         changed = tuple([wrong if at == place else value for at, value in enumerate(send)])
         try:
-            self._compiled.plain_records([changed], send.size, table, 0, 0, HOST)
+            self._compiled.records_of_rows([changed], send.size, table, 0, 0, HOST)
             inputs.outcomes["nonsense: served"] += 1
         except (ValueError, TypeError, OverflowError, SystemError):
             inputs.outcomes["nonsense: refused"] += 1
 
 
 class SendsTarget:
-    """read_plain_sends and json_answers."""
+    """read_simple_sends and json_answers."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
@@ -291,7 +291,7 @@ class SendsTarget:
         position = 0 if pick.random() < 0.9 else pick.randint(0, len(data) + 3)
         most, max_body = pick.choice((256, 256, 256, 1, 2, 0)), pick.choice((1 << 20, 1 << 20, 1 << 20, 8, 0))
         found = inputs.same(
-            "read_plain_sends", self._compiled.read_plain_sends, sends_in_python, lambda: inputs.exact(data),
+            "read_simple_sends", self._compiled.read_simple_sends, sends_in_python, lambda: inputs.exact(data),
             lambda: position, lambda: CLUSTER, lambda: HOST, lambda: ROUTES, lambda: max_body, lambda: most,
             lambda: MessageRow)
         if found is not None:
@@ -324,8 +324,8 @@ class SendsTarget:
 
 TARGETS: dict[str, tuple[str, Callable[[ModuleType], Target]]] = {
     "rmqha/native/_bulk.c": ("rmqha.native._bulk", BulkTarget),
-    "rmqha/native/_plain_records.c": ("rmqha.native._plain_records", RecordsTarget),
-    "rmqha/native/_plain_send.c": ("rmqha.native._plain_send", SendsTarget),
+    "rmqha/native/_message_rows.c": ("rmqha.native._message_rows", RecordsTarget),
+    "rmqha/native/_express_send.c": ("rmqha.native._express_send", SendsTarget),
 }
 """By source: the compiled module, and what feeds it."""
 

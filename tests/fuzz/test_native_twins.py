@@ -44,5 +44,5 @@ def test_difference_from_the_twin_is_found():
     def without_limit(data, position, cluster, host, routes, _max_body, most, send):
         return sends_in_python(data, position, cluster, host, routes, 1 << 30, most, send)
 
-    with pytest.raises(Difference, match="read_plain_sends"):
-        feed(SendsTarget(SimpleNamespace(read_plain_sends=without_limit, json_answers=json_in_python)), 500, 1)
+    with pytest.raises(Difference, match="read_simple_sends"):
+        feed(SendsTarget(SimpleNamespace(read_simple_sends=without_limit, json_answers=json_in_python)), 500, 1)

@@ -55,7 +55,7 @@ def compiled(files):
 
 
 def test_extensions_are_those_that_there_are():
-    assert EXTENSIONS == ["_bulk", "_plain_records", "_plain_send"]
+    assert EXTENSIONS == ["_bulk", "_express_send", "_message_rows"]
 
 
 def test_wheel_without_a_compiler_has_the_twins_alone(checkout):
@@ -73,8 +73,8 @@ def test_wheel_has_the_extensions_and_the_headers(checkout):
 
 @needs_compiler
 def test_another_source_needs_no_other_change(checkout):
-    source = (checkout / NATIVE / "_plain_records.c").read_text("utf-8")
-    (checkout / NATIVE / "_another.c").write_text(source.replace("_plain_records", "_another"), "utf-8")
+    source = (checkout / NATIVE / "_message_rows.c").read_text("utf-8")
+    (checkout / NATIVE / "_another.c").write_text(source.replace("_message_rows", "_another"), "utf-8")
     assert compiled(names(build(checkout, "build_wheel"))) == sorted([*EXTENSIONS, "_another"])
 
 

@@ -16,14 +16,14 @@ from rmqha.store.bulk import bulk, bulk_python
 from tests.support.sources import ROOT
 
 EXTENSION_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-NOT_COMPILED = "plain Python, slower: no C compiler was there when rmqha was installed"
-PLAIN = kernels.Kernel("plain records", None, "it is missing")
+NOT_COMPILED = "pure Python, slower: no C compiler was there when rmqha was installed"
+SLOW = kernels.Kernel("message rows", None, "it is missing")
 
 
 @pytest.mark.parametrize("used, kernel, name, twin", [
-    (send_codec.read_plain_sends, kernels.PLAIN_SENDS, "read_plain_sends", send_codec.sends_in_python),
-    (send_answers._json_answers, kernels.PLAIN_SENDS, "json_answers", send_answers.json_in_python),
-    (message_rows.records_of_rows, kernels.PLAIN_RECORDS, "plain_records", message_rows.records_in_python),
+    (send_codec.read_simple_sends, kernels.EXPRESS_SENDS, "read_simple_sends", send_codec.sends_in_python),
+    (send_answers._json_answers, kernels.EXPRESS_SENDS, "json_answers", send_answers.json_in_python),
+    (message_rows.records_of_rows, kernels.MESSAGE_ROWS, "records_of_rows", message_rows.records_in_python),
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_python.scan),
 ], ids=["sends", "answers", "records", "bulk"])
 def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):
@@ -35,7 +35,7 @@ def test_what_is_built_here_is_used():
     if not built:
         pytest.skip("no C compiler was there at the install")
     assert len(built) == len(list(kernels.FOLDER.glob("*.c"))) == len(kernels.KERNELS)
-    assert kernels.told() == "bulk kernel: compiled; plain records: compiled; plain sends: compiled"
+    assert kernels.told() == "bulk kernel: compiled; message rows: compiled; express sends: compiled"
 
 
 @pytest.mark.parametrize("module, reason", [
@@ -60,13 +60,13 @@ def test_module_is_used_when_it_has_this_version_and_all_functions(monkeypatch, 
     kernel = kernels.load("any", "_any", ("f", "g"))
     assert (kernel.module, kernel.reason) == (None if reason else module, reason)
     assert kernel.function("f", "twin") == ("twin" if reason else 1)
-    assert kernel.told() == (f"any: plain Python, slower: {reason}" if reason else "any: compiled")
+    assert kernel.told() == (f"any: pure Python, slower: {reason}" if reason else "any: compiled")
 
 
 @pytest.mark.parametrize("file, told", [
     (None, NOT_COMPILED),
-    ("_plain_send.cpython-27-any.so", "plain Python, slower: _plain_send.cpython-27-any.so is for another Python"),
-    (f"_plain_send{EXTENSION_SUFFIX}", "plain Python, slower: "),
+    ("_express_send.cpython-27-any.so", "pure Python, slower: _express_send.cpython-27-any.so is for another Python"),
+    (f"_express_send{EXTENSION_SUFFIX}", "pure Python, slower: "),
 ])
 def test_extension_that_does_not_load_is_told(tmp_path, file, told):
     """With a copy of the room in which nothing is compiled, or one file is, which is no extension of this Python."""
@@ -83,15 +83,15 @@ def test_extension_that_does_not_load_is_told(tmp_path, file, told):
     where, said = done.stdout.splitlines()
     assert where == str(native / "kernels.py")
     parts = said.split("; ")
-    assert parts[:2] == [f"bulk kernel: {NOT_COMPILED}", f"plain records: {NOT_COMPILED}"]
-    assert parts[2].startswith(f"plain sends: {told}") and parts[3] == kernels.MEND
+    assert parts[:2] == [f"bulk kernel: {NOT_COMPILED}", f"message rows: {NOT_COMPILED}"]
+    assert parts[2].startswith(f"express sends: {told}") and parts[3] == kernels.MEND
     if told.endswith(" "):
         assert str(native / file) in parts[2]
 
 
 @pytest.mark.parametrize("chosen, level, text", [
     ((kernels.BULK._replace(module=kernels),), "INFO", "bulk kernel: compiled"),
-    ((kernels.BULK._replace(module=kernels), PLAIN), "WARNING", "bulk kernel: compiled; plain records: plain Python, "
+    ((kernels.BULK._replace(module=kernels), SLOW), "WARNING", "bulk kernel: compiled; message rows: pure Python, "
      "slower: it is missing; with a C compiler there, install rmqha again"),
 ])
 def test_choice_is_one_line_of_the_log(monkeypatch, caplog, chosen, level, text):

@@ -66,7 +66,7 @@ def test_positions_of_a_record_are_where_python_packs_them():
     assert positions[:len(names)] == [RECORD[name] for name in names]
 
 
-def test_places_of_a_plain_send_are_its_fields():
+def test_places_of_a_simple_send_are_its_fields():
     found = re.search(r"enum \{([^}]*SEND_FIELDS)\s*\}", HEADER)[1]
     assert re.findall(r"SEND_(\w+)", found) == [*(field.upper() for field in MessageRow._fields), "FIELDS"]
 

@@ -17,8 +17,8 @@ INT, LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled twin."""
-    module = pytest.importorskip("rmqha.native._plain_records", reason="no C compiler was there at the install")
-    return module.plain_records
+    module = pytest.importorskip("rmqha.native._message_rows", reason="no C compiler was there at the install")
+    return module.records_of_rows
 
 
 def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> MessageRow:

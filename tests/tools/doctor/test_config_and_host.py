@@ -132,11 +132,11 @@ def test_file_in_the_place_of_the_store(config, examine, tmp_path):
 
 
 def test_what_is_not_compiled_is_told(config, examine, monkeypatch):
-    slow = kernels.Kernel("plain sends", None, "_plain_send.so is of version 4, not 5")
+    slow = kernels.Kernel("express sends", None, "_express_send.so is of version 4, not 5")
     monkeypatch.setattr(kernels, "KERNELS", (kernels.BULK._replace(module=kernels), slow))
     findings = examine("-c", config())
     assert only(findings, "compiled", "OK") == ["bulk kernel: compiled"]
-    assert bad(findings, "compiled") == ["plain sends: plain Python, slower: _plain_send.so is of version 4, not 5"]
+    assert bad(findings, "compiled") == ["express sends: pure Python, slower: _express_send.so is of version 4, not 5"]
 
 
 def test_permissions(config, tmp_path, monkeypatch):

@@ -1,13 +1,13 @@
-"""Plain sends, as many as one read has brought, served together.
+"""Simple sends, as many as one read has brought, served together.
 
-    IO thread: bytes read -> plain sends -> put_rows -> one buffer of answers, by whoever completes the put
+    IO thread: bytes read -> simple sends -> put_rows -> one buffer of answers, by whoever completes the put
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, SendAnswers
-from rmqha.broker.processor.send.send_codec import read_plain_sends
+from rmqha.broker.processor.send.send_codec import read_simple_sends
 from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.broker.processor.send.send_routes import SendRoutes
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
@@ -53,7 +53,7 @@ class ExpressSend:
         self._store_host_bytes = self._store_host_text = b""  # as records have it; as message ids do, in hex
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
-        """Put and answer what are plain sends; see ExpressLane."""
+        """Put and answer what are simple sends; see ExpressLane."""
         born_host = message_layout.host_to_bytes(channel.remote_address)
         if self._controller.store_host is not self._store_host:
             self._note_store_host(self._controller.store_host)
@@ -61,7 +61,7 @@ class ExpressSend:
             return position  # hooks are shown commands
         routes, processor = self._routes, self._processor
         while position < len(data) and not processor.reject_request():
-            sends, opaques, topics, kind, end, unknown = read_plain_sends(
+            sends, opaques, topics, kind, end, unknown = read_simple_sends(
                 data, position, self._cluster, born_host, routes.keys, self._store_config.maxMessageSize,
                 _MAX_TOGETHER, MessageRow)
             if sends:

@@ -1,6 +1,6 @@
-"""The answers to plain sends: what is the same in all of them is encoded once.
+"""The answers to simple sends: what is the same in all of them is encoded once.
 
-Those with JSON headers are compiled where a C compiler was (rmqha/native/_plain_send.c), and `json_in_python` where
+Those with JSON headers are compiled where a C compiler was (rmqha/native/_express_send.c), and `json_in_python` where
 none was: both give the same.
 """
 import functools
@@ -88,7 +88,7 @@ def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: byt
     return b"".join(parts)
 
 
-_json_answers = kernels.PLAIN_SENDS.function("json_answers", json_in_python)
+_json_answers = kernels.EXPRESS_SENDS.function("json_answers", json_in_python)
 
 
 def _json_encoder(template: bytes) -> Encoder:

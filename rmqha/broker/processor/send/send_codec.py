@@ -1,9 +1,9 @@
-"""The plain sends in what a connection has brought, up to the first frame that is none. Pure.
+"""The simple sends in what a connection has brought, up to the first frame that is none. Pure.
 
-`read_plain_sends` is compiled where a C compiler was (rmqha/native/_plain_send.c), and `sends_in_python` where none
+`read_simple_sends` is compiled where a C compiler was (rmqha/native/_express_send.c), and `sends_in_python` where none
 was: both read the same.
 """
-from rmqha.broker.processor.send.send_header import read_plain_header
+from rmqha.broker.processor.send.send_header import read_simple_header
 from rmqha.common.message import message_layout
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
@@ -14,17 +14,17 @@ _OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V
 
 Routes = dict[str, tuple[str, ...]]
 """By topic: "topic-queueId" of each queue."""
-PlainSends = tuple[list[MessageRow], list[int], list[str], int, int, str | None]
+SimpleSends = tuple[list[MessageRow], list[int], list[str], int, int, str | None]
 """The sends, their opaques, the topics of which a route was used (again when it changes), the serialize type, the
 position behind the last of them, and the topic of the one that comes next when there is no route for it."""
 
 
 def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: bytes, routes: Routes, max_body: int,
-                    most: int, plain_send: type[MessageRow]) -> PlainSends:
-    """The plain sends of one serialize type whose frames lie whole in `data` from `position` on, at most `most`.
+                    most: int, row_type: type[MessageRow]) -> SimpleSends:
+    """The simple sends of one serialize type whose frames lie whole in `data` from `position` on, at most `most`.
 
     Each to one of the queues in `routes`, its body of at most `max_body` bytes. `cluster`: see `cluster_property`;
-    `born_host`: 8 bytes; `plain_send`: MessageRow. The bodies are views of `data`.
+    `born_host`: 8 bytes; `row_type`: MessageRow. The bodies are views of `data`.
     """
     sends: list[MessageRow] = []
     opaques: list[int] = []
@@ -35,7 +35,7 @@ def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: 
         end = begin + int.from_bytes(data[position:begin], signed=True)
         if not begin <= end <= len(data):
             break
-        header = read_plain_header(data[begin:end], cluster)
+        header = read_simple_header(data[begin:end], cluster)
         if header is None or sends and header[-1] != first_kind:
             break
         topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, body_at, crc, kind = header
@@ -46,12 +46,12 @@ def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: 
             topics.append(topic)
         if queue_id >= len(keys) or sys_flag & _OTHER_SYS_FLAGS or len(body) > max_body:
             break
-        sends.append(plain_send(topic, queue_id, keys[queue_id], plain_send.record_size(len(body), len(tail)), crc,
+        sends.append(row_type(topic, queue_id, keys[queue_id], row_type.record_size(len(body), len(tail)), crc,
                                 flag, sys_flag, born, born_host, reconsumed, body, tail))
         opaques.append(opaque)
         first_kind, position = kind, end
     return sends, opaques, topics, first_kind, position, None
 
 
-read_plain_sends = kernels.PLAIN_SENDS.function("read_plain_sends", sends_in_python)
+read_simple_sends = kernels.EXPRESS_SENDS.function("read_simple_sends", sends_in_python)
 """`sends_in_python`, or its compiled twin."""

@@ -39,18 +39,18 @@ _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PRO
 _KEPT_LENGTH = 4096  # bytes of properties the order of whose names is kept
 _MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
 
-PlainHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
+SimpleHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
 """Topic, queue id, sysFlag, born timestamp (ms), flag, the record's end (topic and properties with their lengths),
 reconsume times, opaque, where the body begins in the frame, its BODYCRC, the header's serialize type."""
 
 
 def cluster_property(cluster_name: str) -> bytes:
-    """What every record's properties have, as `read_plain_header` wants it."""
+    """What every record's properties have, as `read_simple_header` wants it."""
     return f"{_CLUSTER}\x01{cluster_name}".encode()
 
 
-def read_plain_header(frame: memoryview | bytes, cluster: bytes) -> PlainHeader | None:
-    """The header of a frame (without its length field); None when it is no plain send."""
+def read_simple_header(frame: memoryview | bytes, cluster: bytes) -> SimpleHeader | None:
+    """The header of a frame (without its length field); None when it is no simple send."""
     end = 4 + int.from_bytes(frame[1:4])
     if len(frame) < 4 or frame[0] not in _READERS or end > len(frame):
         return None

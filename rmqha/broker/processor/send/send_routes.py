@@ -1,4 +1,4 @@
-"""The topics that plain sends go to without being looked at one by one."""
+"""The topics that simple sends go to without being looked at one by one."""
 import itertools
 import logging
 from typing import TYPE_CHECKING, cast

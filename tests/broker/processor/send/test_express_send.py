@@ -1,4 +1,4 @@
-"""Plain sends, served together: the same answers and the same log as one by one."""
+"""Simple sends, served together: the same answers and the same log as one by one."""
 import errno
 import re
 import socket
@@ -170,7 +170,7 @@ def offsets(answers: dict[int, RemotingCommand]) -> list[int]:
 
 
 @pytest.mark.parametrize("kinds", [[SerializeType.JSON], [SerializeType.ROCKETMQ], list(SerializeType)])
-def test_plain_sends_are_taken_and_keep_their_order(wire, kinds):
+def test_simple_sends_are_taken_and_keep_their_order(wire, kinds):
     frames = [request(number, header(properties=text(WAIT="true", KEYS=str(number))), b"%d" % number,
                       kinds[number % len(kinds)]) for number in range(300)]
     answers = wire.exchange(frames, 300)

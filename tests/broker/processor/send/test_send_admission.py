@@ -59,7 +59,7 @@ def batch(opaque: int, topic: str, queue_id: int) -> bytes:
 
 
 def send_all_ways(wire: Wire, topic: str = "Plain", queue_id: int = 0) -> tuple[set, int, int]:
-    """Two plain sends and one of each other kind to a queue: what they were answered, how many went the express lane,
+    """Two simple sends and one of each other kind to a queue: what they were answered, how many went the express lane,
     and the bytes that were stored."""
     taken, end = wire.taken, wire.broker.store.get_max_phy_offset()
     answers = wire.exchange([

@@ -1,4 +1,4 @@
-"""The answers to plain sends: compiled, in Python and by the general encoder the same."""
+"""The answers to simple sends: compiled, in Python and by the general encoder the same."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ LONG = st.integers(-2**63, 2**63 - 1)
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled encoder."""
-    module = pytest.importorskip("rmqha.native._plain_send", reason="no C compiler was there at the install")
+    module = pytest.importorskip("rmqha.native._express_send", reason="no C compiler was there at the install")
     return module.json_answers
 
 

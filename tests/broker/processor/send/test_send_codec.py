@@ -1,4 +1,4 @@
-"""Cutting plain sends out of what a connection has brought: compiled and in Python the same."""
+"""Cutting simple sends out of what a connection has brought: compiled and in Python the same."""
 import struct
 from itertools import accumulate
 
@@ -19,8 +19,8 @@ MANY = 1 << 20
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled twin."""
-    module = pytest.importorskip("rmqha.native._plain_send", reason="no C compiler was there at the install")
-    return module.read_plain_sends
+    module = pytest.importorskip("rmqha.native._express_send", reason="no C compiler was there at the install")
+    return module.read_simple_sends
 
 
 @pytest.fixture(params=["compiled", "python"])
@@ -84,7 +84,7 @@ def test_damaged_frames_are_read_the_same(compiled, data):
 @example(b"\0\0\0\3\0\0\0", 0)
 @example(b"\xff\xff\xff\xff", 0)
 @example(b"\x7f\xff\xff\xff\0", 4)
-def test_any_bytes_are_no_plain_send(compiled, data, position):
+def test_any_bytes_are_no_simple_send(compiled, data, position):
     assert both(compiled, memoryview(data), position) == ([], [], [], 0, position, None)
 
 

@@ -1,11 +1,11 @@
-"""Reading the header of a plain send: what the general way makes of it."""
+"""Reading the header of a simple send: what the general way makes of it."""
 import functools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.send.send_header import cluster_property, read_plain_header
+from rmqha.broker.processor.send.send_header import cluster_property, read_simple_header
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.protocol import request_code
@@ -43,7 +43,7 @@ kinds = st.sampled_from(list(SerializeType))
 @given(properties, bodies, kinds)
 def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type):
     data = frame(props, body, serialize_type, n="broker-a")
-    found = read_plain_header(data, CLUSTER)
+    found = read_simple_header(data, CLUSTER)
     if found is None:
         return
     topic, queue_id, sys_flag, born, flag, tail, reconsumed, opaque, end, crc, kind = found
@@ -58,11 +58,11 @@ def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type)
 
 
 @pytest.mark.parametrize("kind", SerializeType)
-def test_plain_sends_are_read_and_others_are_not(kind):
+def test_simple_sends_are_read_and_others_are_not(kind):
     send = functools.partial(frame, kind=kind)
     for good in (send(), send("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), send(l=16), send(k=True),
                  send(n="b")):
-        assert read_plain_header(good, CLUSTER) is not None
+        assert read_simple_header(good, CLUSTER) is not None
     for other in (send("WAIT\x01false"), send("DELAY\x013"), send(m=True), send("é\x01a"), send(e=-1),
                   send(a="é"), send("a\x01b\x02a\x01c"), send(b="t" * 128), send("k\x01" + "v" * 33_000)):
-        assert read_plain_header(other, CLUSTER) is None
+        assert read_simple_header(other, CLUSTER) is None

@@ -1,4 +1,4 @@
-/* Plain sends and the answers to them, compiled: what send_codec.py, send_header.py and send_answers.py of
+/* Simple sends and the answers to them, compiled: what send_codec.py, send_header.py and send_answers.py of
  * rmqha/broker/processor/send do in Python, and document.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
@@ -80,9 +80,9 @@ static int text(cursor *c, span *found, int escapes)
     return c->at < c->end;
 }
 
-typedef struct { int64_t queue_id, sys_flag, born, flag, reconsumed, opaque; span topic, properties; } plain_header;
+typedef struct { int64_t queue_id, sys_flag, born, flag, reconsumed, opaque; span topic, properties; } simple_header;
 
-static int read_json(cursor *c, plain_header *h)
+static int read_json(cursor *c, simple_header *h)
 {
     span ignored;
     int64_t number;
@@ -164,7 +164,7 @@ static int read_fields(cursor *c, span fields[14])
     return 1;
 }
 
-static int read_binary(cursor *c, plain_header *h)
+static int read_binary(cursor *c, simple_header *h)
 {
     const uint8_t *data = c->at;
     span fields[14] = {{NULL, 0}};
@@ -316,8 +316,8 @@ static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t 
 
 /* -- whole sends -- */
 
-/* A frame without its length field: its header, and where the body begins; 0 when it is no plain send. */
-static int read_header(const uint8_t *data, Py_ssize_t length, plain_header *h, Py_ssize_t *body)
+/* A frame without its length field: its header, and where the body begins; 0 when it is no simple send. */
+static int read_header(const uint8_t *data, Py_ssize_t length, simple_header *h, Py_ssize_t *body)
 {
     if (length < 4 || data[0] > 1)
         return 0;
@@ -327,7 +327,7 @@ static int read_header(const uint8_t *data, Py_ssize_t length, plain_header *h, 
 }
 
 /* The record's end of a header that was read; NULL without an error when its properties are unusual. */
-static PyObject *tail_of(int kind, const plain_header *h, const span *cluster)
+static PyObject *tail_of(int kind, const simple_header *h, const span *cluster)
 {
     uint8_t fixed[1024], *unescaped = fixed;
     PyObject *tail = NULL;
@@ -364,7 +364,7 @@ static int set_field(PyObject *send, int place, PyObject *value)
 }
 
 /* A MessageRow; NULL with an error. */
-static PyObject *make_send(const reading *r, const plain_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
+static PyObject *make_send(const reading *r, const simple_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
 {
     PyObject *send = r->type->tp_alloc(r->type, SEND_FIELDS);
     if (!send)
@@ -412,7 +412,7 @@ static int find_route(reading *r, const span *name)
 static int read_send(reading *r, Py_ssize_t at, Py_ssize_t end)
 {
     const uint8_t *data = r->bytes + at;
-    plain_header h;
+    simple_header h;
     Py_ssize_t body;
     int kept = -1;
     if (!read_header(data, end - at, &h, &body) || (PyList_GET_SIZE(r->sends) && data[0] != r->kind))
@@ -439,13 +439,13 @@ static int read_send(reading *r, Py_ssize_t at, Py_ssize_t end)
     return kept;
 }
 
-static PyObject *read_plain_sends(PyObject *module, PyObject *args)
+static PyObject *read_simple_sends(PyObject *module, PyObject *args)
 {
     Py_ssize_t at, most;
     PyObject *cluster, *result = NULL;
     Py_buffer view;
     reading r = {0};
-    if (!PyArg_ParseTuple(args, "OnSSO!nnO!:read_plain_sends", &r.data, &at, &cluster, &r.born_host, &PyDict_Type,
+    if (!PyArg_ParseTuple(args, "OnSSO!nnO!:read_simple_sends", &r.data, &at, &cluster, &r.born_host, &PyDict_Type,
                           &r.routes, &r.max_body, &most, &PyType_Type, &r.type))
         return NULL;
     if (at < 0 || !PyType_IsSubtype(r.type, &PyTuple_Type)) {
@@ -570,15 +570,15 @@ static PyObject *json_answers(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"json_answers", json_answers, METH_VARARGS, "See send_answers."},
-    {"read_plain_sends", read_plain_sends, METH_VARARGS, "See send_codec."},
+    {"read_simple_sends", read_simple_sends, METH_VARARGS, "See send_codec."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "_plain_send", "Plain sends, compiled.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_express_send", "Simple sends, compiled.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__plain_send(void)
+PyMODINIT_FUNC PyInit__express_send(void)
 {
     make_crc_table();
     return module_of_this_version(&module_def);

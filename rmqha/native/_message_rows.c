@@ -142,12 +142,12 @@ static int count_row(PyObject *totals, run *r, PyObject *topic, int64_t size)
     return 0;
 }
 
-static PyObject *plain_records(PyObject *module, PyObject *args)
+static PyObject *records_of_rows(PyObject *module, PyObject *args)
 {
     PyObject *rows, *table, *store_host;
     long long total, offset, now, prepared_offset = 0;
-    if (!PyArg_ParseTuple(args, "O!LO!LLS|L:plain_records", &PyList_Type, &rows, &total, &PyDict_Type, &table, &offset,
-                          &now, &store_host, &prepared_offset))
+    if (!PyArg_ParseTuple(args, "O!LO!LLS|L:records_of_rows", &PyList_Type, &rows, &total, &PyDict_Type, &table,
+                          &offset, &now, &store_host, &prepared_offset))
         return NULL;
     if (total < 0 || total > INT32_MAX || !is_host(store_host)) {
         PyErr_SetString(PyExc_ValueError, "no total of an int32, or a store host that has not 8 or 20 bytes");
@@ -203,16 +203,16 @@ end:
 }
 
 static PyMethodDef methods[] = {
-    {"plain_records", plain_records, METH_VARARGS, "See rmqha.store.message_rows."},
+    {"records_of_rows", records_of_rows, METH_VARARGS, "See rmqha.store.message_rows."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "_plain_records", "The records of messages, compiled.", -1, methods, NULL,
+    PyModuleDef_HEAD_INIT, "_message_rows", "The records of messages, compiled.", -1, methods, NULL,
     NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__plain_records(void)
+PyMODINIT_FUNC PyInit__message_rows(void)
 {
     return module_of_this_version(&module_def);
 }
