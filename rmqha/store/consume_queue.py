@@ -21,6 +21,7 @@ from rmqha.store.consume_queue_layout import (
     CQ_UNIT,
     PRE_BLANK_UNIT,
     count_blank_units,
+    count_sure_units,
     count_valid_units,
     filled_unit_before,
     first_unit_at,
@@ -48,7 +49,9 @@ log_error = logging.getLogger("RocketmqStoreError")
 MAX_RETRIES = 30
 _RETRY_MS = 1000
 _FILES_LOOKED_AT = 3  # by recovery, the last ones at least
-_ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
+_UNITS_LOOKED_AT = 4096  # by recovery, the last ones that are sure to be on the disk
+_NO_LIMIT = 1 << 63  # behind any offset of the log
+_ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time, at most
 _OFFSET_SIZE = 8  # bytes of a unit
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 _LOOKED_AHEAD = 1 << 20  # bytes of log, for the next record of a queue that seems to begin again
@@ -73,6 +76,7 @@ class ConsumeQueue:
         self.mapped_file_queue = self._new_mapped_file_queue()
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
+        self._min_is_of: tuple[MappedFile, int] | None = None  # first file, and offset of the log, of min_logic_offset
         self.dispatched_before = -1  # recovery: end of the last record that had a unit, on the disk or not
         self._emptied_at = 0  # recovery: where the queue began that has no unit which is sure to be on the disk
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
@@ -85,14 +89,16 @@ class ConsumeQueue:
     def _new_mapped_file_queue(self) -> MappedFileQueue:
         preallocated = self.default_message_store.message_store_config.preallocateMappedFile
         files = MappedFileQueue(os.path.join(self.store_path, self.topic, str(self.queue_id)), self.mapped_file_size,
-                                allocation_unit=_ALLOCATION_UNIT if preallocated else 0)
+                                allocation_unit=_ALLOCATION_UNIT if preallocated else 0,
+                                map_keeper=self.default_message_store.map_keeper)
         files.can_be_built_again = True
         return files
 
     def load(self) -> bool:
         """Map the files; False when one does not fit."""
         result = self.mapped_file_queue.load()
-        log.info("load consume queue %s-%s %s", self.topic, self.queue_id, "OK" if result else "Failed")
+        log.log(logging.DEBUG if result else logging.INFO, "load consume queue %s-%s %s", self.topic, self.queue_id,
+                "OK" if result else "Failed")
         if self.consume_queue_ext is not None:
             result &= self.consume_queue_ext.load()
         return result
@@ -109,7 +115,7 @@ class ConsumeQueue:
         last_good = (files[begin - 1], self.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
             buffer = mapped_file.slice_byte_buffer()
-            valid = count_valid_units(buffer) * CQ_STORE_UNIT_SIZE
+            valid = self._count_units(buffer, base) * CQ_STORE_UNIT_SIZE
             process_offset = mapped_file.file_from_offset + valid
             if valid:
                 last_good = mapped_file, valid
@@ -126,11 +132,22 @@ class ConsumeQueue:
         max_ext_addr = self._take_last_unit(*last_good)
         if not (base.was_stopped or last_good[1]):
             self._emptied_at = process_offset
-        log.info("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
+        log.debug("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
         self._begin_at(process_offset, files[begin:] if not base.is_noted else [], base)
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.recover(base)
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    @staticmethod
+    def _count_units(buffer: memoryview, base: RecoveryBase) -> int:
+        """Number of valid units of a file up to the first invalid one."""
+        if not base.is_noted:
+            return count_valid_units(buffer)
+        # Differs: units that are sure to be on the disk, all of them after a good shutdown, are not looked at one by
+        # one, but for the last; the original reads those of three files.
+        sure = count_sure_units(buffer, _NO_LIMIT if base.was_stopped else base.dispatched)
+        begin = max(sure - _UNITS_LOOKED_AT, 0)
+        return begin + count_valid_units(buffer[begin * CQ_STORE_UNIT_SIZE:])
 
     @staticmethod
     def _end_of_record(mapped_file: MappedFile, valid: int) -> int:
@@ -238,7 +255,7 @@ class ConsumeQueue:
     def _look_behind_the_end(self, mapped_file: MappedFile, end: int) -> None:
         """Anything but zeros behind the last valid unit means that units were lost."""
         files = self.mapped_file_queue.mapped_files
-        if mapped_file is not files[-1] or any(mapped_file.slice_byte_buffer()[end:end + _LOOKED_AT]):
+        if mapped_file is not files[-1] or not mapped_file.is_zero(end, end + _LOOKED_AT):
             log.error("consume queue %s-%s: %s is damaged at position %s; all behind it is built again", self.topic,
                       self.queue_id, mapped_file.file_name, end)
             self.is_behind = True
@@ -292,6 +309,7 @@ class ConsumeQueue:
     def truncate_dirty_logic_files(self, phy_offset: int) -> None:
         """Recovery: drop the units of records at or behind `phy_offset`, the end of the commit log."""
         self.max_physic_offset = phy_offset
+        self._min_is_of = None
         max_ext_addr = 1
         while (mapped_file := self.mapped_file_queue.get_last_mapped_file()) is not None:
             buffer = mapped_file.slice_byte_buffer()
@@ -352,7 +370,7 @@ class ConsumeQueue:
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """Set the queue's minimum to the first unit that points at or behind `phy_min_offset`."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
-        if mapped_file is None:
+        if mapped_file is None or self._min_is_of == (mapped_file, phy_min_offset):
             return
         result = mapped_file.select_mapped_buffer(0)
         if result is None:
@@ -365,8 +383,10 @@ class ConsumeQueue:
                 return
             tags_code = unpack_unit(result.buffer, first * CQ_STORE_UNIT_SIZE)[2]
         self.min_logic_offset = mapped_file.file_from_offset + first * CQ_STORE_UNIT_SIZE
-        log.info("Compute logical min offset: %s, topic: %s, queueId: %s", self.get_min_offset_in_queue(), self.topic,
-                 self.queue_id)
+        self._min_is_of = mapped_file, phy_min_offset
+        if first or mapped_file.file_from_offset:
+            log.info("Compute logical min offset: %s, topic: %s, queueId: %s", self.get_min_offset_in_queue(),
+                     self.topic, self.queue_id)
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.truncate_by_min_address(tags_code if is_ext_addr(tags_code) else 1)
 
@@ -643,6 +663,7 @@ class ConsumeQueue:
         files, self.mapped_file_queue = self.mapped_file_queue, self._new_mapped_file_queue()
         self.max_physic_offset = -1
         self.min_logic_offset = 0
+        self._min_is_of = None
         files.destroy()
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.destroy()

@@ -10,7 +10,7 @@ Unit n of a queue lies at byte 20 n of the queue's address space. A unit is vali
 units in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
 """
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 CQ_STORE_UNIT_SIZE = 20
 MSG_TAG_OFFSET_INDEX = 12
@@ -25,6 +25,7 @@ PRE_BLANK_UNIT = CQ_UNIT.pack(*BLANK_POSITION, 0)
 MAX_EXT_ADDR = -(1 << 31) - 1
 
 _COUNTED_AT_ONCE = 4096
+_COUNTED_FIRST = 64  # most queues of very many have few units
 _MANY_BLANKS = PRE_BLANK_UNIT * _COUNTED_AT_ONCE
 
 pack_unit = CQ_UNIT.pack
@@ -40,15 +41,35 @@ def is_ext_addr(tags_code: int) -> bool:
 def count_valid_units(buffer: bytes | memoryview) -> int:
     """Number of valid units from the beginning of `buffer` up to the first invalid one."""
     total = len(buffer) // CQ_STORE_UNIT_SIZE
-    for start in range(0, total, _COUNTED_AT_ONCE):
-        stop = min(start + _COUNTED_AT_ONCE, total)
+    start, step = 0, _COUNTED_FIRST
+    while start < total:
+        stop = min(start + step, total)
         data = bytes(buffer[start * CQ_STORE_UNIT_SIZE:stop * CQ_STORE_UNIT_SIZE])
-        if _all_valid(data):
-            continue
-        for index, (offset, size, _tags_code) in enumerate(CQ_UNIT.iter_unpack(data), start):
-            if offset < 0 or size <= 0:
-                return index
+        if not _all_valid(data):
+            for index, (offset, size, _tags_code) in enumerate(CQ_UNIT.iter_unpack(data), start):
+                if offset < 0 or size <= 0:
+                    return index
+        start, step = stop, min(step * 4, _COUNTED_AT_ONCE)
     return total
+
+
+def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
+    """Number of units before the first one that is not valid, or points at or behind a commit log offset.
+
+    A bisection that begins in front. All of those units are on the disk; behind them any sectors may be missing: a unit
+    that lacks the first bytes of its offset looks like one of those before, but then the one in front of it is missing,
+    or the last of them. In doubt 0.
+    """
+    def is_unsure(number: int) -> bool:
+        offset, size, _ = CQ_UNIT.unpack_from(buffer, number * CQ_STORE_UNIT_SIZE)
+        return size <= 0 or not 0 <= offset < phy_offset
+
+    total, bound = len(buffer) // CQ_STORE_UNIT_SIZE, 1
+    while bound < total and not is_unsure(bound - 1):
+        bound *= 2
+    bound = min(bound, total)
+    count = bisect_left(range(bound), True, bound // 2, key=is_unsure)
+    return 0 if count > 1 and is_unsure(count - 2) else count
 
 
 def _all_valid(units: bytes) -> bool:

@@ -42,6 +42,7 @@ from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.last_flush import flush_all, sync_files
 from rmqha.store.long_lock import dump_long_lock
+from rmqha.store.map_keeper import MapKeeper
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -101,6 +102,7 @@ class DefaultMessageStore:
         self.deleted_topics = DeletedTopics(self)
         self.queue_removal = QueueRemoval(self)
         self.commit_log = CommitLog(self)
+        self.map_keeper = MapKeeper()
         self.consume_queue_table: dict[str, dict[int, ConsumeQueue]] = {}
         self.table_lock = threading.Lock()
         self.flush_consume_queue_service = FlushConsumeQueueService(self)
@@ -184,6 +186,7 @@ class DefaultMessageStore:
         self.reput_message_service.start()
         self._catch_up()
         self.recover_topic_queue_table()
+        self.map_keeper.end_recovery()
         try:
             self.ha_service.start()
             self.handle_schedule_message_service(self.message_store_config.brokerRole)
@@ -683,7 +686,7 @@ class DefaultMessageStore:
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 if name.isdecimal() and not self.find_consume_queue(topic, int(name)).load():
                     return False
-        log.info("load logics queue all over, OK")
+        log.info("load logics queue all over, OK, %s queues", sum(map(len, self.consume_queue_table.values())))
         return True
 
     def _recover(self, base: RecoveryBase) -> None:

@@ -7,6 +7,10 @@
 
 One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
 are integers that only grow while the store runs, so readers need no lock.
+
+Files with a MapKeeper are mapped when they are touched first, and again after it took the map away. That only drops the
+file's reference: whoever reads or writes has one of his own, and the memory goes with the last. What was written
+through a map that is gone is in the page cache, where flushing finds it.
 """
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ from rmqha.store.util import lib_c
 
 if TYPE_CHECKING:
     from rmqha.store.append_message_callback import AppendMessageCallback, PutMessageContext
+    from rmqha.store.map_keeper import MapKeeper
 
 log = logging.getLogger("RocketmqStore")
 
@@ -35,6 +40,10 @@ OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_NO_MAP = (*_NO_DESCRIPTOR, errno.ENOMEM)
+# Bytes, of a file with a MapKeeper
+_FIRST_RESERVE = OS_PAGE_SIZE
+_READ_AHEAD_FROM = 1 << 20  # when it has so many
 _OPEN_ATTEMPTS = 10
 _PUT_OK = AppendMessageStatus.PUT_OK
 
@@ -45,12 +54,15 @@ class MappedFile(ReferenceResource):
     `allocation_unit`: disk blocks are reserved this many bytes at a time ahead of the writer; 0 leaves the file sparse.
     `keep_descriptor`: keep one descriptor open for flushing (the commit log); others open the file for each flush.
     `transient_store_pool`: write through one of its buffers, if it has one left; what is not committed is not readable.
+    `map_keeper`: of a file that is one of very many: it is mapped while it is used, and its first blocks are few.
+    `is_there`: it is, and has its length; with a `map_keeper` nothing is opened yet.
 
     Java: org.apache.rocketmq.store.MappedFile (4.9.8)
     """
 
     def __init__(self, file_name: str, file_size: int, allocation_unit: int = 0, keep_descriptor: bool = False,
-                 transient_store_pool: TransientStorePool | None = None) -> None:
+                 transient_store_pool: TransientStorePool | None = None, map_keeper: MapKeeper | None = None,
+                 is_there: bool = False) -> None:
         super().__init__()
         self.file_name = file_name
         self.file_size = file_size
@@ -63,24 +75,88 @@ class MappedFile(ReferenceResource):
         self._allocation_unit = allocation_unit
         self._allocated_to = file_size if allocation_unit == 0 else 0  # bytes reserved; written by the appending thread
         # Folders that do not have the name on the disk yet, the file's first; emptied by the first flush
-        self._folders_to_sync = _folders_that_change(file_name)
-        fd = _open_or_create(file_name)
-        try:
-            # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
-            if os.fstat(fd).st_size < file_size:
-                os.ftruncate(fd, file_size)
-            self._mmap: mmap.mmap | None = mmap.mmap(fd, file_size)
-        except (OSError, ValueError):
-            os.close(fd)
-            log.exception("Failed to map file %s", file_name)
-            raise
-        self._view = memoryview(self._mmap)
-        self._fd = fd if keep_descriptor else -1
-        if not keep_descriptor:
-            os.close(fd)
+        self._folders_to_sync = [] if is_there else _folders_that_change(file_name)
+        self._fd = -1
+        self._map_keeper = map_keeper
+        self.is_touched = False  # the map was used since the keeper looked; of files that have one
+        # Both or none; set under _clean_lock, taken away by the keeper without it
+        self._mmap: mmap.mmap | None = None
+        self._view: memoryview | None = None
+        if map_keeper is None or not is_there:
+            self._open_and_map(keep_descriptor)
         self.transient_store_pool = transient_store_pool
         # Given back by the committing thread once the file is full and committed, or by cleanup.
         self.write_buffer: memoryview | None = transient_store_pool.borrow_buffer() if transient_store_pool else None
+
+    def _open_and_map(self, keep_descriptor: bool) -> None:
+        fd = _open_or_create(self.file_name)
+        try:
+            # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
+            if os.fstat(fd).st_size < self.file_size:
+                os.ftruncate(fd, self.file_size)
+            mapped = self._map_of(fd)
+        except (OSError, ValueError):
+            os.close(fd)
+            log.exception("Failed to map file %s", self.file_name)
+            raise
+        self._mmap, self._view = mapped, memoryview(mapped)
+        if keep_descriptor:
+            self._fd = fd
+        else:
+            os.close(fd)
+        if self._map_keeper is not None:
+            self._map_keeper.note(self)
+
+    # The map of a file with a keeper.
+
+    def _map(self) -> memoryview:
+        """The map, made again when the keeper took it away. OSError when that can't be; only for who holds the file."""
+        view = self._view
+        if view is not None:
+            return view
+        try:
+            view = self._map_again()
+        except OSError as error:
+            if error.errno not in _NO_MAP or not self._map_keeper.make_room():
+                raise
+            view = self._map_again()
+        self._map_keeper.note(self)
+        return view
+
+    def _map_again(self) -> memoryview:
+        with self._clean_lock:
+            view = self._view
+            if view is not None:
+                return view
+            if self._map_keeper is None or self.cleanup_over:
+                raise OSError(errno.EBADF, "unmapped for good", self.file_name)
+            fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_size < self.file_size:
+                    raise OSError(errno.EIO, "somebody has cut the file", self.file_name)
+                mapped = self._map_of(fd)
+            finally:
+                os.close(fd)
+            view = memoryview(mapped)
+            self._mmap, self._view = mapped, view
+            return view
+
+    def _map_of(self, fd: int) -> mmap.mmap:
+        mapped = mmap.mmap(fd, self.file_size)
+        # The first touch of a file that is nearly all hole must not fill memory with the zeros behind it
+        if self._map_keeper is not None and not (self._map_keeper.reads_ahead
+                                                 and self.wrote_position >= _READ_AHEAD_FROM):
+            mapped.madvise(mmap.MADV_RANDOM)
+        return mapped
+
+    def drop_map(self) -> None:
+        """By the keeper: the map goes, once nobody uses it any more."""
+        self._mmap = self._view = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it costs a map."""
+        return self._view is not None
 
     @property
     def last_modified_timestamp(self) -> int:
@@ -121,6 +197,7 @@ class MappedFile(ReferenceResource):
             return False
         self.write_at(current_pos, data)
         self.wrote_position = end
+        self.is_touched = True
         return True
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -128,13 +205,13 @@ class MappedFile(ReferenceResource):
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)
-        (self.write_buffer or self._mmap)[position:end] = data
+        (self.write_buffer or self._mmap or self._map())[position:end] = data
 
     def write_parts_at(self, position: int, parts: Iterable[bytes | memoryview], size: int) -> None:
         """`write_at` of several parts one behind the other, `size` bytes in all."""
         if position + size > self._allocated_to:
             self.allocate(position, position + size)
-        target = self.write_buffer or self._mmap
+        target = self.write_buffer or self._mmap or self._map()
         for part in parts:
             end = position + len(part)
             target[position:end] = part
@@ -145,9 +222,10 @@ class MappedFile(ReferenceResource):
 
         Differs: the original leaves its files sparse, and a full disk kills it with SIGBUS in the middle of a write.
         """
-        unit = self._allocation_unit
+        unit, begin = self._allocation_unit, max(start, self._allocated_to)
+        if self._map_keeper is not None:  # as much again as there is
+            unit = min(unit, max(_FIRST_RESERVE, 1 << begin.bit_length() >> 1))
         stop = min(self.file_size, (end + unit - 1) // unit * unit)
-        begin = max(start, self._allocated_to)
         fd = self._fd if self._fd >= 0 else os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
@@ -291,8 +369,9 @@ class MappedFile(ReferenceResource):
         if size is None:
             if not 0 <= pos < read_position or not self.hold():
                 return None
-            return SelectMappedBufferResult(self.file_from_offset + pos, self._view[pos:read_position],
-                                            read_position - pos, self)
+            view = (self._view or self._map_or_release())[pos:read_position]
+            self.is_touched = True
+            return SelectMappedBufferResult(self.file_from_offset + pos, view, read_position - pos, self)
         if pos < 0 or size < 0 or pos + size > read_position:
             log.warning("selectMappedBuffer request pos invalid, request pos: %s, size: %s, fileFromOffset: %s",
                         pos, size, self.file_from_offset)
@@ -300,11 +379,20 @@ class MappedFile(ReferenceResource):
         if not self.hold():
             log.warning("matched, but hold failed, request pos: %s, fileFromOffset: %s", pos, self.file_from_offset)
             return None
-        return SelectMappedBufferResult(self.file_from_offset + pos, self._view[pos:pos + size], size, self)
+        view = (self._view or self._map_or_release())[pos:pos + size]
+        self.is_touched = True
+        return SelectMappedBufferResult(self.file_from_offset + pos, view, size, self)
+
+    def _map_or_release(self) -> memoryview:
+        try:
+            return self._map()
+        except OSError:
+            self.release()
+            raise
 
     def slice_byte_buffer(self) -> memoryview:
         """The whole map, writable; only for the owner, who knows that the file stays."""
-        return self._view
+        return self._view or self._map()
 
     # Going away.
 
@@ -322,12 +410,15 @@ class MappedFile(ReferenceResource):
             return True
         # Differs: uncommitted or not, the buffer goes back; the original never sees it again
         self._return_write_buffer()
-        self._view.release()
-        mapped, self._mmap = self._mmap, None
-        try:
-            mapped.close()
-        except BufferError:
-            log.warning("%s is still read, its memory goes with the last reader", self.file_name)
+        if self._map_keeper is not None:
+            self._map_keeper.forget(self)
+        mapped, self._mmap, view, self._view = self._mmap, None, self._view, None
+        if mapped is not None and view is not None:
+            view.release()
+            try:
+                mapped.close()
+            except BufferError:
+                log.warning("%s is still read, its memory goes with the last reader", self.file_name)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -393,14 +484,23 @@ class MappedFile(ReferenceResource):
             os.close(fd)
 
     def _zero_range(self, start: int, end: int) -> bool:
-        changed = False
+        changed, view = False, self.slice_byte_buffer()
         zeros = bytes(min(_ZERO_STEP, end - start))
         for at in range(start, end, _ZERO_STEP):
             stop = min(at + _ZERO_STEP, end)
-            if self._mmap[at:stop] != zeros[:stop - at]:
-                self._mmap[at:stop] = zeros[:stop - at]
+            if bytes(view[at:stop]) != zeros[:stop - at]:
+                view[at:stop] = zeros[:stop - at]
                 changed = True
         return changed
+
+    def is_zero(self, start: int, end: int) -> bool:
+        """Whether there is nothing but zeros between `start` and `end`. Holes of a sparse file are not read."""
+        view, end = self.slice_byte_buffer(), min(end, self.file_size)
+        fd = os.open(self.file_name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return not any(bytes(view[begin:stop]).strip(b"\0") for begin, stop in _data_extents(fd, start, end))
+        finally:
+            os.close(fd)
 
     def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
         """Touch every page so that the first writes meet no page fault, and lock them in memory.
@@ -410,9 +510,9 @@ class MappedFile(ReferenceResource):
         begin = time.monotonic_ns()
         if self._allocated_to < self.file_size:
             self.allocate(0, self.file_size)
-        flushed = 0
+        flushed, view = 0, self.slice_byte_buffer()
         for at in range(0, self.file_size, OS_PAGE_SIZE):
-            self._mmap[at] = 0
+            view[at] = 0
             if sync_flush and at // OS_PAGE_SIZE - flushed // OS_PAGE_SIZE >= pages:
                 flushed = at
                 self._force()

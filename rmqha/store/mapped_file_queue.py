@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import struct
 import threading
 import time
@@ -19,6 +20,7 @@ from rmqha.store.mapped_file import MappedFile, fsync_folder
 
 if TYPE_CHECKING:
     from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
+    from rmqha.store.map_keeper import MapKeeper
 
 log = logging.getLogger("RocketmqStore")
 log_error = logging.getLogger("RocketmqStoreError")
@@ -31,18 +33,21 @@ class MappedFileQueue:
     """Files of `mapped_file_size` bytes in `store_path`; offsets are bytes from the beginning of time.
 
     `allocate_mapped_file_service` None: files are made by the appending thread itself (consume queues).
+    `map_keeper`: one queue of very many; see MappedFile.
 
     Java: org.apache.rocketmq.store.MappedFileQueue (4.9.8)
     """
 
     def __init__(self, store_path: str, mapped_file_size: int,
                  allocate_mapped_file_service: AllocateMappedFileService | None = None,
-                 allocation_unit: int = 0, keep_descriptor: bool = False) -> None:
+                 allocation_unit: int = 0, keep_descriptor: bool = False,
+                 map_keeper: MapKeeper | None = None) -> None:
         self.store_path = store_path
         self.mapped_file_size = mapped_file_size
         self.allocate_mapped_file_service = allocate_mapped_file_service
         self.allocation_unit = allocation_unit
         self.keep_descriptor = keep_descriptor
+        self.map_keeper = map_keeper
         self.can_be_built_again = False  # from the commit log: files whose length never came to the disk are taken
         self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
         self._change = threading.Lock()
@@ -123,15 +128,17 @@ class MappedFileQueue:
         Differs: folders are left alone, and a last file of another length, which a crash or a full disk can leave
         behind, is brought to its length: recovery finds its end. The original refuses both.
         """
-        folders = {path for path in paths if os.path.isdir(path) and not os.path.basename(path).isdecimal()}
+        found = {path: _stat(path) for path in paths}
+        folders = {path for path in paths
+                   if stat.S_ISDIR(found[path].st_mode) and not os.path.basename(path).isdecimal()}
         for path in folders:
             log.warning("%s is a folder, and is left alone", path)
         paths = sorted(set(paths) - folders, key=os.path.basename)
         for index, path in enumerate(paths):
-            if not (os.path.basename(path).isdecimal() and os.path.isfile(path)):
+            if not (os.path.basename(path).isdecimal() and stat.S_ISREG(found[path].st_mode)):
                 log.error("load file %s error: it is none of the store's, take it away", path)
                 return False
-            length = os.path.getsize(path)
+            length = found[path].st_size
             if length != self.mapped_file_size and not (length == 0 and self.can_be_built_again):
                 # a lone file of another length was probably written with another configured size
                 if index < len(paths) - 1 or index == 0 and length > 0:
@@ -142,15 +149,17 @@ class MappedFileQueue:
                             self.mapped_file_size)
                 self.last_file_was_mended = True
                 _bring_to_length(path, self.mapped_file_size)
+                length = self.mapped_file_size
             try:
-                mapped_file = self._new_mapped_file(path)
+                mapped_file = self._new_mapped_file(path, is_there=length == self.mapped_file_size)
             except (OSError, ValueError) as error:
                 log.error("load file %s error: %s", path, error)
                 return False
             mapped_file.set_positions(self.mapped_file_size)
             with self._change:
                 self.mapped_files = [*self.mapped_files, mapped_file]
-            log.info("load %s OK", path)
+            # Differs: files of very many queues are told in one line; the original tells each, as it does its queue
+            log.log(logging.DEBUG if self.map_keeper is not None else logging.INFO, "load %s OK", path)
         return True
 
     def files_before_gap(self) -> int:
@@ -407,8 +416,9 @@ class MappedFileQueue:
         self.flushed_where = 0
         self._remove_folder(self.store_path)
 
-    def _new_mapped_file(self, path: str) -> MappedFile:
-        return MappedFile(path, self.mapped_file_size, self.allocation_unit, self.keep_descriptor)
+    def _new_mapped_file(self, path: str, is_there: bool = False) -> MappedFile:
+        return MappedFile(path, self.mapped_file_size, self.allocation_unit, self.keep_descriptor,
+                          map_keeper=self.map_keeper, is_there=is_there)
 
     @staticmethod
     def _path(folder: str, offset: int) -> str:
@@ -430,6 +440,14 @@ def destroy_all(files: list[MappedFile]) -> None:
     for mapped_file in files:
         if not mapped_file.destroy(1000 * 3):
             mapped_file.delete()
+
+
+def _stat(path: str) -> os.stat_result:
+    """Of what a name leads to, or of a link that leads nowhere."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return os.lstat(path)
 
 
 def _bring_to_length(path: str, length: int) -> None:

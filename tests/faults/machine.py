@@ -36,6 +36,7 @@ class Machine:
         self.role = role
         self._config = config(root, brokerRole=role, **keys)
         self.store: SteppedStore | None = None
+        self.maps = 1000  # files of consume queues that may be mapped at a time
         self._runs = False
         self.history = bytearray()  # from offset 0
         self._written = 0  # end of what is in the page cache
@@ -49,6 +50,7 @@ class Machine:
     def open(self) -> None:
         """Start the store."""
         self.store = SteppedStore(self._config)
+        self.store.map_keeper.limit = self.maps
         with mock.patch.object(checkpoint_positions, "boot_bits", lambda: self._boot):
             if not self.store.open():
                 raise Wrong(f"{self.disk.root.name} does not start")

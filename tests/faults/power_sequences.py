@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
+from rmqha.store import consume_queue
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from tests.faults import machine as machines
 from tests.faults.machine import Machine, Wrong
@@ -46,6 +47,10 @@ class Sequence:
         if rng.random() < 0.5:
             self.slave = Machine(folder / "slave", BrokerRole.SLAVE, keys | {"transientStorePoolEnable": False}, rng,
                                  journaled)
+        limits = random.Random(f"limits of {seed}")  # of their own: a seed stays the sequence that it was
+        self._units_looked_at = limits.choice((1, 2, 30, 4096))
+        for machine in self._machines():
+            machine.maps = limits.choice((1, 2, 1000))
         self.master_weights = self._weights()
         self.slave_weights = self._weights()
 
@@ -73,7 +78,8 @@ class Sequence:
     def run(self) -> None:
         """All steps; Wrong, or whatever the store raises, when something does not hold."""
         disks = [machine.disk for machine in self._machines()]
-        with in_use(*disks), mock.patch.object(time, "time_ns", self.clock):
+        with in_use(*disks), mock.patch.object(time, "time_ns", self.clock), \
+                mock.patch.object(consume_queue, "_UNITS_LOOKED_AT", self._units_looked_at):
             try:
                 for machine in self._machines():
                     machine.open()

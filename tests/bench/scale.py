@@ -1,0 +1,156 @@
+"""What a broker of many queues costs that nobody uses: its start, its room on disk, its descriptors, maps and idle CPU.
+
+    python -m tests.bench.scale [--topics 100] [--queues 8] [--messages 1] [--rounds 1] [--idle 10] [--folder F]
+                                [--only java|rmqha]
+
+Each kind has a store of its own, made from the same log: `--messages` in each of `--queues` queues of `--topics`
+topics. Its first start builds the queues and is not counted. A round is, of each kind in turn, a start behind a clean
+stop, `--idle` seconds without any client, kill -9, and the start behind that; the medians are printed. "Ready" is from
+the start of the process to its "boot success".
+"""
+import argparse
+import os
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from rmqha.common.message import message_layout as layout
+from rmqha.native import kernels
+from tests.bench.startup import DEFAULT_STORE, KINDS, say
+from tests.support import real_rocketmq
+from tests.support.nodes import BrokerNode
+
+_START_LIMIT_MS = 1_800_000
+_STOP_LIMIT_S = 600
+_HOST = layout.host_to_bytes(("10.0.0.1", 10911))
+_LOG_FILE = 256 << 20
+# A small index: what grows with the queues is looked at
+_SETTINGS = {**DEFAULT_STORE, "mappedFileSizeCommitLog": _LOG_FILE, "maxHashSlotNum": 100_000, "maxIndexNum": 400_000}
+
+
+def _records(topics: int, queues: int, messages: int) -> Iterator[bytes]:
+    """One behind the other, from offset 0 on: a message of each queue, then the next one of each."""
+    now, begin, body = int(time.time() * 1000), 0, b"b" * 100
+    crc = zlib.crc32(body) & 0x7FFF_FFFF
+    for index in range(messages):
+        for number in range(topics):
+            topic = layout.encode_topic(f"scale_{number:05d}")
+            for queue_id in range(queues):
+                record = layout.encode_record(crc, queue_id, 0, index, begin, 0, now, _HOST, now, _HOST, 0, 0, body,
+                                              topic, b"TAGS\x01a")
+                begin += len(record)
+                yield record
+
+
+def make_log(folder: Path, topics: int, queues: int, messages: int) -> None:
+    """The log: one file, as large as its records need."""
+    folder.mkdir(parents=True)
+    with open(folder / f"{0:020d}", "wb") as file:
+        for record in _records(topics, queues, messages):
+            file.write(record)
+        if file.tell() + layout.END_FILE_MIN_BLANK_LENGTH > _LOG_FILE:
+            raise SystemExit(f"the log has {file.tell():,} bytes, and its file {_LOG_FILE:,}")
+        file.truncate(_LOG_FILE)
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the file system has reserved for the files below a folder."""
+    return sum(os.lstat(os.path.join(path, name)).st_blocks * 512
+               for path, _folders, names in os.walk(folder) for name in names)
+
+
+class Broker:
+    """One kind's broker with its store, and what was measured of it."""
+
+    def __init__(self, kind: str, folder: Path, arguments: argparse.Namespace) -> None:
+        self.kind = kind
+        self._idle_s = arguments.idle
+        make_log(folder / "store" / "commitlog", arguments.topics, arguments.queues, arguments.messages)
+        self._node = BrokerNode(kind, folder, None, **_SETTINGS)
+        self.measured: dict[str, list[float]] = {}
+
+    def _note(self, name: str, value: float) -> None:
+        self.measured.setdefault(name, []).append(value)
+
+    def _start(self) -> float:
+        begin = time.monotonic()
+        self._node.start(_START_LIMIT_MS)
+        return time.monotonic() - begin
+
+    def build(self) -> None:
+        """The first start: queues and index are built from the log."""
+        self._note("build s", self._start())
+        self._node.stop(_STOP_LIMIT_S)
+
+    def round(self) -> None:
+        """A start behind a clean stop, and one behind kill -9."""
+        self._note("clean s", self._start())
+        self._look()
+        self._node.kill()
+        self._note("kill -9 s", self._start())
+        begin = time.monotonic()
+        self._node.stop(_STOP_LIMIT_S)
+        self._note("stop s", time.monotonic() - begin)
+        self._note("queues MiB", disk_bytes(self._node.store / "consumequeue") / (1 << 20))
+
+    def _look(self) -> None:
+        process = psutil.Process(self._node.pid)
+        before = process.cpu_times()
+        time.sleep(self._idle_s)
+        after = process.cpu_times()
+        self._note("idle CPU %", 100 * (after.user + after.system - before.user - before.system) / self._idle_s)
+        self._note("descriptors", process.num_fds())
+        self._note("maps", len(Path(f"/proc/{process.pid}/maps").read_text().splitlines()))
+        self._note("RSS MiB", process.memory_info().rss / (1 << 20))
+
+    def stop(self) -> None:
+        """Whatever has happened, nothing is left."""
+        self._node.kill()
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> None:
+    """All rounds, and the table of the medians."""
+    kinds = [kind for kind in KINDS if arguments.only in (None, kind)]
+    brokers = [Broker(kind, folder / kind, arguments) for kind in kinds]
+    try:
+        for broker in brokers:
+            broker.build()
+        for _ in range(arguments.rounds):
+            for broker in brokers:
+                broker.round()
+    finally:
+        for broker in brokers:
+            broker.stop()
+    say(f"{arguments.topics * arguments.queues:,} queues  " + " ".join(f"{kind:>12}" for kind in kinds))
+    for name in brokers[0].measured:
+        values = " ".join(f"{statistics.median(broker.measured[name]):12,.2f}" for broker in brokers)
+        say(f"{name:14} {values}")
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--queues", type=int, default=8, help="of each topic")
+    parser.add_argument("--messages", type=int, default=1, help="of each queue")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds")
+    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--only", choices=KINDS)
+    arguments = parser.parse_args()
+    os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    if arguments.only is None and (reason := real_rocketmq.why_unavailable()) is not None:
+        say(f"the original can't run here: {reason}")
+        arguments.only = "rmqha"
+    say(f"{kernels.told()}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
+        measure(Path(folder), arguments)
+
+
+if __name__ == "__main__":
+    main()
