@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmqha.common.message import record_walk
 from rmqha.common.message.message_layout import (
     BLANK,
-    BLANK_MAGIC_CODE,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_POSITION,
     MIN_RECORD_LENGTH,
@@ -146,8 +146,7 @@ def _odd(fd: int, span: ByteRange, position: int) -> Block | Hole:
 
 def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
     """Whether the blank that ends a file lies at `offset`."""
-    head = pread(fd, BLANK.size, offset - span.file_start)
-    return len(head) == BLANK.size and BLANK.unpack(head)[1] == BLANK_MAGIC_CODE
+    return record_walk.is_blank(pread(fd, BLANK.size, offset - span.file_start))
 
 
 def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) -> Block:

@@ -21,6 +21,7 @@ from rmqha.common.message.message_layout import (
     SYSFLAG_POSITION,
     body_length_position,
 )
+from rmqha.common.message.record_walk import walk
 
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
 _LONGEST_REST = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
@@ -76,12 +77,10 @@ def torn_at_the_end(buffer: memoryview, end: int) -> int:
 
 def records(buffer: memoryview, position: int, end: int) -> Iterator[tuple[int, int]]:
     """Position and size of the records from one's beginning on; none of them is checked."""
-    while position < end:
-        size = _int_at(buffer, position)
-        if size <= 0 or _int_at(buffer, position + MESSAGE_MAGIC_CODE_POSITION) != MESSAGE_MAGIC_CODE:
+    for at, size, magic_code in walk(buffer, position, end):
+        if size <= 0 or magic_code != MESSAGE_MAGIC_CODE:
             return  # the blank at the file's end
-        yield position, size
-        position += size
+        yield at, size
 
 
 def _has_hole(buffer: memoryview, begin: int, end: int) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+from rmqha.common.message import record_walk
 from rmqha.store.bulk import bulk
 from rmqha.store.ha.greeting import Comparison
 from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Finding, Question, Range, Verdict
 from rmqha.store.ha.log_tail import read_tail
-from rmqha.store.ha.record_chain import HEAD
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -134,15 +133,14 @@ def record_start(store: DefaultMessageStore, offset: int) -> int:
     with result:
         limit = min(offset - start, result.size)
         # In one call, up to a record that does not lie whole before the limit, or is not known whole and good
-        position = bulk.walk(result.buffer, 0, limit).position
-        while position < limit:
-            size = _size_at(result.buffer, position, segment_size)
-            if not size:
-                return -1
-            if position + size > limit:
+        behind = bulk.walk(result.buffer, 0, limit).position
+        for position, size, magic_code in record_walk.walk(result.buffer, behind, limit):
+            if not record_walk.fits(size, magic_code, segment_size - position):
                 break
-            position += size
-    return start + position
+            if position + size > limit:
+                return start + position
+            behind = position + size
+    return start + behind if behind == limit else -1
 
 
 def is_blank(store: DefaultMessageStore, offset: int) -> bool:
@@ -151,7 +149,7 @@ def is_blank(store: DefaultMessageStore, offset: int) -> bool:
     if result is None:
         return False
     with result:
-        return result.size >= HEAD.size and HEAD.unpack_from(result.buffer)[1] == BLANK_MAGIC_CODE
+        return record_walk.is_blank(result.buffer)
 
 
 def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[int]:
@@ -165,20 +163,13 @@ def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[i
         if result is None:
             raise ComparisonError(f"what was at {first} is gone")
         with result:
-            base, position = first % segment_size, 0
-            while position < result.size and first < end:
-                size = _size_at(result.buffer, position, segment_size, base) or result.size - position
-                size = min(size, result.size - position)
-                yield size
-                position, first = position + size, first + size
-
-
-def _size_at(buffer: memoryview, position: int, segment_size: int, base: int = 0) -> int:
-    """The size of the record at a position of bytes that begin `base` bytes behind a file's beginning; 0: none."""
-    if position + HEAD.size > len(buffer):
-        return 0
-    size, magic = HEAD.unpack_from(buffer, position)
-    room = segment_size - base - position
-    if magic == MESSAGE_MAGIC_CODE and HEAD.size < size <= room or magic == BLANK_MAGIC_CODE and size == room:
-        return size
-    return 0
+            behind, limit, room = 0, min(result.size, end - first), segment_size - first % segment_size
+            for position, size, magic_code in record_walk.walk(result.buffer, 0, limit):
+                if not record_walk.fits(size, magic_code, room - position):
+                    break
+                behind = min(position + size, result.size)
+                yield behind - position
+            if behind < limit:  # what is no record is one piece
+                yield result.size - behind
+                behind = result.size
+            first += behind

@@ -3,14 +3,12 @@
 Each record begins with its size (int32) and its magic (int32); the end of a file is a blank record that reaches
 exactly to the file's end. Frames are not aligned to records, so a piece may begin and end anywhere.
 """
-import struct
 from typing import NamedTuple
 
-from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE
+from rmqha.common.message.record_walk import HEAD, fits
 from rmqha.store.bulk import bulk
 
-HEAD = struct.Struct(">ii")
-assert HEAD.size == 8
 _BULK_BYTES = 4096
 
 
@@ -68,7 +66,5 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
 
 
 def _check(size: int, magic: int, at: int, segment_size: int) -> None:
-    room = segment_size - at % segment_size
-    if magic == MESSAGE_MAGIC_CODE and HEAD.size < size <= room or magic == BLANK_MAGIC_CODE and size == room:
-        return
-    raise RecordChainError(f"at commit log offset {at} is no record: size {size}, magic {magic & 0xFFFFFFFF:#x}")
+    if not fits(size, magic, segment_size - at % segment_size):
+        raise RecordChainError(f"at commit log offset {at} is no record: size {size}, magic {magic & 0xFFFFFFFF:#x}")

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.message.record_walk import HEAD
 from rmqha.store.ha.log_comparison import ComparisonError, is_blank, record_sizes, record_start
-from rmqha.store.ha.record_chain import HEAD
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
