@@ -11,7 +11,7 @@ from rmqha.store import commit_log
 from rmqha.store.reput_message_service import _GATHER_MS, _SLAVE_GATHER_MS
 from rmqha.tools.rmqha_command import GROUPS, PIPELINE
 from tests import test_tidy
-from tests.support.sources import ROOT, modules
+from tests.support.sources import ROOT, lines, modules
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -102,6 +102,17 @@ def test_design_names_the_limits_that_are_kept():
     assert f"Space is reserved {commit_log.ALLOCATION_UNIT >> 20} MiB at a time" in text
     words = {10: "ten", 20: "twenty"}
     assert f"{words[_GATHER_MS]} milliseconds ({words[_SLAVE_GATHER_MS]} on a slave" in text
+
+
+def test_design_tells_how_short_most_are():
+    half, most, half_functions, most_functions = map(int, re.search(
+        r"half of the modules have at most (\d+) lines, nine of ten at most (\d+) \(.*?\); "
+        r"half of the functions have at most (\d+), nine of ten at most (\d+)\.",
+        " ".join(text_of("docs/design.md").split())).groups())
+    files = sorted(len(lines(path)) for path in modules() if not path.endswith("__init__.py"))
+    spans = sorted(node.end_lineno - node.lineno + 1 for _, _, node in test_tidy.functions())
+    for lengths, middle, ninth in ((files, half, most), (spans, half_functions, most_functions)):
+        assert lengths[len(lengths) // 2] <= middle and lengths[len(lengths) * 9 // 10] <= ninth
 
 
 def test_design_names_each_room():

@@ -16,7 +16,8 @@ The rule: `org.apache.rocketmq.store.ha.HAConnection` is `rmqha/store/ha/ha_conn
 The exceptions, marked in the last column:
 
 - **nested**: a nested class stands at module level in its outer class's module;
-- **family**: classes of one kind (bodies, headers, results, small values) share a module, or a class is functions;
+- **family**: classes of one kind (headers, bodies, listeners, strategies, commands) share a module,
+  or a class is functions;
 - **split**: a port above 800 lines is split and the parent re-exports;
 - **transport**: `Netty` leaves the names, and the transport's classes stand in `rmqha/remoting/`.
 
