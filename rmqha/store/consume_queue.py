@@ -78,6 +78,8 @@ class ConsumeQueue:
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
         self._min_is_of: tuple[MappedFile, int] | None = None  # first file, and offset of the log, of min_logic_offset
         self.dispatched_before = -1  # recovery: end of the last record that had a unit, on the disk or not
+        self.has_its_names = False  # recovery: those of its files are on the disk, whatever happened
+        self._clean_at = -1  # recovery: nothing but zeros lies behind these units
         self._emptied_at = 0  # recovery: where the queue began that has no unit which is sure to be on the disk
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
         self.consume_queue_ext: ConsumeQueueExt | None = None
@@ -121,6 +123,7 @@ class ConsumeQueue:
                 last_good = mapped_file, valid
             if valid != self.mapped_file_size:
                 self._look_behind_the_end(mapped_file, valid)
+                self.has_its_names = mapped_file is files[-1] and self._was_flushed(buffer, base)
                 break
         if last_good[1] and not self._is_right(last_good[0], last_good[1] - CQ_STORE_UNIT_SIZE):
             last_good = self._end_of_right_units(*last_good)
@@ -134,9 +137,19 @@ class ConsumeQueue:
             self._emptied_at = process_offset
         log.debug("recover current consume queue over %s-%s %s", self.topic, self.queue_id, process_offset)
         self._begin_at(process_offset, files[begin:] if not base.is_noted else [], base)
+        self.correct_min_offset(self.default_message_store.commit_log.get_min_offset())  # now that the file is mapped
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.recover(base)
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
+
+    @staticmethod
+    def _was_flushed(buffer: memoryview, base: RecoveryBase) -> bool:
+        """Whether the first unit of a file was, and with it the file's name: what is dispatched is flushed.
+
+        Of a last file that is not full: a deleted one that comes back behind it is found.
+        """
+        offset, size, _ = unpack_unit(buffer)
+        return base.is_noted and size > 0 and (offset, size) != BLANK_POSITION and 0 <= offset < base.dispatched
 
     @staticmethod
     def _count_units(buffer: memoryview, base: RecoveryBase) -> int:
@@ -171,7 +184,8 @@ class ConsumeQueue:
         queue = self.mapped_file_queue
         queue.flushed_where = queue.committed_where = process_offset
         if base.was_stopped:
-            queue.truncate_dirty_files(process_offset)
+            queue.go_back_to(process_offset) if process_offset == self._clean_at \
+                else queue.truncate_dirty_files(process_offset)
         elif self._emptied_at > 0:  # the file in front may have lost its name: the next unit tells where to begin
             queue.truncate_dirty_files(0)
             queue.flushed_where = queue.committed_where = 0
@@ -185,7 +199,8 @@ class ConsumeQueue:
         has_expired = self.default_message_store.commit_log.get_min_offset() > 0  # messages of it, perhaps
         if begin > 0 and has_expired and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
             queue.flushed_where = queue.committed_where = begin  # no index is given to a second message
-        queue.truncate_dirty_files(queue.get_max_offset())
+        if self._clean_at < 0 or queue.get_max_offset() != self._clean_at:
+            queue.truncate_dirty_files(queue.get_max_offset())
 
     def _without_unsure_units(self, mapped_file: MappedFile, valid: int, dispatched: int) -> tuple[MappedFile, int]:
         """The last unit before commit log offset `dispatched`: file and end. Recovery dispatches from there on.
@@ -205,12 +220,12 @@ class ConsumeQueue:
             index, valid = index - 1, self.mapped_file_size
 
     def _is_mine(self, mapped_file: MappedFile, number: int) -> bool:
-        """False for a unit of whose offset only the part in the later of two sectors came to the disk.
+        """False for a unit of whose offset only the part in the later of two sectors came to the disk, if any.
 
         That is the first one that was not flushed: those behind it in that sector are whole, or none are there.
         """
         place = number * CQ_STORE_UNIT_SIZE
-        if -place % SECTOR_SIZE not in range(1, _OFFSET_SIZE):
+        if -place % SECTOR_SIZE not in range(1, _OFFSET_SIZE + 1):
             return True
         offset, size, _ = unpack_unit(mapped_file.slice_byte_buffer(), place)
         commit_log = self.default_message_store.commit_log
@@ -255,7 +270,10 @@ class ConsumeQueue:
     def _look_behind_the_end(self, mapped_file: MappedFile, end: int) -> None:
         """Anything but zeros behind the last valid unit means that units were lost."""
         files = self.mapped_file_queue.mapped_files
-        if mapped_file is not files[-1] or not mapped_file.is_zero(end, end + _LOOKED_AT):
+        behind = mapped_file.first_byte_behind(end)
+        if behind < 0 and mapped_file is files[-1]:
+            self._clean_at = mapped_file.file_from_offset + end
+        if mapped_file is not files[-1] or 0 <= behind < end + _LOOKED_AT:
             log.error("consume queue %s-%s: %s is damaged at position %s; all behind it is built again", self.topic,
                       self.queue_id, mapped_file.file_name, end)
             self.is_behind = True

@@ -47,14 +47,23 @@ def _flush_log(store: DefaultMessageStore) -> bool:
     return False
 
 
+def _doubtful_topics(store: DefaultMessageStore, root: str) -> list[str]:
+    """The folders below that of the queues of which not all names are known to be on the disk."""
+    known = {topic for topic, queues in store.consume_queue_table.items()
+             if queues and all(queue.has_its_names for queue in queues.values())}
+    with os.scandir(root) as entries:
+        return [entry.path for entry in entries if entry.name not in known]
+
+
 def sync_files(store: DefaultMessageStore) -> None:
     """What a crashed process has made, and not flushed, is not on the disk yet. OSError.
 
-    All names of files; and the length of the log's last file, the only one that may not have it: a file is made when
-    the one before it is there.
+    All names of files, but those of topics whose queues' names are known to be there; and the length of the log's last
+    file, the only one that may not have it: a file is made when the one before it is there.
     """
-    root = store.message_store_config.storePathRootDir
-    for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), store.get_store_path_logic(),
+    root, queues = store.message_store_config.storePathRootDir, store.get_store_path_logic()
+    fsync_folder(queues)
+    for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), *_doubtful_topics(store, queues),
                 paths.get_store_path_consume_queue_ext(root), paths.get_store_path_index(root)):
         for folder, _folders, _files in os.walk(top):
             fsync_folder(folder)

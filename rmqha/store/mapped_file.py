@@ -493,14 +493,21 @@ class MappedFile(ReferenceResource):
                 changed = True
         return changed
 
-    def is_zero(self, start: int, end: int) -> bool:
-        """Whether there is nothing but zeros between `start` and `end`. Holes of a sparse file are not read."""
-        view, end = self.slice_byte_buffer(), min(end, self.file_size)
+    def first_byte_behind(self, position: int) -> int:
+        """Where something but zeros lies, from `position` on; -1: nowhere. Holes of a sparse file are not read."""
+        view = self.slice_byte_buffer()
         fd = os.open(self.file_name, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return not any(bytes(view[begin:stop]).strip(b"\0") for begin, stop in _data_extents(fd, start, end))
+            extents = _data_extents(fd, position, self.file_size)
         finally:
             os.close(fd)
+        for start, end in extents:
+            for at in range(start, end, _ZERO_STEP):
+                data = bytes(view[at:min(at + _ZERO_STEP, end)])
+                rest = data.lstrip(b"\0")
+                if rest:
+                    return at + len(data) - len(rest)
+        return -1
 
     def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
         """Touch every page so that the first writes meet no page fault, and lock them in memory.

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from rmqha.store import last_flush
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.put_message_result import PutMessageStatus
 from tests.faults.stepped_store import SteppedStore
@@ -230,3 +231,45 @@ def test_blank_twin_of_a_file_is_put_aside(tmp_path):
     refused = new_store(tmp_path / "store", **where)
     assert not refused.load()
     refused.shutdown()
+
+
+def test_names_of_files_are_forced_to_the_disk_after_a_kill_unless_they_are_known_to_be_there(tmp_path):
+    """One queue is flushed, one is full to the end of its file, one is new, and one begins in the middle."""
+    store = opened(tmp_path)
+    put(store, *(message("flushed") for _ in range(20)), *(message("full") for _ in range(50)))
+    store.dispatch()
+    store.flush_log()
+    store.flush_queues(thoroughly=True)
+    store.store_checkpoint.flush()
+    put(store, message("flushed"), message("new"))
+    store.flush_log()
+    store.dispatch()
+    store.find_consume_queue("middle", 0).put_message_position_info(store.get_max_phy_offset() - 100, 100, 0, 5)
+    store.kill()
+    forced, real = set(), last_flush.fsync_folder
+    with mock.patch.object(last_flush, "fsync_folder", lambda folder: (forced.add(folder), real(folder))):
+        store = opened(tmp_path)
+    queues = tmp_path / "consumequeue"
+    assert {path for path in forced if path.startswith(str(queues))} == {
+        str(queues / below) for below in ("", "full", "full/0", "new", "new/0", "middle", "middle/0")}
+    store.kill()
+
+
+@pytest.mark.parametrize("flushed, begin", [(51, 1020), (102, 2040)])
+def test_a_unit_whose_offset_or_its_beginning_did_not_come_to_the_disk_is_built_again(tmp_path, flushed, begin):
+    """The later of two sectors did, and the queue was flushed up to that unit."""
+    keys = {"mappedFileSizeConsumeQueue": 5000, "mappedFileSizeCommitLog": 1 << 20}
+    store = opened(tmp_path, **keys)
+    put(store, *(message(body=b"%d" % number) for number in range(flushed)))
+    store.dispatch()
+    store.flush_log()
+    store.flush_queues(thoroughly=True)
+    put(store, *(message(body=b"%d" % number) for number in range(flushed, flushed + 20)))
+    store.dispatch()
+    store.flush_log()
+    store.kill()
+    with open(tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}", "r+b") as file:
+        file.seek(begin)
+        file.write(bytes(-begin % 512))
+    with open_store(tmp_path, **keys) as again:
+        assert bodies(again) == [b"%d" % number for number in range(flushed + 20)]
