@@ -1,10 +1,15 @@
-"""Fixtures for tests that start whole servers, rmqha's and the real ones."""
+"""Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support import schedule
+
+_SECONDS: Counter[str] = Counter()  # that each test file took
 
 
 def pytest_configure() -> None:
@@ -15,7 +20,51 @@ def pytest_configure() -> None:
         ports.use_part(int(worker.removeprefix("gw")), count)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Each process gets whole files (or folders, see `schedule`), in the order of the collection."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return schedule.unit(schedule.path_of(nodeid))
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m quick` does not even read the files that are noted as long."""
+    if config.option.markexpr != "quick" or not collection_path.is_relative_to(config.rootpath):
+        return None
+    return collection_path.relative_to(config.rootpath).as_posix() in schedule.noted() or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the quick tests, and put the longest files first when processes run them side by side."""
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if schedule.is_quick(schedule.path_of(item.nodeid), getattr(item, "fixturenames", ()), marks):
+            item.add_marker("quick")
+    if hasattr(config, "workerinput"):
+        items[:] = schedule.longest_first(items)
+    _skip_without_java(items)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what the files take."""
+    _SECONDS[schedule.path_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With RMQHA_NOTE_DURATIONS=1 the next run knows what took long in this one."""
+    if os.environ.get("RMQHA_NOTE_DURATIONS") == "1" and not hasattr(session.config, "workerinput"):
+        schedule.write(_SECONDS)
+
+
+def _skip_without_java(items: list[pytest.Item]) -> None:
     """Tests marked `java` skip, with the reason, where Java is missing; with RMQHA_REQUIRE_JAVA=1 they fail."""
     marked = [item for item in items if item.get_closest_marker("java")]
     if not marked or os.environ.get("RMQHA_REQUIRE_JAVA") == "1":

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import tokenize
+from functools import cache
 
 from tests.support.sources import ROOT, lines, modules
 
@@ -38,6 +39,7 @@ def docstrings(tree: ast.Module) -> list[tuple[int, str]]:
     return found
 
 
+@cache
 def deviations() -> dict[str, list[str]]:
     """Module -> what it says after each `Differs`."""
     result: dict[str, list[str]] = {}

@@ -4,10 +4,11 @@ common <- native <- store, broker, tools.
 The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools.
 """
 import ast
+from functools import cache
 
 import pytest
 
-from tests.support.sources import imports, modules
+from tests.support.sources import imports, modules, nodes
 
 ALLOWED = {
     "common": {"common"},
@@ -53,6 +54,7 @@ SOCKET_EXCEPTIONS = {
 }
 
 
+@cache
 def all_imports():
     return [(path, name, line) for path, tree in modules().items() for name, line in imports(tree)]
 
@@ -96,8 +98,8 @@ def test_protocol_of_replication_knows_no_socket_and_no_clock():
 
 def test_only_service_thread_and_pool_create_threads():
     wrong = []
-    for path, tree in modules().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             made = isinstance(node, ast.Call) and ast.unparse(node.func)
             if made in THREAD_CALLS and path not in THREAD_MAKERS:
                 wrong.append(f"{path}:{node.lineno} {made}")

@@ -7,12 +7,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
-def modules(folder: str = "rmqha") -> dict[str, ast.Module]:
-    """Every module below `folder`: path relative to the root -> syntax tree."""
-    files = sorted((ROOT / folder).rglob("*.py"))
-    return {str(file.relative_to(ROOT)): ast.parse(file.read_text("utf-8"), str(file)) for file in files}
+def paths(folder: str = "rmqha") -> tuple[str, ...]:
+    """The path of every module below `folder`, relative to the root."""
+    return tuple(str(file.relative_to(ROOT)) for file in sorted((ROOT / folder).rglob("*.py")))
 
 
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of rmqha: path relative to the root -> syntax tree."""
+    return {path: ast.parse((ROOT / path).read_text("utf-8"), str(ROOT / path)) for path in paths()}
+
+
+@cache
+def nodes() -> dict[str, tuple[ast.AST, ...]]:
+    """Every node of every module of rmqha, by path."""
+    return {path: tuple(ast.walk(tree)) for path, tree in modules().items()}
+
+
+@cache
 def lines(path: str) -> list[str]:
     """The lines of one file, path relative to the root."""
     return (ROOT / path).read_text("utf-8").splitlines()

@@ -1,0 +1,54 @@
+"""Which test files run first, and which ones are quick: by durations.txt, which a whole run writes again.
+
+A long file that begins late leaves all processes but one idle at the end: the longest come first.
+"""
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("durations.txt")
+LEAST_S = 4  # files below it are not noted
+# Folders whose files one process runs: each process that runs one of them would start Spark.
+TOGETHER = ("tests/pipeline",)
+# Fixtures that start a server, a JVM or Spark.
+STARTING = {"nodes", "module_nodes", "client_broker", "java_driver", "spark"}
+
+
+@cache
+def noted() -> dict[str, float]:
+    """Test file, relative to the root -> the seconds it took."""
+    rows = (line.split() for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#"))
+    return {path: float(seconds) for seconds, path in rows}
+
+
+def write(seconds: dict[str, float]) -> None:
+    """Note what the files of a whole run took, the longest first."""
+    rows = [f"{took:5.0f} {path}\n" for path, took in Counter(seconds).most_common() if took >= LEAST_S]
+    head = "# seconds, test file; `RMQHA_NOTE_DURATIONS=1 bin/test` writes it again\n"
+    FILE.write_text(head + "".join(rows), "utf-8")
+
+
+def unit(path: str) -> str:
+    """What one process runs as a whole: a test file, or its folder."""
+    return next((folder for folder in TOGETHER if path.startswith(folder + "/")), path)
+
+
+def longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Tests whose files are noted come first, the longest unit at the front; the others stay in their order."""
+    seconds: Counter[str] = Counter()
+    for path, took in noted().items():
+        seconds[unit(path)] += took
+    return sorted(items, key=lambda item: -seconds[unit(path_of(item.nodeid))])
+
+
+def path_of(nodeid: str) -> str:
+    """The test file of a test."""
+    return nodeid.partition("::")[0]
+
+
+def is_quick(path: str, fixtures: Iterable[str], marks: Iterable[str]) -> bool:
+    """Whether a test starts no server, JVM or Spark, and its file is not noted as long."""
+    return path not in noted() and unit(path) == path and not STARTING.intersection(fixtures) and "java" not in marks
