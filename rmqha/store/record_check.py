@@ -15,20 +15,19 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import (
-    BLANK,
-    BLANK_MAGIC_CODE,
     HEAD_LENGTH,
     LENGTHS,
     LENGTHS_SIZE,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
-    SUMMARIES,
     V6_FLAGS,
     cal_msg_length,
     decode_text,
 )
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.store.bulk.bulk_layout import Stop
+from rmqha.store.bulk.record_at import GOOD, record_at
 from rmqha.store.dispatch_request import DispatchRequest
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ _KEYS = message_const.PROPERTY_KEYS
 _UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 _TAGS = message_const.PROPERTY_TAGS
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
-_unpack_v4 = SUMMARIES[0].unpack_from
 
 
 def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
@@ -54,47 +52,15 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
     `schedule` turns delay levels of the schedule topic into delivery times. The CRC is only checked when both flags
     ask for it. Lengths are checked against the buffer; nothing is allocated by what they say.
     """
-    end = len(buffer)
-    if position + HEAD_LENGTH <= end:
-        fields = _unpack_v4(buffer, position)
-        body_at = position + HEAD_LENGTH
-        if fields[6] & V6_FLAGS and fields[1] == MESSAGE_MAGIC_CODE:
-            head = SUMMARIES[fields[6] >> 4 & 3]
-            body_at = position + head.size
-            if body_at > end:
-                return DispatchRequest(-1)
-            fields = head.unpack_from(buffer, position)
-    elif position + BLANK.size <= end and BLANK.unpack_from(buffer, position)[1] != MESSAGE_MAGIC_CODE:
-        fields, body_at = BLANK.unpack_from(buffer, position), end
-    else:
-        return DispatchRequest(-1)
-    if fields[1] != MESSAGE_MAGIC_CODE:
-        return _no_message(fields[1])
-    body_length = fields[9]
-    topic_at = body_at + (body_length if body_length > 0 else 0)
-    if topic_at + LENGTHS_SIZE > end:
-        return DispatchRequest(-1)
-    if check_crc and read_body and body_length > 0 and \
-            zlib.crc32(buffer[body_at:topic_at]) & 0x7FFF_FFFF != fields[2]:
-        log.warning("CRC check failed. bodyCRC=%s", fields[2])
-        return DispatchRequest(-1)
-    topic_length = buffer[topic_at]
-    properties_at = topic_at + LENGTHS_SIZE + topic_length
-    if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
-        return DispatchRequest(-1)
-    properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]
-    properties_end = properties_at + (properties_length if properties_length < 0x8000 else 0)
-    if properties_end > end:
-        return DispatchRequest(-1)
-    total_size = fields[0]
-    if total_size != properties_end - position or body_length < 0 or properties_length >= 0x8000:
-        return _length_mismatch(total_size, fields, topic_length, properties_length)
-    request = DispatchRequest(total_size, True)
+    stop, size, fields, topic_at, properties_at = record_at(buffer, position, check_crc and read_body)
+    if stop != GOOD:
+        return _no_message(stop, size, fields, buffer, topic_at, properties_at)
+    request = DispatchRequest(size, True)
     (_, _, _, request.queue_id, request.consume_queue_offset, request.commit_log_offset, request.sys_flag,
      request.store_timestamp, request.prepared_transaction_offset, _) = fields
-    request.topic = _topic(bytes(buffer[topic_at + 1:properties_at - 2]))
-    if properties_length:
-        _take_properties(request, str(buffer[properties_at:properties_end], "utf-8", "replace"), schedule)
+    request.topic = _topic(buffer[topic_at + 1:properties_at - 2].tobytes())
+    if properties_at < position + size:
+        _take_properties(request, buffer[properties_at:position + size].tobytes().decode("utf-8", "replace"), schedule)
     return request
 
 
@@ -131,21 +97,21 @@ def skip_good_records(buffer: memoryview, position: int, end: int, file_from_off
     return position
 
 
-def _no_message(magic_code: int) -> DispatchRequest:
-    """The blank rest of a file, or something that is neither."""
-    if magic_code == BLANK_MAGIC_CODE:
-        return DispatchRequest(0, True)
-    if magic_code != 0:  # 0: nothing was written here yet
-        log.warning("found a illegal magic code 0x%x", magic_code & 0xFFFF_FFFF)
-    return DispatchRequest(-1)
-
-
-def _length_mismatch(total_size: int, fields: tuple, topic_length: int, properties_length: int) -> DispatchRequest:
-    log.error("[BUG]read total count not equals msg total size. totalSize=%s, readTotalCount=%s, bodyLen=%s, "
-              "topicLen=%s, propertiesLength=%s", total_size,
-              cal_msg_length(fields[6], fields[9], topic_length, properties_length),
-              fields[9], topic_length, properties_length)
-    return DispatchRequest(total_size if total_size > 0 else -1, False)
+def _no_message(stop: int, size: int, fields: tuple, buffer: memoryview, topic_at: int,
+                properties_at: int) -> DispatchRequest:
+    """The blank rest of a file, or something that is neither; see `record_at`."""
+    if stop == Stop.BAD_MAGIC:
+        log.warning("found a illegal magic code 0x%x", fields[1] & 0xFFFF_FFFF)
+    elif stop == Stop.BAD_CRC:
+        log.warning("CRC check failed. bodyCRC=%s", fields[2])
+    elif stop == Stop.LENGTH_MISMATCH:
+        topic_length = buffer[topic_at]
+        properties_length = buffer[properties_at - 2] << 8 | buffer[properties_at - 1]
+        log.error("[BUG]read total count not equals msg total size. totalSize=%s, readTotalCount=%s, bodyLen=%s, "
+                  "topicLen=%s, propertiesLength=%s", fields[0],
+                  cal_msg_length(fields[6], fields[9], topic_length, properties_length),
+                  fields[9], topic_length, properties_length)
+    return DispatchRequest(size, stop == Stop.BLANK)
 
 
 @lru_cache(maxsize=4096)

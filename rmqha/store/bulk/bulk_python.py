@@ -2,27 +2,16 @@
 
 Same functions, arguments and results as the C source; `bulk` checks the arguments and names the results.
 """
-import zlib
 from collections.abc import Sequence
 
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
-from rmqha.common.message.message_layout import (
-    BLANK,
-    BLANK_MAGIC_CODE,
-    HEAD_LENGTH,
-    LENGTHS_SIZE,
-    MAX_TOPIC_LENGTH,
-    MESSAGE_MAGIC_CODE,
-    SHORT,
-    SUMMARIES,
-    V6_FLAGS,
-    Buffer,
-)
+from rmqha.common.message.message_layout import Buffer
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.bulk.bulk_layout import KEY, KEYS_PER_RECORD, RECORD, RUN, Stop
+from rmqha.store.bulk.record_at import GOOD, record_at
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.index.index_layout import (
     ENTRY,
@@ -38,7 +27,6 @@ from rmqha.store.index.index_layout import (
     time_diff_seconds,
 )
 
-_GOOD = -1
 _MAX_LONG = (1 << 63) - 1
 _SCHEDULE = RMQ_SYS_SCHEDULE_TOPIC.encode()
 _TAGS = message_const.PROPERTY_TAGS.encode()
@@ -55,10 +43,10 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset
     with memoryview(buffer) as view, view[:end] as span:
         position, count = start, 0
         while position < end:
-            stop, size, *parts = _record_at(span, position, check_crc)
-            if stop != _GOOD:
+            stop, size, fields, _, _ = record_at(span, position, check_crc)
+            if stop != GOOD:
                 return count, position, int(stop), size
-            if file_from_offset >= 0 and parts[0][5] != file_from_offset + position:
+            if file_from_offset >= 0 and fields[5] != file_from_offset + position:
                 return count, position, int(Stop.ODD), 0
             position += size
             count += 1
@@ -75,53 +63,16 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
             if len(collector.records) >= limit or len(collector.keys) >= limit * KEYS_PER_RECORD:
                 stop = Stop.LIMIT
                 break
-            stop, size, *parts = _record_at(span, position, check_crc)
-            if stop == _GOOD:
-                stop = collector.add(file_from_offset + position, size, *parts)
-            if stop != _GOOD:
+            stop, size, fields, topic_at, properties_at = record_at(span, position, check_crc)
+            if stop == GOOD:
+                stop = collector.add(file_from_offset + position, size, fields,
+                                     bytes(span[topic_at + 1:properties_at - 2]),
+                                     bytes(span[properties_at:position + size]))
+            if stop != GOOD:
                 size = 0 if stop == Stop.ODD else size
                 break
             position, stop, size = position + size, Stop.END, 0
         return (len(collector.records), position, int(stop), size, *collector.results())
-
-
-def _record_at(span: memoryview, position: int, check_crc: bool) -> tuple:
-    """The record at `position`: (what is wrong, size), or (_GOOD, size, fields of its head, topic, properties)."""
-    room = len(span) - position
-    if room < BLANK.size:
-        return Stop.TRUNCATED, -1
-    total_size, magic_code = BLANK.unpack_from(span, position)
-    if magic_code != MESSAGE_MAGIC_CODE:
-        if magic_code == BLANK_MAGIC_CODE:
-            return Stop.BLANK, 0
-        return (Stop.BAD_MAGIC if magic_code else Stop.UNWRITTEN), -1
-    if room < HEAD_LENGTH:
-        return Stop.TRUNCATED, -1
-    head = SUMMARIES[0]
-    fields = head.unpack_from(span, position)
-    if fields[6] & V6_FLAGS:
-        head = SUMMARIES[fields[6] >> 4 & 3]
-        if room < head.size:
-            return Stop.TRUNCATED, -1
-        fields = head.unpack_from(span, position)
-    body_at, body_length, end = position + head.size, fields[9], len(span)
-    topic_at = body_at + max(body_length, 0)
-    if topic_at + LENGTHS_SIZE > end:
-        return Stop.TRUNCATED, -1
-    if check_crc and body_length > 0 and zlib.crc32(span[body_at:topic_at]) & MAX_INT != fields[2]:
-        return Stop.BAD_CRC, -1
-    topic_length = span[topic_at]
-    properties_at = topic_at + LENGTHS_SIZE + topic_length
-    if topic_length > MAX_TOPIC_LENGTH or properties_at > end:
-        return Stop.TRUNCATED, -1
-    properties_length = SHORT.unpack_from(span, properties_at - 2)[0]
-    properties_end = properties_at + max(properties_length, 0)
-    if properties_end > end:
-        return Stop.TRUNCATED, -1
-    if total_size != properties_end - position or body_length < 0 or properties_length < 0:
-        return Stop.LENGTH_MISMATCH, total_size if total_size > 0 else -1
-    return (_GOOD, total_size, fields, bytes(span[topic_at + 1:properties_at - 2]),
-            bytes(span[properties_at:properties_end]))
 
 
 def _properties(data: bytes) -> dict[bytes, bytes]:
@@ -158,7 +109,7 @@ class _Collector:
         self.keys: list[bytes] = []
 
     def add(self, offset: int, size: int, fields: tuple, topic_data: bytes, data: bytes) -> int:
-        """Take one record; _GOOD, or why not."""
+        """Take one record; GOOD, or why not."""
         _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _, _ = fields
         properties = _properties(data)
         scheduled = self._delays is not None and topic_data == _SCHEDULE
@@ -181,7 +132,7 @@ class _Collector:
                                         sys_flag))
         if sys_flag & _ROLLBACK not in _WITHOUT_UNIT:
             self._add_unit(topic, queue_id, queue_offset, store_timestamp, CQ_UNIT.pack(offset, size, tags_code))
-        return _GOOD
+        return GOOD
 
     @staticmethod
     def _key_hashes(topic: str, properties: dict[bytes, bytes]) -> list[int]:
