@@ -143,7 +143,7 @@ def test_hash_of_the_lowest_integer_is_0_in_the_index(kernel):
 @pytest.mark.parametrize("data", [
     "80", "bf", "c080", "c1bf", "c2", "c27f", "e08080", "e09fbf", "e282", "e28228", "eda080", "edbfbf", "f0808080",
     "f08fbfbf", "f09f98", "f09f9828", "f4908080", "f5808080", "ff", "61c2", "6161616161c3"])
-def test_malformed_utf8_is_left_to_the_plain_path(kernel, data):
+def test_malformed_utf8_is_left_to_the_single_record_path(kernel, data):
     for tail in (b"", b" b", b"abcdef"):
         for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"):
             span = whole(kernel, record(properties=name + b"\x01" + bytes.fromhex(data) + tail))
@@ -204,7 +204,7 @@ def test_stop_is_told_with_its_place(kernel, stop, size, tail):
     {"properties": b"UNIQ_KEY\x01\xc3"}, {"properties": "INNER_MULTI_DISPATCH\x01%LMQ%a"},
     {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x01x"},
     {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x011", "store_timestamp": (1 << 63) - 1}])
-def test_record_for_the_plain_path_is_left_to_it(kernel, arguments):
+def test_record_for_the_single_record_path_is_left_to_it(kernel, arguments):
     data = log_of({}, arguments, {})
     span = whole(kernel, data, multi_dispatch=True, delays=(1000,))
     assert (span.count, span.position, span.stop, span.size) == (1, len(record()), Stop.ODD, 0)
@@ -213,7 +213,7 @@ def test_record_for_the_plain_path_is_left_to_it(kernel, arguments):
     assert kernel.walk(data, 0, len(data)).stop == Stop.END
 
 
-def test_record_that_is_not_at_its_place_is_left_to_the_plain_path(kernel):
+def test_record_that_is_not_at_its_place_is_left_to_the_single_record_path(kernel):
     data = record(100)
     assert kernel.scan(data, 0, len(data), 0).stop == Stop.ODD
     assert kernel.scan(data, 0, len(data), 100).stop == Stop.END
