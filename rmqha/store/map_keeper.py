@@ -2,20 +2,16 @@
 from __future__ import annotations
 
 import logging
-import resource
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from rmqha.common.process_limits import max_mapped_files
 
 if TYPE_CHECKING:
     from rmqha.store.mapped_file import MappedFile
 
 log = logging.getLogger("RocketmqStore")
-
-MAX_MAP_COUNT_FILE = "/proc/sys/vm/max_map_count"
-_DEFAULT_MAX_MAP_COUNT = 65_530
-_SHARE = 2  # one of so many maps and descriptors is for the files of consume queues: a map costs one of each
-_LEAST = 64
 
 
 class MapKeeper:
@@ -76,21 +72,3 @@ class MapKeeper:
             self._files[mapped_file] = None
         mapped_file, _none = self._files.popitem(last=False)
         mapped_file.drop_map()
-
-
-def max_mapped_files() -> int:
-    """Half of what this process may have, of maps or descriptors, whichever are fewer."""
-    descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
-        descriptors = max_map_count()
-    return max(min(max_map_count(), descriptors) // _SHARE, _LEAST)
-
-
-def max_map_count() -> int:
-    """How many maps the system lets a process have."""
-    try:
-        with open(MAX_MAP_COUNT_FILE, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError) as error:
-        log.info("%s can't be read: %s", MAX_MAP_COUNT_FILE, error)
-        return _DEFAULT_MAX_MAP_COUNT

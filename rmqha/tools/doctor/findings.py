@@ -17,7 +17,7 @@ class Finding:
     """`what` is so, at `where`; `todo` says what to do about it."""
 
     severity: Severity
-    check: str  # ports, addresses, roles, clocks, disk, offsets, store, config, nameserver, compiled
+    check: str  # ports, addresses, roles, clocks, disk, limits, offsets, store, config, nameserver, compiled
     where: str
     what: str
     todo: str = ""

@@ -1,10 +1,12 @@
 """What is wrong with the host that a broker's config file is for: this one."""
 import ipaddress
 import os
+import resource
 
 import psutil
 
 from rmqha.common import mix_all
+from rmqha.common.process_limits import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
 from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, holders
@@ -18,6 +20,7 @@ from rmqha.tools.store.output import size_text
 
 CLEAN_FORCIBLY, WRITES_REFUSED = 0.85, 0.90  # used parts of a disk; the broker's defaults
 _SHOWN_ADDRESSES = 5
+_NEAR = 0.8  # part of a limit
 _VOLATILE = ("tmpfs", "ramfs")
 _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "fuse.sshfs", "glusterfs", "ceph")
 
@@ -29,6 +32,7 @@ def check_host(loaded: LoadedConfig, report: Report) -> None:
     for key in ("brokerIP1", "brokerIP2"):
         _check_ip(loaded, key, report)
     check_store_folders(loaded, running, report)
+    _check_limits(paths.get_store_path_consume_queue(loaded.store.storePathRootDir), report)
 
 
 def check_kernels(report: Report) -> None:
@@ -113,6 +117,23 @@ def check_store_folders(loaded: LoadedConfig, running: bool, report: Report) -> 
         report.warning("store", paths.get_abort_file(root), "the last broker of this store did not stop by itself: a "
                        "crash, a kill -9, or a power loss", "the next start recovers and may take longer; look at it "
                        "before with rmqha store verify")
+
+
+def _check_limits(folder: str, report: Report) -> None:
+    files = sum(len(names) for _path, _folders, names in os.walk(folder))
+    _soft, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)  # a broker raises its own to that
+    judge_limits(folder, files, max_mapped_files(descriptors), report)
+
+
+def judge_limits(where: str, files: int, mapped: int, report: Report) -> None:
+    """`files` of consume queues, of which so many may be `mapped` at a time."""
+    what = f"{files:,} files of consume queues, of which {mapped:,} may be in use at a time"
+    if files > mapped * _NEAR:
+        report.warning("limits", where, f"{what}: with more, maps go and come back, which slows them down",
+                       f"raise vm.max_map_count ({max_map_count():,}) and the limit of descriptors (ulimit -n) of the "
+                       "broker's user to more than twice as many, or have fewer topics or queues")
+    else:
+        report.good("limits", where, what)
 
 
 def _existing(path: str) -> str:

@@ -13,7 +13,7 @@ from rmqha.native import kernels
 from rmqha.tools.doctor import host_checks
 from rmqha.tools.doctor.config_checks import check_config_file
 from rmqha.tools.doctor.findings import Report, Severity
-from rmqha.tools.doctor.host_checks import judge_used
+from rmqha.tools.doctor.host_checks import judge_limits, judge_used
 from tests.support import ports
 from tests.tools.conftest import broker_at
 
@@ -197,3 +197,24 @@ def test_any_bytes_are_a_config_file_or_an_error(tmp_path, data):
     report = Report()
     if check_config_file(str(file), report) is None:
         assert report.count(Severity.ERROR) == 1
+
+
+@pytest.mark.parametrize("files, severity", [(0, Severity.OK), (8000, Severity.OK), (8001, Severity.WARNING),
+                                             (40_000, Severity.WARNING)])
+def test_as_many_files_of_queues_as_may_be_mapped(files, severity):
+    report = Report()
+    judge_limits("here", files, 10_000, report)
+    assert [finding.severity for finding in report.findings] == [severity]
+    assert f"{files:,} files" in report.findings[0].what
+
+
+def test_files_of_queues_are_counted(tmp_path, monkeypatch):
+    for number in range(9):
+        folder = tmp_path / "store" / "consumequeue" / "T" / str(number)
+        folder.mkdir(parents=True)
+        (folder / f"{0:020d}").touch()
+    monkeypatch.setattr(host_checks, "max_mapped_files", lambda _descriptors: 10)
+    report = Report()
+    host_checks._check_limits(str(tmp_path / "store" / "consumequeue"), report)
+    assert [(each.severity, each.check) for each in report.findings] == [(Severity.WARNING, "limits")]
+    assert "9 files" in report.findings[0].what
