@@ -1,6 +1,7 @@
 """The official client with headers of both kinds, JSON and ROCKETMQ, at rmqha's name server and brokers."""
 import pytest
 
+from rmqha.common import mix_all
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.rpc_hook import RPCHook
 from tests.support.java_driver import JavaDriver
@@ -42,6 +43,8 @@ def test_the_official_client_sends_receives_and_administers(servers, driver):
     topic, group = servers.unique(f"Headers{kind.name}"), servers.unique("headers")
     for broker in servers.brokers.values():
         java.create_topic(servers.namesrv, broker.broker_addr, topic, 2)
+        # the client hears of one that is made later within 50 s only
+        java.create_topic(servers.namesrv, broker.broker_addr, mix_all.get_retry_topic(group), 1)
     bodies = ["plain", "größe 世界", "x" * 5000]
     sent = java.submit("send", namesrv=servers.namesrv, topic=topic, group=group, bodies=bodies, tags="t", keys="k1 k2",
                        compressOver=1000, compressType="ZLIB", compressLevel="5").result()
