@@ -33,7 +33,7 @@ class BrokerConsumeStatsSubCommad(SubCommand):
         """Ask the broker; queues that are behind by less than -l, or of which nothing was consumed, are left out."""
         level = command_line.integer("l")
         stats = admin.fetch_consume_stats_in_broker(
-            command_line.text("b"), command_line.boolean("o"), command_line.integer("t", TIMEOUT_MILLIS))
+            command_line.required("b"), command_line.boolean("o"), command_line.integer("t", TIMEOUT_MILLIS))
         yield PLACES.heading()
         for by_group in stats.consumeStatsList:
             for group, by_topic in by_group.items():

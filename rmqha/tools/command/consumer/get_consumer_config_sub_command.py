@@ -27,7 +27,7 @@ class GetConsumerConfigSubCommand(SubCommand):
         info = admin.examine_broker_cluster_info()
         for name in hash_map_order(sorted(info.brokerAddrTable)):
             addr = info.brokerAddrTable[name].select_broker_addr()
-            config = admin.examine_subscription_group_config(addr, command_line.text("g"))
+            config = admin.examine_subscription_group_config(addr, command_line.required("g"))
             if config is None:
                 continue
             cluster = next((cluster for cluster, names in sorted(info.clusterAddrTable.items()) if name in names), None)

@@ -27,7 +27,7 @@ class QueryMsgByKeySubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the brokers' indexes."""
         found = admin.mq_admin.query_message(
-            command_line.text("t"), command_line.text("k"), MAX_MESSAGES, 0, FOREVER_MS)
+            command_line.required("t"), command_line.required("k"), MAX_MESSAGES, 0, FOREVER_MS)
         yield MESSAGES.heading()
         for msg in found.message_list:
             yield MESSAGES.row(msg.msg_id, msg.queue_id, msg.queue_offset)

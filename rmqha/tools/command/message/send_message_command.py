@@ -33,13 +33,13 @@ class SendMessageCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send, and say where it went."""
-        topic, broker_name = command_line.text("t"), command_line.text("b")
+        topic, broker_name = command_line.required("t"), command_line.text("b")
         if command_line.has_option("i") and broker_name is None:
             yield "Broker name must be set if the queue is chosen!"
             return
         queue_id = command_line.integer("i", -1, 32)
         queue = MessageQueue(topic, broker_name, queue_id) if broker_name is not None and queue_id > -1 else None
-        msg = Message(topic, command_line.text("p").encode("utf-8"), command_line.text("c"), command_line.text("k"))
+        msg = Message(topic, command_line.required("p").encode("utf-8"), command_line.text("c"), command_line.text("k"))
         with new_producer(admin, trace=command_line.boolean("m")) as producer:
             result = producer.send(msg, queue=queue)
         yield RESULT.heading()

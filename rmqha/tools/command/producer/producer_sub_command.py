@@ -20,7 +20,7 @@ class ProducerSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the broker."""
-        groups = admin.api.get_all_producer_info(command_line.text("b"), admin.timeout_millis).data
+        groups = admin.api.get_all_producer_info(command_line.required("b"), admin.timeout_millis).data
         for group in hash_map_order(groups):
             if not groups[group]:
                 yield f"producer group ({group}) instances are empty\n"

@@ -23,7 +23,7 @@ class DeleteTopicSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Tell the brokers first, then the name servers."""
-        yield from delete_topic(admin, command_line.text("c"), command_line.text("t"))
+        yield from delete_topic(admin, command_line.required("c"), command_line.required("t"))
 
 
 def delete_topic(admin: DefaultMQAdminExt, cluster_name: str, topic: str) -> Iterator[Part]:

@@ -21,5 +21,5 @@ class TopicClusterSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the name server."""
-        for cluster in sorted(admin.get_topic_cluster_list(command_line.text("t"))):
+        for cluster in sorted(admin.get_topic_cluster_list(command_line.required("t"))):
             yield CLUSTERS.row(cluster)

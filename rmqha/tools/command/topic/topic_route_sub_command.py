@@ -29,7 +29,7 @@ class TopicRouteSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the name server."""
-        route = admin.examine_topic_route_info(command_line.text("t"))
+        route = admin.examine_topic_route_info(command_line.required("t"))
         if command_line.has_option("l"):
             yield from _rows(route)
         else:

@@ -24,7 +24,7 @@ class TopicStatusSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask all its brokers."""
-        stats = admin.examine_topic_stats(command_line.text("t"))
+        stats = admin.examine_topic_stats(command_line.required("t"))
         yield QUEUES.heading()
         for queue, bounds in sorted(stats.offsetTable.items()):
             updated = bounds.lastUpdateTimestamp
