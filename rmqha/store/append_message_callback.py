@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.message_rows import MessageRow, record_parts, records_of_rows
@@ -23,24 +22,31 @@ _LENGTHS = 3  # bytes of a tail: topic length and properties length
 class PutMessageContext:
     """What one put carries through the lock, and what has become of it.
 
-    `rows`: of `message`, or those that came together and have no other form (`message` is None); None for a message of
-    several queues, whose row is made under the lock. `is_ok`: they are in the log, up to its offset `end`,
-    whatever flush and replicas say. Queue offsets and commit log offsets are in the order of the rows.
+    A message is a batch of one. `rows`: of `message`, or those that came together and have no other form; None for a
+    message of several queues, whose row is made under the lock. `prepared_offset`: commit log offset of the prepared
+    message that they end. `waits`: their sender waits for disk and slaves. `may_roll`: they go to the next file when
+    the last one is full; those that came together are put one by one instead. `message` is asked for what is unusual.
+    `is_ok`: they are in the log, up to its offset `end`, whatever flush and replicas say. Queue offsets and commit log
+    offsets are in the order of the rows.
 
     The key of the queue, which is all that it has in Java, is in the rows.
 
     Java: org.apache.rocketmq.store.CommitLog$PutMessageContext (4.9.8)
     """
 
-    __slots__ = ("rows", "size", "message", "is_batch", "multi_dispatch", "store_host", "store_timestamp", "is_ok",
-                 "end", "queue_offsets", "physical_offsets", "data", "totals", "begin", "status")
+    __slots__ = ("rows", "size", "message", "is_batch", "multi_dispatch", "store_host", "prepared_offset", "waits",
+                 "may_roll", "store_timestamp", "is_ok", "end", "queue_offsets", "physical_offsets", "data", "totals",
+                 "begin", "status")
 
-    def __init__(self, rows: list[MessageRow] | None, message: MessageExt | None, store_host: bytes = b"",
-                 is_batch: bool = False) -> None:
+    def __init__(self, rows: list[MessageRow] | None, store_host: bytes, message: MessageExt | None = None,
+                 prepared_offset: int = 0, is_batch: bool = False) -> None:
         self.rows = rows
-        self.message = message
         self.store_host = store_host
+        self.message = message
+        self.prepared_offset = prepared_offset
         self.is_batch = is_batch
+        self.may_roll = message is not None
+        self.waits = message is None or message.wait_store_msg_ok
         self.is_ok = False
         self.queue_offsets: list[int] | None = None  # set just before they are counted
         if rows is None:
@@ -48,6 +54,11 @@ class PutMessageContext:
         else:
             self.multi_dispatch = False
             self.size = rows[0].size if len(rows) == 1 else sum([row.size for row in rows])
+
+    @property
+    def topic(self) -> str:
+        """For log lines: the topic, that of the first row where they have several."""
+        return (self.message or self.rows[0]).topic
 
 
 class AppendMessageCallback(Protocol):
@@ -75,22 +86,18 @@ class DefaultAppendMessageCallback:
 
     def do_append(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> AppendMessageStatus:
         """See AppendMessageCallback."""
-        commit_log, msg, store_host, prepared_offset = self.commit_log, context.message, context.store_host, 0
-        if msg is not None:
-            if context.rows is None and not commit_log.multi_dispatch.wrap_multi_dispatch(msg, context):
-                return AppendMessageStatus.UNKNOWN_ERROR
-            store_host = host_to_bytes(msg.store_host)
-            if not context.is_batch:
-                prepared_offset = msg.prepared_transaction_offset
+        commit_log = self.commit_log
+        if context.rows is None and not commit_log.multi_dispatch.wrap_multi_dispatch(context.message, context):
+            return AppendMessageStatus.UNKNOWN_ERROR
         begin, size, rows = mapped_file.file_from_offset + position, context.size, context.rows
         if position + size + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
-            return self._end_of_file(mapped_file, position, msg)
-        in_parts = size > _JOIN_LIMIT and msg is not None and len(rows) == 1
+            return self._end_of_file(mapped_file, position, context.may_roll)
+        in_parts = size > _JOIN_LIMIT and context.may_roll and len(rows) == 1
         try:
             queue_offsets, context.physical_offsets, data, next_offsets, context.totals = (
                 record_parts if in_parts else records_of_rows)(
-                rows, size, commit_log.topic_queue_table, begin, context.store_timestamp, store_host,
-                prepared_offset)
+                rows, size, commit_log.topic_queue_table, begin, context.store_timestamp,
+                context.store_host, context.prepared_offset)
         except (TypeError, OverflowError, struct.error) as error:
             raise ValueError(error) from error
         if in_parts:
@@ -103,13 +110,13 @@ class DefaultAppendMessageCallback:
         context.data, context.queue_offsets, context.end = data, queue_offsets, begin + size
         commit_log.topic_queue_table.update(next_offsets)
         if context.multi_dispatch and next_offsets:
-            commit_log.multi_dispatch.update_multi_queue_offset(msg)
+            commit_log.multi_dispatch.update_multi_queue_offset(context.message)
         return _PUT_OK
 
     @staticmethod
-    def _end_of_file(mapped_file: MappedFile, position: int, msg: MessageExt | None) -> AppendMessageStatus:
+    def _end_of_file(mapped_file: MappedFile, position: int, may_roll: bool) -> AppendMessageStatus:
         """Close the file with a blank; of rows that came together the first ones may still find room, one by one."""
-        if msg is None:
+        if not may_roll:
             return AppendMessageStatus.UNKNOWN_ERROR
         mapped_file.write_at(position, message_layout.encode_blank(mapped_file.file_size - position))
         return AppendMessageStatus.END_OF_FILE

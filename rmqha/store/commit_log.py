@@ -257,16 +257,8 @@ class CommitLog:
             row = self.message_ext_encoder.encode(msg)
             if type(row) is PutMessageResult:
                 return Completable.completed(row)
-            if row.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-                return self._too_large_for_a_file(row.size)
             rows = [row]
-        return self._put(PutMessageContext(rows, msg))
-
-    @staticmethod
-    def _too_large_for_a_file(size: int) -> Completable[PutMessageResult]:
-        """Differs: the original closes one empty file after the other for such a message."""
-        log.warning("message of %s bytes is larger than a file of the commit log", size)
-        return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
+        return self._put(rows, msg, msg.prepared_transaction_offset)
 
     def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
         """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
@@ -288,25 +280,37 @@ class CommitLog:
         rows = self.message_ext_encoder.encode_batch(batch)
         if isinstance(rows, PutMessageResult):
             return Completable.completed(rows)
-        context = PutMessageContext(rows, batch, is_batch=True)
-        if context.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-            return self._too_large_for_a_file(context.size)
-        return self._put(context)
+        return self._put(rows, batch, is_batch=True)
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
         """Append all: one lock, one clock, one write, one wait for disk and slaves. None, with nothing done, when they
         have to be put one by one: the file has no room for all of them."""
-        context = PutMessageContext(rows, None, store_host)
+        context = PutMessageContext(rows, store_host)
         context.begin = time_ns() // 1_000_000
         context.status = self.put(context)
         return context if context.is_ok else None
 
-    def _put(self, context: PutMessageContext) -> Completable[PutMessageResult]:
+    def _put(self, rows: list[MessageRow] | None, msg: MessageExt, prepared_offset: int = 0,
+             is_batch: bool = False) -> Completable[PutMessageResult]:
+        """Append a message, or the messages of a batch, and count them; see PutMessageContext."""
+        try:
+            store_host = msg.store_host_bytes
+        except ValueError as error:
+            log.warning("message of topic %s can't be stored: %s", msg.topic, error)
+            return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
+        context = PutMessageContext(rows, store_host, msg, prepared_offset, is_batch)
+        if rows is not None and context.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
+            # Differs: the original closes one empty file after the other for such a message
+            log.warning("message of %s bytes is larger than a file of the commit log", context.size)
+            return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
         status = self.put(context)
         if not context.is_ok:
             return Completable.completed(PutMessageResult(status.get()))
+        msg.store_timestamp = context.store_timestamp
+        for topic, (times, size) in context.totals.items():
+            self.default_message_store.store_stats_service.count_put(topic, times, size)
         put_result = PutMessageResult(_PUT_OK_STATUS, AppendMessageResult(
-            _APPENDED, context.end - context.size, context.size, context.message.store_host,
+            _APPENDED, context.end - context.size, context.size, msg.store_host,
             context.store_timestamp, context.queue_offsets[0], context.physical_offsets if context.is_batch else None))
         if status is _PUT_OK:
             return Completable.completed(put_result)
@@ -325,9 +329,9 @@ class CommitLog:
         asyncPutMessage and asyncPutMessages of Java have this twice, from the lock to the wait.
         """
         store, ack_nums = self.default_message_store, None
-        ha_service, message = store.ha_service, context.message
+        ha_service = store.ha_service
         term = ha_service.term  # before the role is looked at
-        if self.config.brokerRole is SYNC_MASTER and (message is None or message.wait_store_msg_ok):
+        if self.config.brokerRole is SYNC_MASTER and context.waits:
             ack_nums = ha_service.need_ack_nums()
             if ack_nums is None:
                 return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
@@ -339,9 +343,7 @@ class CommitLog:
             if store.deleted_topics.names and store.deleted_topics.refuses(context):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
             # under the lock, so that store times never go down along the log
-            self.begin_time_in_lock = context.store_timestamp = now = current_time_millis()
-            if message is not None:
-                message.store_timestamp = now
+            self.begin_time_in_lock = context.store_timestamp = current_time_millis()
             try:
                 status = self._append(context)
             finally:
@@ -355,46 +357,44 @@ class CommitLog:
         return self.when_safe(context, ack_nums, term)
 
     def _append(self, context: PutMessageContext) -> PutMessageStatus:
-        """Under the put lock: append to the last file or the next one; of rows that came together all or none, and to
-        the last file only. Whoever then puts them one by one fills it up, and gets the reason."""
-        msg, files, position = context.message, self.mapped_file_queue.mapped_files, -1
+        """Under the put lock: append all rows or none, to the last file or, if they may roll, the next one.
+        Whoever puts one by one those that may not fills the file up, and gets the reason."""
+        files, position = self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
         try:
             for _ in (1, 2):
                 if mapped_file is None or mapped_file.wrote_position == mapped_file.file_size:
-                    mapped_file = None if msg is None else self.mapped_file_queue.get_last_mapped_file(0)
+                    mapped_file = self.mapped_file_queue.get_last_mapped_file(0) if context.may_roll else None
                 if mapped_file is None:
-                    if msg is not None:
-                        log.error("create mapped file error, topic: %s clientAddr: %s", msg.topic, msg.born_host_string)
+                    if context.may_roll:
+                        log.error("create mapped file error, topic: %s clientAddr: %s", context.topic,
+                                  context.message.born_host_string)
                     return PutMessageStatus.CREATE_MAPEDFILE_FAILED
                 position = mapped_file.wrote_position
                 status = mapped_file.append_message(self.append_message_callback, context)
                 if status is _APPENDED:
-                    if msg is not None:  # others are counted behind their answers: `count_rows`
-                        self.default_message_store.store_stats_service.count_put(msg.topic, len(context.rows),
-                                                                                 context.size)
                     return _PUT_OK_STATUS
                 if status is not AppendMessageStatus.END_OF_FILE:
                     break
                 position = -1
                 self._file_is_full(mapped_file)
         except OSError as error:
-            if msg is not None:
+            if context.may_roll:
                 return self._append_failed(error)
             log.warning("plain messages are put one by one: %s", error)
         except ValueError as error:
             # Differs: the original writes numbers that do not fit their field cut off.
-            log.warning("message of topic %s can't be stored: %s", (msg or context.rows[0]).topic, error)
+            log.warning("message of topic %s can't be stored: %s", context.topic, error)
             return PutMessageStatus.MESSAGE_ILLEGAL
         except Exception:
-            log.exception("append of a message of topic %s to the commit log failed", (msg or context.rows[0]).topic)
+            log.exception("append of a message of topic %s to the commit log failed", context.topic)
             self._append_broke_off(mapped_file, position, context)
         return PutMessageStatus.UNKNOWN_ERROR
 
     def _tell(self, context: PutMessageContext) -> None:
         """Wake who follows the log: it has got what `context` has carried."""
         store, rows = self.default_message_store, context.rows
-        if context.message is None and serves_one_connection():
+        if not context.may_roll and serves_one_connection():
             store.ha_service.send_appended(context.physical_offsets[0], context.data)
         else:
             store.ha_service.on_appended()
@@ -463,7 +463,7 @@ class CommitLog:
     def when_safe(self, context: PutMessageContext, ack_nums: int | None,
                   term: int) -> Completable[PutMessageStatus]:
         """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
-        flush = self.submit_flush_request(context.end, context.message)
+        flush = self.submit_flush_request(context.end, context.waits)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(context.end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
@@ -472,11 +472,11 @@ class CommitLog:
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
-    def submit_flush_request(self, end: int, msg: MessageExt | None) -> Completable[PutMessageStatus]:
+    def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
         """Done once the log is flushed up to `end`, with SYNC_FLUSH, if the sender waits; at once otherwise."""
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
-            if msg is None or msg.wait_store_msg_ok:
+            if waits:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)
