@@ -686,7 +686,7 @@ class DefaultMessageStore:
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
                 if name.isdecimal() and not self.find_consume_queue(topic, int(name)).load():
                     return False
-        log.info("load logics queue all over, OK, %s queues", sum(map(len, self.consume_queue_table.values())))
+        log.info("load logics queue all over, OK")
         return True
 
     def _recover(self, base: RecoveryBase) -> None:
