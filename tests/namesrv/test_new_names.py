@@ -36,10 +36,10 @@ def table_sizes(controller) -> dict[str, int]:
         "namespaces": len(kv._config_table), "keys": sum(map(len, kv._config_table.values()))}
 
 
-def flood(ask, code, names: int) -> int:
-    """Ask with as many new names; how many were refused."""
+def flood(ask, code, names: range) -> int:
+    """Ask with a new name for each number; how many were refused."""
     refused = 0
-    for number in range(names):
+    for number in names:
         fields = {name: f"{field.right}-{number}" if "unknown" in field.wrong or name in ("namespace", "key", *PLACE)
                   else field.right for name, field in code.fields.items()}
         body = code.body.replace(b"{n}", b"-%d" % number) or None
@@ -50,6 +50,15 @@ def flood(ask, code, names: int) -> int:
         except RemotingCommandException:
             refused += 1
     return refused
+
+
+def objects_kept(ask, code, first: int) -> int:
+    """Objects that a flood of new names leaves behind."""
+    gc.collect()
+    before = len(gc.get_objects())
+    flood(ask, code, range(first, first + NAMES))
+    gc.collect()
+    return len(gc.get_objects()) - before
 
 
 @pytest.fixture
@@ -66,20 +75,18 @@ def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatc
     monkeypatch.setattr(registration_limits, "MAX_PLACES_OF_CHANNEL", LIMIT)
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", LIMIT * 200)
     register(ask, "T")
-    flood(ask, code, 3)
+    flood(ask, code, range(3))
     before = table_sizes(controller)
-    gc.collect()
-    objects = len(gc.get_objects())
-    refused = flood(ask, code, NAMES)
+    refused = flood(ask, code, range(NAMES))
     grown = {name: size - before[name] for name, size in table_sizes(controller).items() if size > before[name]}
-    gc.collect()
     if code.number == request_code.PUT_KV_CONFIG:
         assert refused and set(grown) == {"namespaces", "keys"} and max(grown.values()) <= 3 * LIMIT
     elif code.number == request_code.REGISTER_BROKER:
         assert refused >= NAMES - LIMIT and max(grown.values()) <= LIMIT
     else:
         assert not grown
-        assert len(gc.get_objects()) - objects < KEPT_OBJECTS
+        # What is kept of a name is kept in each flood; threads of others in this process make objects in one or two.
+        assert any(objects_kept(ask, code, first) < KEPT_OBJECTS for first in (NAMES, 2 * NAMES, 3 * NAMES))
     controller.route_info_manager.on_channel_destroy("127.0.0.1:40000", CHANNEL)
     gone = {name: size for name, size in table_sizes(controller).items()
             if name not in ("namespaces", "keys", "departed")}
