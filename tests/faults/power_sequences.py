@@ -23,6 +23,7 @@ from unittest import mock
 
 from rmqha.store import consume_queue
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
+from tests.faults import ledger
 from tests.faults import machine as machines
 from tests.faults.machine import Machine, Wrong
 from tests.faults.synced_disk import in_use
@@ -205,6 +206,7 @@ def main() -> int:
     parser.add_argument("--sequences", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1, help="of the first sequence; the others follow")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--record", action="store_true", help="append the result to tests/faults/ledger.tsv")
     options = parser.parse_args()
     begin, steps, failed = time.monotonic(), Counter(), 0
     last = options.seed + options.sequences
@@ -219,6 +221,9 @@ def main() -> int:
     print(", ".join(f"{count} {name}" for name, count in sorted(steps.items())))
     print(f"{options.sequences - failed} of {options.sequences} sequences hold, seeds {options.seed} to {last - 1}, "
           f"{seconds:.0f} s, {options.sequences / seconds:.0f} per second")
+    if options.record:
+        ledger.append([ledger.Entry(ledger.present_commit(), "power sequences", "in one process", options.seed,
+                                    options.sequences, 0, failed)])
     return 1 if failed else 0
 
 
