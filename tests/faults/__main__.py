@@ -11,6 +11,7 @@ All named points of one store with many seeds, see points.py; prints a table:
     python -m tests.faults --seeds 20 [--jobs 2] [--point TEXT]
 """
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -59,6 +60,7 @@ def run_points(options: argparse.Namespace, folder: Path) -> int:
 def run_campaign(options: argparse.Namespace, folder: Path) -> int:
     """Faults of a pair; the exit code."""
     from tests.faults import campaign
+    os.environ.setdefault("RMQHA_JAVA_LOG_LEVEL", "ERROR")  # why a broker of Java does not start
     kinds, (master, _, slave) = [], options.brokers.partition("-")
     for kind in options.kind or [name for name, kind in campaign.KINDS.items() if not kind.by_name_only]:
         reason = campaign.KINDS[kind].why_not()
