@@ -121,10 +121,20 @@ def compare(servers: dict[str, Servers], inputs: int, seed: int) -> list[Differe
 
 
 def _compare_batch(server: str, servers: dict[str, Servers], sent: list[dict[str, Input]]) -> list[Difference]:
+    """The differences that are seen again when the input is sent once more, alone.
+
+    In a batch one input may read what another deletes, and each server serves the two in an order of its own.
+    """
     addresses = {kind: (one.broker if server == BROKER else one.namesrv).address for kind, one in servers.items()}
+    found = _differences(server, addresses, sent)
+    return [again for at in found for again in _differences(server, addresses, [sent[at]]).values()]
+
+
+def _differences(server: str, addresses: dict[str, str], sent: list[dict[str, Input]]) -> dict[int, Difference]:
+    """Send the inputs at once; by its place in `sent`, each that met two ends."""
     attempts = [{kind: Attempt(server, addresses[kind], one[kind]) for kind in KINDS} for one in sent]
-    found = []
-    for one, pair in zip(sent, attempts, strict=True):
+    found = {}
+    for at, (one, pair) in enumerate(zip(sent, attempts, strict=True)):
         for attempt in pair.values():
             attempt.wait()
         difference = Difference(server, pair["java"].outcome, pair["rmqha"].outcome, one["rmqha"])
@@ -133,7 +143,7 @@ def _compare_batch(server: str, servers: dict[str, Servers], sent: list[dict[str
                 attempt.wait_for_answer()
             difference = Difference(server, pair["java"].outcome, pair["rmqha"].outcome, one["rmqha"])
         if difference.java != difference.rmqha:
-            found.append(difference)
+            found[at] = difference
     for pair in attempts:
         for attempt in pair.values():
             attempt.close()

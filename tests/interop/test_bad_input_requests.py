@@ -140,6 +140,7 @@ def servers(request, module_nodes, tmp_path_factory):
         client.create_topic("Lax", 1)
         for number in range(STORED):
             assert client.send_message(TOPIC, b"message %d" % number).code == SUCCESS
+        wait_until(lambda: client.max_offset(TOPIC, 0) == STORED, 60_000, "dispatched")
     good = GoodClient(broker.address)
     yield namesrv, broker, good
     good.close()
