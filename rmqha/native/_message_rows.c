@@ -142,6 +142,22 @@ static int count_row(PyObject *totals, run *r, PyObject *topic, int64_t size)
     return 0;
 }
 
+/* Whether the properties at the end of `tail` hold a NUL. */
+static int has_nul(PyObject *tail)
+{
+    const uint8_t *bytes = (const uint8_t *)PyBytes_AS_STRING(tail);
+    Py_ssize_t length = PyBytes_GET_SIZE(tail), begin = length ? bytes[0] + LENGTHS_SIZE : 0;
+    return begin < length && memchr(bytes + begin, 0, (size_t)(length - begin)) != NULL;
+}
+
+/* Add `index` to the list, which is made for the first one. */
+static int note_index(PyObject **list, Py_ssize_t index)
+{
+    if (!*list && !(*list = PyList_New(0)))
+        return -1;
+    return append_number(*list, index);
+}
+
 static PyObject *records_of_rows(PyObject *module, PyObject *args)
 {
     PyObject *rows, *table, *store_host;
@@ -159,7 +175,7 @@ static PyObject *records_of_rows(PyObject *module, PyObject *args)
     }
     PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     PyObject *queue_offsets = PyList_New(0), *physical_offsets = PyList_New(0), *next_offsets = PyDict_New();
-    PyObject *totals = PyDict_New(), *result = NULL;
+    PyObject *totals = PyDict_New(), *with_nuls = NULL, *result = NULL;
     run same_topic = {NULL, 0, 0};
     if (!data || !queue_offsets || !physical_offsets || !next_offsets || !totals)
         goto end;
@@ -183,7 +199,8 @@ static PyObject *records_of_rows(PyObject *module, PyObject *args)
                                   prepared_offset);
         if (size < 0 || append_number(queue_offsets, queue_offset) < 0
             || append_number(physical_offsets, offset + used) < 0
-            || count_row(totals, &same_topic, PyTuple_GET_ITEM(row, SEND_TOPIC), size) < 0)
+            || count_row(totals, &same_topic, PyTuple_GET_ITEM(row, SEND_TOPIC), size) < 0
+            || (has_nul(PyTuple_GET_ITEM(row, SEND_TAIL)) && note_index(&with_nuls, index) < 0))
             goto end;
         used += size;
     }
@@ -192,8 +209,10 @@ static PyObject *records_of_rows(PyObject *module, PyObject *args)
         goto end;
     }
     if (count_run(totals, &same_topic) == 0)
-        result = PyTuple_Pack(5, queue_offsets, physical_offsets, data, next_offsets, totals);
+        result = PyTuple_Pack(6, queue_offsets, physical_offsets, data, next_offsets, totals,
+                              with_nuls ? with_nuls : Py_None);
 end:
+    Py_XDECREF(with_nuls);
     Py_XDECREF(data);
     Py_XDECREF(queue_offsets);
     Py_XDECREF(physical_offsets);

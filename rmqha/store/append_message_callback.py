@@ -1,6 +1,7 @@
 """Writing a message's bytes at the end of a mapped file, under the put lock."""
 from __future__ import annotations
 
+import operator
 import struct
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK = AppendMessageStatus.PUT_OK
+_SIZE = operator.attrgetter("size")
 _JOIN_LIMIT = 64 * 1024  # records up to this are joined and written by one assignment
-_LENGTHS = 3  # bytes of a tail: topic length and properties length
 
 
 class PutMessageContext:
@@ -53,7 +54,7 @@ class PutMessageContext:
             self.multi_dispatch = True
         else:
             self.multi_dispatch = False
-            self.size = rows[0].size if len(rows) == 1 else sum([row.size for row in rows])
+            self.size = rows[0].size if len(rows) == 1 else sum(map(_SIZE, rows))
 
     @property
     def topic(self) -> str:
@@ -94,7 +95,7 @@ class DefaultAppendMessageCallback:
             return self._end_of_file(mapped_file, position, context.may_roll)
         in_parts = size > _JOIN_LIMIT and context.may_roll and len(rows) == 1
         try:
-            queue_offsets, context.physical_offsets, data, next_offsets, context.totals = (
+            queue_offsets, context.physical_offsets, data, next_offsets, context.totals, with_nuls = (
                 record_parts if in_parts else records_of_rows)(
                 rows, size, commit_log.topic_queue_table, begin, context.store_timestamp,
                 context.store_host, context.prepared_offset)
@@ -104,9 +105,10 @@ class DefaultAppendMessageCallback:
             mapped_file.write_parts_at(position, data, size)
         else:
             mapped_file.write_at(position, data)
-        for row, offset in zip(rows, context.physical_offsets):
-            if row.tail.find(0, row.tail[0] + _LENGTHS) >= 0:  # NULs in the properties
-                commit_log.note_if_it_looks_torn(mapped_file, offset - mapped_file.file_from_offset, row.size)
+        if with_nuls is not None:
+            for index in with_nuls:
+                place = context.physical_offsets[index] - mapped_file.file_from_offset
+                commit_log.note_if_it_looks_torn(mapped_file, place, rows[index].size)
         context.data, context.queue_offsets, context.end = data, queue_offsets, begin + size
         commit_log.topic_queue_table.update(next_offsets)
         if context.multi_dispatch and next_offsets:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -61,6 +62,7 @@ ALLOCATION_UNIT = 64 * 1024 * 1024
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 _PUT_OK = Completable.completed(_PUT_OK_STATUS)
+_QUEUE = operator.attrgetter("topic", "queue_id")
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
 _NOT_DELAYED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
@@ -352,7 +354,7 @@ class CommitLog:
             return Completable.completed(status)
         context.is_ok = True
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
-            self._tell(context)
+            self._wake_followers(context)
         context.data = None
         return self.when_safe(context, ack_nums, term)
 
@@ -381,7 +383,7 @@ class CommitLog:
         except OSError as error:
             if context.may_roll:
                 return self._append_failed(error)
-            log.warning("plain messages are put one by one: %s", error)
+            log.warning("messages that came together are put one by one: %s", error)
         except ValueError as error:
             # Differs: the original writes numbers that do not fit their field cut off.
             log.warning("message of topic %s can't be stored: %s", context.topic, error)
@@ -391,8 +393,8 @@ class CommitLog:
             self._append_broke_off(mapped_file, position, context)
         return PutMessageStatus.UNKNOWN_ERROR
 
-    def _tell(self, context: PutMessageContext) -> None:
-        """Wake who follows the log: it has got what `context` has carried."""
+    def _wake_followers(self, context: PutMessageContext) -> None:
+        """The log has got what `context` carries: wake who sends it to slaves and who dispatches it."""
         store, rows = self.default_message_store, context.rows
         if not context.may_roll and serves_one_connection():
             store.ha_service.send_appended(context.physical_offsets[0], context.data)
@@ -403,7 +405,7 @@ class CommitLog:
         elif context.is_batch or len(rows) == 1:
             store.reput_message_service.on_appended(rows[0].topic, rows[0].queue_id)
         else:
-            for topic, queue_id in {(row.topic, row.queue_id) for row in rows}:
+            for topic, queue_id in set(map(_QUEUE, rows)):
                 store.reput_message_service.on_appended(topic, queue_id)
 
     def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:

@@ -73,6 +73,7 @@ _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _CATCH_UP_STEP_MS = 1000
 _ENDLESS_BUSY_MS = 10_000_000
+_SLOW_PUT_MS = 500
 _PUT_OK = PutMessageStatus.PUT_OK
 # Why a put is refused, as the log says it.
 _SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
@@ -372,13 +373,14 @@ class DefaultMessageStore:
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
         """Store messages that came together and need nothing but to be appended: all, or None, with nothing done, when
         they have to be put one by one. Whoever puts them then gets the reason. See `count_rows`."""
-        return None if self._why_refused() is not None else self.commit_log.put_rows(rows, store_host)
+        return self.commit_log.put_rows(rows, store_host) if self.running_flags.is_writeable else None
 
     def count_rows(self, context: PutMessageContext) -> None:
         """Count a `put_rows` that is done, by whoever has answered it."""
-        for topic, (times, size) in context.totals.items():
-            self.store_stats_service.count_put(topic, times, size)
-        self._count_put(context, context.begin, len(context.queue_offsets))
+        elapsed = current_time_millis() - context.begin
+        if elapsed > _SLOW_PUT_MS:
+            _log_slow_put(elapsed, context)
+        self.store_stats_service.count_puts(context.totals, elapsed, len(context.queue_offsets))
 
     def _count_when_done(self, begin: int, result: Completable[PutMessageResult]) -> Completable[PutMessageResult]:
         """Count a put that began at `begin` (ms since 1970), once it is done."""
@@ -388,12 +390,12 @@ class DefaultMessageStore:
             result.then(lambda put_result: self._count_put(put_result, begin))
         return result
 
-    def _count_put(self, result: PutMessageResult | PutMessageContext, begin: int, times: int = 1) -> None:
-        """Count a put of `times` messages that began at `begin` (ms since 1970) and is done."""
+    def _count_put(self, result: PutMessageResult, begin: int) -> None:
+        """Count a put that began at `begin` (ms since 1970) and is done."""
         elapsed = current_time_millis() - begin
-        if elapsed > 500:
-            log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, result)
-        self.store_stats_service.set_put_message_entire_time_max(elapsed, times)
+        if elapsed > _SLOW_PUT_MS:
+            _log_slow_put(elapsed, result)
+        self.store_stats_service.set_put_message_entire_time_max(elapsed)
         if not result.is_ok:
             self.store_stats_service.count_put_failed()
 
@@ -792,3 +794,7 @@ class DefaultMessageStore:
         self.commit_log.check_self()
         for queue in self.all_consume_queues():
             queue.check_self()
+
+
+def _log_slow_put(elapsed: int, result: object) -> None:
+    log.warning("putMessage not in lock elapsed time(ms)=%s, %s", elapsed, result)

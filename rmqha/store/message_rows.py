@@ -5,7 +5,7 @@ none was: both give the same.
 """
 from typing import NamedTuple
 
-from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, MESSAGE_MAGIC_CODE, Buffer
+from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, LENGTHS_SIZE, MESSAGE_MAGIC_CODE, Buffer
 from rmqha.common.sysflag.message_sys_flag import TRANSACTION_PREPARED_TYPE
 from rmqha.native import kernels
 
@@ -15,8 +15,9 @@ _WITHOUT_QUEUE_OFFSET = TRANSACTION_PREPARED_TYPE
 
 Totals = dict[str, tuple[int, int]]
 """By topic: how many messages, and the bytes of their records."""
-Records = tuple[list[int], list[int], bytes, dict[str, int], Totals]
-"""Queue offsets and commit log offsets in the order of the rows, the records, each queue's next offset, totals."""
+Records = tuple[list[int], list[int], bytes, dict[str, int], Totals, list[int] | None]
+"""Queue offsets and commit log offsets in the order of the rows, the records, each queue's next offset, totals; the
+indexes of rows that have a NUL in their properties, None when none has."""
 
 
 class MessageRow(NamedTuple):
@@ -44,16 +45,17 @@ class MessageRow(NamedTuple):
 def records_in_python(rows: list[MessageRow], total: int, table: dict[str, int], offset: int, now: int,
                       store_host: bytes, prepared_offset: int = 0) -> Records:
     """The records of `rows` in one piece; see `record_parts`. ValueError also when `total` is wrong."""
-    queue_offsets, physical_offsets, parts, next_offsets, totals = record_parts(
+    queue_offsets, physical_offsets, parts, next_offsets, totals, with_nuls = record_parts(
         rows, total, table, offset, now, store_host, prepared_offset)
     data = b"".join(parts)
     if len(data) != total:
         raise ValueError(f"records of {len(data)} bytes, told as {total}")
-    return queue_offsets, physical_offsets, data, next_offsets, totals
+    return queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls
 
 
 def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offset: int, now: int, store_host: bytes,
-                 prepared_offset: int) -> tuple[list[int], list[int], list[Buffer], dict[str, int], Totals]:
+                 prepared_offset: int) -> tuple[list[int], list[int], list[Buffer], dict[str, int], Totals,
+                                                list[int] | None]:
     """The parts of the records of `rows`, `total` bytes in all, which begin at commit log `offset` and are stored at
     `now` (ms) by `store_host`.
 
@@ -87,7 +89,9 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
         offset += size
         times, bytes_before = totals.get(topic, (0, 0))
         totals[topic] = times + 1, bytes_before + size
-    return queue_offsets, physical_offsets, parts, next_offsets, totals
+    with_nuls = [index for index, row in enumerate(rows)
+                 if row.tail and row.tail.find(0, row.tail[0] + LENGTHS_SIZE) >= 0]
+    return queue_offsets, physical_offsets, parts, next_offsets, totals, with_nuls or None
 
 
 records_of_rows = kernels.MESSAGE_ROWS.function("records_of_rows", records_in_python)

@@ -7,9 +7,13 @@ import logging
 import threading
 from bisect import bisect_left
 from collections import deque
+from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
+
+if TYPE_CHECKING:
+    from rmqha.store.message_rows import Totals
 
 log = logging.getLogger("RocketmqStore")
 
@@ -44,10 +48,9 @@ class StoreStatsService(ServiceThread):
 
     def __init__(self) -> None:
         super().__init__()
-        # guarded by the put lock; on a slave the dispatching thread's own
-        self.put_message_topic_times_total: dict[str, int] = {}
-        self.put_message_topic_size_total: dict[str, int] = {}  # the same; bytes
         self._lock = threading.Lock()  # guards all that follows
+        self.put_message_topic_times_total: dict[str, int] = {}
+        self.put_message_topic_size_total: dict[str, int] = {}  # bytes
         self.put_message_failed_times = 0
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
@@ -90,14 +93,30 @@ class StoreStatsService(ServiceThread):
 
     def set_put_message_entire_time_max(self, value: int, times: int = 1) -> None:
         """One put, or each of several, took `value` ms from call to answer."""
+        with self._lock:
+            self._count_time(value, times)
+
+    def count_puts(self, totals: "Totals", elapsed_ms: int, times: int) -> None:
+        """What was put together was appended and answered: `count_put` and `set_put_message_entire_time_max` in one."""
+        times_total, size_total = self.put_message_topic_times_total, self.put_message_topic_size_total
+        with self._lock:
+            for topic, (count, size) in totals.items():
+                times_total[topic] = times_total.get(topic, 0) + count
+                size_total[topic] = size_total.get(topic, 0) + size
+            if elapsed_ms > 0:
+                self._count_time(elapsed_ms, times)
+            else:
+                self._buckets[0] += times
+                self._distribution[0] += times
+
+    def _count_time(self, value: int, times: int) -> None:
         bucket = distribution = 0
         if value > 0:
             bucket, distribution = bisect_left(self._bounds, value), 1 + bisect_left(_DISTRIBUTION, value + 1)
-        with self._lock:
-            self._buckets[bucket] += times
-            self._distribution[distribution] += times
-            if value > self.put_message_entire_time_max:
-                self.put_message_entire_time_max = value
+        self._buckets[bucket] += times
+        self._distribution[distribution] += times
+        if value > self.put_message_entire_time_max:
+            self.put_message_entire_time_max = value
 
     def find_put_message_entire_time_px(self, px: float) -> float:
         """Time within which the part `px` of the last minute's puts were done, interpolated in its bucket."""

@@ -235,6 +235,10 @@ class BulkTarget:
             inputs.outcomes["nonsense: refused"] += 1
 
 
+# Topic and properties with their lengths: none, usual, with NULs, cut.
+_TAILS = (b"", b"\1T\0\3k\1v", b"\1T\0\3k\1v", b"\1T\0\4k\1v\0", b"\1\0\0\3k\1v", b"\1T\0\0", b"\1T", b"\xff\0")
+
+
 class RecordsTarget:
     """records_of_rows."""
 
@@ -246,7 +250,7 @@ class RecordsTarget:
         pick = inputs.random
         sends, total = [], 0
         for _ in range(pick.choice((0, 1, 1, 2, 5))):
-            body, tail = pick.randbytes(pick.choice((0, 1, 40))), b"\1T\0\3k\1v" * pick.choice((0, 1, 1))
+            body, tail = pick.randbytes(pick.choice((0, 1, 40))), pick.choice(_TAILS)
             sys_flag = inputs.number(0, 0, 4, 8, 12, 16, 32, 48)
             size = HEADS[sys_flag >> 4 & 3].size + len(body) + len(tail) + pick.choice((0,) * 20 + (1, -1))
             queue = pick.randrange(3)

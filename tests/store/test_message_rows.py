@@ -56,10 +56,10 @@ def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, 
 def test_records_are_decoded_as_what_was_sent(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
     sends = [send(1, b"first"), send(0, b""), send(1, b"x" * 300)]
-    queue_offsets, physical_offsets, data, next_offsets, totals = records(
+    queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls = records(
         sends, total(sends), {"T-1": 7}, 1000, 1_700_000_000_456, STORE_HOST)
     assert queue_offsets == [7, 0, 8] and next_offsets == {"T-1": 9, "T-0": 1}
-    assert totals == {"T": (3, total(sends))}
+    assert totals == {"T": (3, total(sends))} and with_nuls is None
     assert physical_offsets == [1000, 1000 + sends[0].size, 1000 + sends[0].size + sends[1].size]
     for one, queue_offset, offset in zip(sends, queue_offsets, physical_offsets, strict=True):
         message = message_decoder.decode(data[offset - 1000:offset - 1000 + one.size])
@@ -89,11 +89,19 @@ def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request,
     kinds = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE,
              message_sys_flag.TRANSACTION_ROLLBACK_TYPE, message_sys_flag.TRANSACTION_NOT_TYPE)
     sends = [send(sys_flag=kind) for kind in kinds]
-    queue_offsets, _, data, next_offsets, _ = records(sends, total(sends), {"T-0": 7}, 0, 1, STORE_HOST, 4711)
+    queue_offsets, _, data, next_offsets, *_ = records(sends, total(sends), {"T-0": 7}, 0, 1, STORE_HOST, 4711)
     assert queue_offsets == [0, 7, 0, 8] and next_offsets == {"T-0": 9}
     first = message_decoder.decode(data[:sends[0].size])
     assert (first.queue_offset, first.prepared_transaction_offset) == (0, 4711)
     assert records(sends[:1], sends[0].size, {}, 0, 1, STORE_HOST)[3] == {}
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_rows_with_a_nul_in_their_properties_are_named(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    tails = [b"", b"\1T\0\3k\1v", b"\1T\0\4k\1v\0", b"\1\0\0\3k\1v", b"\1T\0\0", b"\1T", b"\1T\0\1\0", b"\xff\0"]
+    sends = [send(tail=tail, size=HEADS[0].size + 4 + len(tail)) for tail in tails]
+    assert records(sends, total(sends), {}, 0, 1, STORE_HOST)[5] == [2, 6]
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])

@@ -18,18 +18,17 @@ FLUSHES = pytest.mark.parametrize("keys", [
 
 
 class Gate:
-    """Stands in a method's place: its callers wait in front of it, or behind, until it is opened."""
+    """Stands in a method's place: its callers wait in front of it until it is opened."""
 
-    def __init__(self, monkeypatch, owner: object, name: str, behind: bool = False) -> None:
-        self._real, self._behind = getattr(owner, name), behind
+    def __init__(self, monkeypatch, owner: object, name: str) -> None:
+        self._real = getattr(owner, name)
         self.reached, self.opened = threading.Event(), threading.Event()
         monkeypatch.setattr(owner, name, self)
 
     def __call__(self, *args, **kwargs):
-        result = self._real(*args, **kwargs) if self._behind else None
         self.reached.set()
         assert self.opened.wait(60)
-        return result if self._behind else self._real(*args, **kwargs)
+        return self._real(*args, **kwargs)
 
 
 @contextmanager
@@ -99,7 +98,7 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_
 def test_row_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, monkeypatch):
     store = started(tmp_path)
     put(store, message(body=b"first"))
-    gate = Gate(monkeypatch, store, "_why_refused", behind=True)
+    gate = Gate(monkeypatch, store.commit_log, "put_rows")
     with thread(lambda: _put_row(store)) as results:
         assert gate.reached.wait(60)
         store.shutdown()

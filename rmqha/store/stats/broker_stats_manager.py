@@ -135,6 +135,11 @@ class BrokerStatsManager:
         """Count bytes put into a topic."""
         self._topic_put_size.get_and_create_stats_item(topic).add(size, times)
 
+    def inc_topic_put(self, topic: str, num: int, size: int) -> None:
+        """Count messages put into a topic, and their bytes."""
+        self._topic_put_nums.get_and_create_stats_item(topic).add(num, num)
+        self._topic_put_size.get_and_create_stats_item(topic).add(size, num)
+
     def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
         """Count messages a group got from a topic."""
         self._group_get_nums.get_and_create_stats_item(f"{topic}@{group}").add(inc_value, 1)

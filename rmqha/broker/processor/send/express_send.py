@@ -119,6 +119,5 @@ class _Put:
         stats = self._lane.stats
         self._lane.store.count_rows(self._result)
         for topic, (times, size) in self._result.totals.items():
-            stats.inc_topic_put_nums(topic, times, times)
-            stats.inc_topic_put_size(topic, size, times)
+            stats.inc_topic_put(topic, times, size)
         stats.inc_broker_put_nums(len(self._sends))
