@@ -533,9 +533,12 @@ def test_service_goes_on_after_an_exception(name, error, tmp_path, monkeypatch, 
         monkeypatch.setattr(*plan.step, plant)
         wait_until(lambda: plan.poke() or plant.has_failed.is_set(), what="a round that fails")
         plan.work()
-        failures = [record for record in caplog.records if record.levelno >= logging.WARNING and record.exc_info
-                    and record.exc_info[1] is error]
-        assert any(service.get_service_name() in record.getMessage() for record in failures), caplog.text
+
+        def is_logged() -> bool:
+            return any(service.get_service_name() in record.getMessage() for record in list(caplog.records)
+                       if record.levelno >= logging.WARNING and record.exc_info and record.exc_info[1] is error)
+
+        wait_until(is_logged, what="the exception in the log, with the service's name")
         if service.goes_on:
             assert service.is_alive() and service.failure is None
         else:

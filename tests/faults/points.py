@@ -234,7 +234,7 @@ _LOAD_POINTS = [
     Point("append: position moved, not flushed", LOAD, 60,
           after(MappedFile, "append_message")),
     Point("append: several records appended, nobody told", LOAD, 20,
-          before(CommitLog, "_tell", lambda _self, context: len(context.rows) > 1)),
+          before(CommitLog, "_wake_followers", lambda _self, context: len(context.rows) > 1)),
     Point("roll: before the blank", LOAD, 4, before(message_layout, "encode_blank")),
     Point("roll: half of the blank", LOAD, 4,
           torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),
