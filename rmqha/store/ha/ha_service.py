@@ -225,9 +225,10 @@ class HAService:
         if not connection.is_named:
             return  # another slave on the same host, perhaps
         self._look_for_lost_bytes(connection)
-        for other in self.connection_list:
-            if other is connection:
-                return
+        connections = self.connection_list
+        if connection not in connections:
+            return  # it has been closed meanwhile, and the slave may be here again already
+        for other in connections[:connections.index(connection)]:
             if other.slave_identity == connection.slave_identity:
                 if self._error_limit.allow(("twice", other.slave_identity)):
                     log.warning("slave %s has come again, from %s; its connection from %s is closed. If that goes on, "
