@@ -13,16 +13,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from rmqha.common import mix_all
-from rmqha.common.atomics import AtomicInteger
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
-from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
 from rmqha.common.round import WAKE, at_round_end
+from rmqha.store.abort_file import create_temp_file, delete_file
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
@@ -33,8 +31,10 @@ from rmqha.store.commit_log_dispatcher import (CommitLogDispatcher, CommitLogDis
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.deleted_topics import DeletedTopics
 from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.dispatch_start import start_dispatch
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -43,12 +43,13 @@ from rmqha.store.index.index_service import IndexService
 from rmqha.store.last_flush import flush_all, sync_files
 from rmqha.store.long_lock import dump_long_lock
 from rmqha.store.map_keeper import MapKeeper
-from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_filter import MessageFilter
 from rmqha.store.message_reader import MessageReader
 from rmqha.store.message_rows import MessageRow
+from rmqha.store.put_gate import PutGate
 from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
 from rmqha.store.queue_removal import QueueRemoval
@@ -71,22 +72,12 @@ _CHECK_SELF_MS = 1000 * 60 * 10
 _DISK_CHECK_INITIAL_MS = 1000
 _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
-_CATCH_UP_STEP_MS = 1000
-_ENDLESS_BUSY_MS = 10_000_000
 _SLOW_PUT_MS = 500
 _PUT_OK = PutMessageStatus.PUT_OK
-# Why a put is refused, as the log says it.
-_SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
-_IS_SLAVE = "broke role is slave, so putMessage is forbidden"
-_NOT_WRITEABLE = ("the message store is not writable. It may be caused by one of the following reasons: the broker's "
-                  "disk is full, write to logic queue error, write to index file error, etc")
-_BUSY = "the put lock is held for too long"  # not logged
 
 
 class DefaultMessageStore:
     """One broker's store. `load`, then `start`, in the end `shutdown`; or `destroy` to delete everything.
-
-    `consume_queue_table` (topic -> queue id -> ConsumeQueue) is changed under `table_lock` and read without it.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore (4.9.8)
     """
@@ -104,8 +95,7 @@ class DefaultMessageStore:
         self.queue_removal = QueueRemoval(self)
         self.commit_log = CommitLog(self)
         self.map_keeper = MapKeeper()
-        self.consume_queue_table: dict[str, dict[int, ConsumeQueue]] = {}
-        self.table_lock = threading.Lock()
+        self.consume_queue_table = ConsumeQueueTable(self)
         self.flush_consume_queue_service = FlushConsumeQueueService(self)
         self.clean_commit_log_service = CleanCommitLogService(self)
         self.clean_consume_queue_service = CleanConsumeQueueService(self)
@@ -115,6 +105,7 @@ class DefaultMessageStore:
         self.reput_message_service = ReputMessageService(self)
         self.schedule_message_service = ScheduleMessageService(self)
         self.multi_dispatch = self.commit_log.multi_dispatch
+        self._gate = PutGate(self)
         self._reader = MessageReader(self)
         self._scheduled_service = ScheduledService("StoreScheduledThread1")
         self._disk_check_service = ScheduledService("DiskCheckScheduledThread1")
@@ -122,8 +113,6 @@ class DefaultMessageStore:
         self.shut_down_normal = False
         self._stopping = threading.Event()  # wakes tasks that pause
         self.store_checkpoint: StoreCheckpoint | None = None  # from load on
-        self._refused_puts = AtomicInteger()  # since the last accepted put; for the log
-        self.lmq_consume_queue_num = AtomicInteger()
         self.dispatcher_list: list[CommitLogDispatcher] = [
             CommitLogDispatcherBuildConsumeQueue(self), CommitLogDispatcherBuildIndex(self)]
         self._store_lock = StoreLock(paths.get_lock_file(message_store_config.storePathRootDir))
@@ -147,10 +136,10 @@ class DefaultMessageStore:
             if config.is_transient_store_pool_enable():
                 self.transient_store_pool.init()
             self.allocate_mapped_file_service.start()
-            last_exit_ok = not os.path.exists(paths.get_abort_file(config.storePathRootDir))
+            last_exit_ok = not os.path.exists(self._abort_file())
             kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
-            if self.deleted_topics.load() and self.commit_log.load() and self._load_consume_queue():
+            if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load():
                 self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
                 base = recovery_base(self, last_exit_ok)
                 self.index_service.load(base)
@@ -180,12 +169,8 @@ class DefaultMessageStore:
         self._store_lock.acquire()
         # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
         # built queues and index for a good shutdown.
-        self._create_temp_file()
-        self.reput_message_service.reput_from_offset = self._first_reput_offset()
-        self._lower_checkpoint(self.reput_message_service.reput_from_offset)
-        self.store_checkpoint.flush_positions()
-        self.reput_message_service.start()
-        self._catch_up()
+        create_temp_file(self._abort_file())
+        start_dispatch(self, self.store_checkpoint)
         self.recover_topic_queue_table()
         self.map_keeper.end_recovery()
         try:
@@ -200,43 +185,6 @@ class DefaultMessageStore:
             raise
         self.is_shutdown = False
 
-    def _lower_checkpoint(self, offset: int) -> None:
-        """What lies behind `offset` has no units and keys yet.
-
-        Differs: so the checkpoint must not say that they are on disk, for the case of a power loss before they are; the
-        original leaves it at what it said of files that somebody has deleted since.
-        """
-        request = next(self.commit_log.walk_records(offset, self.get_max_phy_offset()), None)
-        checkpoint = self.store_checkpoint
-        checkpoint.by_slave |= self.message_store_config.brokerRole is SLAVE
-        checkpoint.dispatched = min(checkpoint.dispatched, offset)
-        if request is not None and request.store_timestamp < max(checkpoint.logics_msg_timestamp,
-                                                                 checkpoint.index_msg_timestamp):
-            checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, request.store_timestamp)
-            checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, request.store_timestamp)
-            checkpoint.flush()
-
-    def _catch_up(self) -> None:
-        """Wait until everything is dispatched: the next queue offsets come from the consume queues."""
-        service = self.reput_message_service
-        while not service.wait_caught_up(_CATCH_UP_STEP_MS) and not self._stopping.is_set():
-            log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s "
-                     "maxOffset=%s behind=%s", service.reput_from_offset, self.get_max_phy_offset(),
-                     self.dispatch_behind_bytes())
-            if service.has_only_part_of_a_record():
-                break
-
-    def _first_reput_offset(self) -> int:
-        """Everything before the end of the furthest consume queue is dispatched."""
-        min_offset = self.commit_log.get_min_offset()
-        furthest = max((queue.max_physic_offset for queue in self.all_consume_queues()), default=-1)
-        offset = max(furthest, min_offset, 0)
-        if max(furthest, 0) < min_offset:
-            log.warning("[TooSmallCqOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s", furthest, min_offset)
-        log.info("[SetReputOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s clMaxOffset=%s clConfirmedOffset=%s",
-                 offset, min_offset, self.commit_log.get_max_offset(), self.commit_log.get_confirm_offset())
-        return self.reput_message_service.take_start(offset)
-
     def shutdown(self) -> None:
         """Stop all services, flush, and unmap. Idempotent."""
         self._stopping.set()
@@ -248,7 +196,7 @@ class DefaultMessageStore:
             dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
             flushed = flush_all(self)
             if self.running_flags.is_writeable and dispatched and flushed:
-                self._delete_file(paths.get_abort_file(self.message_store_config.storePathRootDir))
+                delete_file(self._abort_file())
                 self.shut_down_normal = True
             else:
                 log.warning("the store may be wrong, so shutdown abnormally, and keep abort file.")
@@ -274,10 +222,7 @@ class DefaultMessageStore:
 
     def _unmap(self) -> None:
         """Differs: the original leaves its maps to the end of the process; here several stores live in one."""
-        for queue in self.all_consume_queues():
-            queue.mapped_file_queue.shutdown(0)
-            if queue.consume_queue_ext is not None:
-                queue.consume_queue_ext.mapped_file_queue.shutdown(0)
+        self.consume_queue_table.unmap()
         self.commit_log.mapped_file_queue.shutdown(0)
         for index_file in self.index_service.index_file_list:
             index_file.mapped_file.shutdown(0)
@@ -286,13 +231,12 @@ class DefaultMessageStore:
 
     def destroy(self) -> None:
         """Delete everything the store has written."""
-        root = self.message_store_config.storePathRootDir
+        checkpoint = paths.get_store_checkpoint(self.message_store_config.storePathRootDir)
         self.destroy_logics()
         self.commit_log.destroy()
         self.index_service.destroy()
-        self._delete_file(paths.get_abort_file(root))
-        self._delete_file(paths.get_store_checkpoint(root))
-        self._delete_file(paths.get_store_checkpoint(root) + POSITIONS_SUFFIX)
+        for file_name in (self._abort_file(), checkpoint, checkpoint + POSITIONS_SUFFIX):
+            delete_file(file_name)
 
     def destroy_logics(self) -> None:
         """Delete all consume queues."""
@@ -306,66 +250,16 @@ class DefaultMessageStore:
 
     # Putting.
 
-    def _check_message(self, msg: MessageExt) -> PutMessageStatus:
-        if len(msg.topic) > MAX_TOPIC_LENGTH:
-            log.warning("putMessage message topic length too long %s", len(msg.topic))
-            return PutMessageStatus.MESSAGE_ILLEGAL
-        if msg.queue_id < 0 or msg.topic not in self.consume_queue_table and not is_safe_topic(msg.topic):
-            # Differs: the original stores both; their consume queues would lie outside of their folder.
-            log.warning("putMessage with topic %r and queue %s refused", msg.topic, msg.queue_id)
-            return PutMessageStatus.MESSAGE_ILLEGAL
-        return _PUT_OK
-
-    def _check_store_status(self) -> PutMessageStatus:
-        refusal = self._why_refused()
-        if refusal is None or refusal is _BUSY:
-            if self._refused_puts.get():
-                self._refused_puts.set(0)
-            return _PUT_OK if refusal is None else PutMessageStatus.OS_PAGECACHE_BUSY
-        if refusal is _SHUT_DOWN or self._refused_puts.get_and_increment() % 50000 == 0:
-            log.warning(refusal)
-        return PutMessageStatus.SERVICE_NOT_AVAILABLE
-
-    def _why_refused(self) -> str | None:
-        """Why no put is taken now, whichever way it comes."""
-        if self.is_shutdown:
-            return _SHUT_DOWN
-        if self.message_store_config.brokerRole is SLAVE:
-            return _IS_SLAVE
-        if not self.running_flags.is_writeable:
-            return _NOT_WRITEABLE
-        return _BUSY if self.commit_log.begin_time_in_lock and self.is_os_page_cache_busy() else None
-
-    def _check_lmq_message(self, msg: MessageExt) -> PutMessageStatus:
-        """Differs: messages for light queues are refused when there are too many of them; the original looks at the
-        wrong status, and stores what nobody can read.
-        """
-        if self.is_lmq_consume_queue_num_exceeded() and self.multi_dispatch.is_multi_dispatch_msg(msg):
-            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-        return _PUT_OK
-
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
         """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises none."""
-        status = self._check_store_status()
-        if status is _PUT_OK:
-            status = self._check_message(msg)
-        if status is _PUT_OK and len(msg.properties_string or "") > MAX_PROPERTIES_LENGTH:
-            log.warning("putMessage message properties length too long %s", len(msg.properties_string))
-            status = PutMessageStatus.MESSAGE_ILLEGAL
-        if status is _PUT_OK and self.message_store_config.enableLmq:
-            status = self._check_lmq_message(msg)
+        status = self._gate.check(msg)
         if status is not _PUT_OK:
             return Completable.completed(PutMessageResult(status))
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_message(msg))
 
     def async_put_messages(self, message_ext_batch: MessageExtBatch) -> Completable[PutMessageResult]:
         """Store a batch: all or nothing."""
-        status = self._check_store_status()
-        if status is _PUT_OK:
-            status = self._check_message(message_ext_batch)
-        if status is _PUT_OK and len(message_ext_batch.body) > self.message_store_config.maxMessageSize:
-            log.warning("PutMessages body length too long %s", len(message_ext_batch.body))
-            status = PutMessageStatus.MESSAGE_ILLEGAL
+        status = self._gate.check_batch(message_ext_batch)
         if status is not _PUT_OK:
             return Completable.completed(PutMessageResult(status))
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
@@ -425,11 +319,7 @@ class DefaultMessageStore:
 
     def is_os_page_cache_busy(self) -> bool:
         """True when the put lock has been held for too long."""
-        begin = self.commit_log.begin_time_in_lock
-        if begin == 0:
-            return False
-        held = current_time_millis() - begin
-        return self.message_store_config.osPageCacheBusyTimeOutMills < held < _ENDLESS_BUSY_MS
+        return self._gate.is_os_page_cache_busy()
 
     def lock_time_mills(self) -> int:
         """How long the put lock has been held, ms."""
@@ -483,7 +373,7 @@ class DefaultMessageStore:
 
     def get_store_path_logic(self) -> str:
         """Folder of the consume queues."""
-        return paths.get_store_path_consume_queue(self.message_store_config.storePathRootDir)
+        return self.consume_queue_table.folder()
 
     def get_runtime_info(self) -> dict[str, str]:
         """The store's part of the broker's runtime info."""
@@ -645,54 +535,26 @@ class DefaultMessageStore:
 
     def all_consume_queues(self) -> Iterator[ConsumeQueue]:
         """All consume queues, as they are at the call."""
-        with self.table_lock:
-            return iter([queue for queues in self.consume_queue_table.values() for queue in queues.values()])
+        return self.consume_queue_table.all_queues()
 
     def find_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; made when it is not there. None for a topic that can't be a folder's name."""
-        queues = self.consume_queue_table.get(topic)
-        queue = queues.get(queue_id) if queues is not None else None
-        return queue if queue is not None else self._make_consume_queue(topic, queue_id)
-
-    def _make_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        # Differs: the original makes folders of any name, outside of its own too
-        if not is_safe_topic(topic):
-            return None
-        with self.table_lock:
-            queues = self.consume_queue_table.setdefault(topic, {})
-            queue = queues.get(queue_id)
-            if queue is None:
-                queue = ConsumeQueue(topic, queue_id, self.get_store_path_logic(),
-                                     self.message_store_config.get_mapped_file_size_consume_queue(), self)
-                queues[queue_id] = queue
-                if mix_all.is_lmq(topic):
-                    self.lmq_consume_queue_num.increment_and_get()
-            return queue
+        table = self.consume_queue_table
+        return table.get_queue(topic, queue_id) or table.make_queue(topic, queue_id)
 
     def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None when there is none: whoever only reads takes it for an empty one."""
         # Differs: a question makes no queue; the original makes one of each name that it is asked about, for ever
-        queues = self.consume_queue_table.get(topic)
-        return queues.get(queue_id) if queues is not None else None
+        return self.consume_queue_table.get_queue(topic, queue_id)
 
     def is_lmq_consume_queue_num_exceeded(self) -> bool:
         """True when there are more light queues than configured."""
         config = self.message_store_config
         return (config.enableLmq and config.enableMultiDispatch
-                and self.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
-
-    def _load_consume_queue(self) -> bool:
-        root = self.get_store_path_logic()
-        for topic in sorted(os.listdir(root)):
-            folder = os.path.join(root, topic)
-            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-                if name.isdecimal() and not self.find_consume_queue(topic, int(name)).load():
-                    return False
-        log.info("load logics queue all over, OK")
-        return True
+                and self.consume_queue_table.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
 
     def _recover(self, base: RecoveryBase) -> None:
-        max_phy_offset = self._recover_consume_queue(base)
+        max_phy_offset = self.consume_queue_table.recover(base)
         if base.was_stopped:
             self.commit_log.recover_normally(max_phy_offset, base)
         else:
@@ -700,23 +562,9 @@ class DefaultMessageStore:
         self.deleted_topics.clamp(self.get_max_phy_offset())
         self.recover_topic_queue_table()
 
-    def _recover_consume_queue(self, base: RecoveryBase) -> int:
-        max_physic_offset = -1
-        for queue in self.all_consume_queues():
-            queue.recover(base)
-        self.deleted_topics.drop_dead_queues(at_start=True)
-        for queue in self.all_consume_queues():
-            max_physic_offset = max(max_physic_offset, queue.max_physic_offset)
-        return max_physic_offset
-
     def recover_topic_queue_table(self) -> None:
         """Set the next offset of each queue from what the consume queues hold."""
-        min_phy_offset = self.commit_log.get_min_offset()
-        table = {}
-        for queue in self.all_consume_queues():
-            table[f"{queue.topic}-{queue.queue_id}"] = queue.get_max_offset_in_queue()
-            queue.correct_min_offset(min_phy_offset)
-        self.commit_log.set_topic_queue_table(table)
+        self.commit_log.set_topic_queue_table(self.consume_queue_table.next_offsets())
 
     def do_dispatch(self, request: DispatchRequest) -> None:
         """Hand one record to all dispatchers."""
@@ -763,20 +611,8 @@ class DefaultMessageStore:
         """Wait within a task of the store; True when the store is going down."""
         return self._stopping.wait(interval_ms / 1000)
 
-    def _create_temp_file(self) -> None:
-        file_name = paths.get_abort_file(self.message_store_config.storePathRootDir)
-        exists = os.path.exists(file_name)
-        os.close(os.open(file_name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
-        # Differs: it is on the disk before anything that a loss of power may tear; the original leaves that to chance
-        fsync_folder(os.path.dirname(file_name))
-        log.info("%s%s", file_name, " already exists" if exists else " create OK")
-
-    def _delete_file(self, file_name: str) -> None:
-        try:
-            os.unlink(file_name)
-            log.info("%s delete OK", file_name)
-        except OSError as error:
-            log.info("%s delete Failed: %s", file_name, error.strerror)
+    def _abort_file(self) -> str:
+        return paths.get_abort_file(self.message_store_config.storePathRootDir)
 
     def _add_schedule_task(self) -> None:
         config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate

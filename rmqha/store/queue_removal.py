@@ -42,13 +42,9 @@ class QueueRemoval:
     def drop_topic(self, topic: str) -> None:
         """Delete all queues of a topic."""
         store = self._store
-        with store.table_lock:
-            queues = store.consume_queue_table.pop(topic, {})
-        for queue in queues.values():
+        for queue in store.consume_queue_table.pop_topic(topic):
             queue.destroy()
             log.info("cleanUnusedTopic: %s %s ConsumeQueue cleaned", queue.topic, queue.queue_id)
-            if mix_all.is_lmq(topic):
-                store.lmq_consume_queue_num.decrement_and_get()
         _remove_folder(os.path.join(store.get_store_path_logic(), topic))
         log.info("cleanUnusedTopic: %s,topic destroyed", topic)
 
@@ -90,12 +86,7 @@ class QueueRemoval:
             queue.topic, queue.queue_id, None if is_slave else queue.get_max_offset_in_queue())
 
     def _remove(self, queue: ConsumeQueue) -> None:
-        table = self._store.consume_queue_table
-        with self._store.table_lock:
-            queues = table.get(queue.topic, {})
-            queues.pop(queue.queue_id, None)
-            if not queues:
-                table.pop(queue.topic, None)
+        self._store.consume_queue_table.pop_queue(queue)
         queue.destroy()
 
 

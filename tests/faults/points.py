@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.common.message import message_layout
-from rmqha.store import reput_message_service
+from rmqha.store import default_message_store, reput_message_service
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback
 from rmqha.store.append_message_result import AppendMessageStatus
@@ -281,11 +281,11 @@ _LOAD_POINTS = [
 _OTHER_POINTS = [
     Point("shutdown: log flushed", SHUTDOWN, 1, after(CommitLog, "shutdown")),
     Point("shutdown: consume queues flushed", SHUTDOWN, 1, after(FlushConsumeQueueService, "shutdown")),
-    Point("shutdown: before the abort file goes", SHUTDOWN, 1, before(DefaultMessageStore, "_delete_file")),
-    Point("shutdown: abort file gone", SHUTDOWN, 1, after(DefaultMessageStore, "_delete_file")),
+    Point("shutdown: before the abort file goes", SHUTDOWN, 1, before(default_message_store, "delete_file")),
+    Point("shutdown: abort file gone", SHUTDOWN, 1, after(default_message_store, "delete_file")),
     Point("start: next offsets known", START, 2, after(DefaultMessageStore, "recover_topic_queue_table")),
-    Point("start: before the abort file", START, 1, before(DefaultMessageStore, "_create_temp_file")),
-    Point("start: abort file made", START, 1, after(DefaultMessageStore, "_create_temp_file")),
+    Point("start: before the abort file", START, 1, before(default_message_store, "create_temp_file")),
+    Point("start: abort file made", START, 1, after(default_message_store, "create_temp_file")),
     Point("recovery: index cut back", RECOVERY, 1, after(IndexFile, "_cut_back"), "index: slot without count"),
     Point("recovery: consume queue before zeroing", RECOVERY, 3, before(MappedFile, "zero_from", _file_in(_QUEUE)),
           "dispatch: half of the unit"),
@@ -300,7 +300,7 @@ _OTHER_POINTS = [
           "index: entry without slot"),
     Point("recovery of the recovery: half zeroed", AGAIN, 1, _half_zeroed, _TORN),
     Point("recovery of the recovery: before the abort file", AGAIN, 1,
-          before(DefaultMessageStore, "_create_temp_file"), _TORN),
+          before(default_message_store, "create_temp_file"), _TORN),
 ]
 
 POINTS: dict[str, Point] = {point.name: point for point in _LOAD_POINTS + _OTHER_POINTS}

@@ -220,7 +220,7 @@ def test_light_queue_begins_anew_and_its_topic_keeps_its_messages(tmp_path):
         put(store, *[message(body=b"%d" % number, INNER_MULTI_DISPATCH="%LMQ%a") for number in range(5)])
         wait_dispatched(store)
         store.clean_unused_lmq_topic("%LMQ%a")
-        assert store.lmq_consume_queue_num.get() == 0
+        assert store.consume_queue_table.lmq_consume_queue_num.get() == 0
         put(store, message(body=b"5", INNER_MULTI_DISPATCH="%LMQ%a"))
         wait_dispatched(store)
         assert bodies(store, "%LMQ%a") == [b"5"]

@@ -290,9 +290,9 @@ def test_message_of_several_queues_is_found_in_all(tmp_path):
         assert bodies(store, "%LMQ%a", 0)[:2] == [b"1", b"2"]
         stored = store.look_message_by_offset(store.get_commit_log_offset_in_queue("T", 3, 1))
         assert stored.properties == {"INNER_MULTI_DISPATCH": "%LMQ%a,other", "INNER_MULTI_QUEUE_OFFSET": "1,1"}
-        assert store.lmq_consume_queue_num.get() == 1
+        assert store.consume_queue_table.lmq_consume_queue_num.get() == 1
         store.clean_unused_lmq_topic("%LMQ%a")
-        assert store.lmq_consume_queue_num.get() == 0
+        assert store.consume_queue_table.lmq_consume_queue_num.get() == 0
     with open_store(tmp_path, **LMQ) as store:
         assert store.commit_log.topic_queue_table["other-3"] == 2
 

@@ -1,0 +1,110 @@
+"""Whether a store takes a put: what it asks before a message gets anywhere near the log."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rmqha.common.atomics import AtomicInteger
+from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
+from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.config.message_store_config import SLAVE
+from rmqha.store.consume_queue import is_safe_topic
+from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.put_message_result import PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+_ENDLESS_BUSY_MS = 10_000_000
+_REFUSALS_PER_LINE = 50_000
+_PUT_OK = PutMessageStatus.PUT_OK
+_MESSAGE_ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
+# Why a put is refused, as the log says it.
+_SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
+_IS_SLAVE = "broke role is slave, so putMessage is forbidden"
+_NOT_WRITEABLE = ("the message store is not writable. It may be caused by one of the following reasons: the broker's "
+                  "disk is full, write to logic queue error, write to index file error, etc")
+_BUSY = "the put lock is held for too long"  # not logged
+
+
+class PutGate:
+    """The asking part of DefaultMessageStore's puts: its `checkStoreStatus`, `checkMessage(s)`, `checkLmqMessage`."""
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self._store = store
+        self._refused_puts = AtomicInteger()  # since the last accepted put; for the log
+
+    def check(self, msg: MessageExtBrokerInner) -> PutMessageStatus:
+        """PUT_OK for a message that may be put now."""
+        status = self._check_store_status()
+        if status is _PUT_OK:
+            status = self._check_message(msg)
+        properties_length = len(msg.properties_string or "")
+        if status is _PUT_OK and properties_length > MAX_PROPERTIES_LENGTH:
+            log.warning("putMessage message properties length too long %s", properties_length)
+            return _MESSAGE_ILLEGAL
+        if status is _PUT_OK and self._store.message_store_config.enableLmq:
+            status = self._check_lmq_message(msg)
+        return status
+
+    def check_batch(self, batch: MessageExtBatch) -> PutMessageStatus:
+        """PUT_OK for a batch that may be put now."""
+        status = self._check_store_status()
+        if status is _PUT_OK:
+            status = self._check_message(batch)
+        body_length = len(batch.body or b"")
+        if status is _PUT_OK and body_length > self._store.message_store_config.maxMessageSize:
+            log.warning("PutMessages body length too long %s", body_length)
+            return _MESSAGE_ILLEGAL
+        return status
+
+    def is_os_page_cache_busy(self) -> bool:
+        """True when the put lock has been held for too long."""
+        begin = self._store.commit_log.begin_time_in_lock
+        if begin == 0:
+            return False
+        held = current_time_millis() - begin
+        return self._store.message_store_config.osPageCacheBusyTimeOutMills < held < _ENDLESS_BUSY_MS
+
+    def _check_store_status(self) -> PutMessageStatus:
+        refusal = self._why_refused()
+        if refusal is None or refusal is _BUSY:
+            if self._refused_puts.get():
+                self._refused_puts.set(0)
+            return _PUT_OK if refusal is None else PutMessageStatus.OS_PAGECACHE_BUSY
+        if refusal is _SHUT_DOWN or self._refused_puts.get_and_increment() % _REFUSALS_PER_LINE == 0:
+            log.warning(refusal)
+        return PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+    def _why_refused(self) -> str | None:
+        """Why no put is taken now, whichever way it comes."""
+        store = self._store
+        if store.is_shutdown:
+            return _SHUT_DOWN
+        if store.message_store_config.brokerRole is SLAVE:
+            return _IS_SLAVE
+        if not store.running_flags.is_writeable:
+            return _NOT_WRITEABLE
+        return _BUSY if store.commit_log.begin_time_in_lock and store.is_os_page_cache_busy() else None
+
+    def _check_message(self, msg: MessageExt) -> PutMessageStatus:
+        topic = msg.topic or ""
+        if len(topic) > MAX_TOPIC_LENGTH:
+            log.warning("putMessage message topic length too long %s", len(topic))
+            return _MESSAGE_ILLEGAL
+        if msg.queue_id < 0 or topic not in self._store.consume_queue_table and not is_safe_topic(topic):
+            # Differs: the original stores both; their consume queues would lie outside of their folder.
+            log.warning("putMessage with topic %r and queue %s refused", topic, msg.queue_id)
+            return _MESSAGE_ILLEGAL
+        return _PUT_OK
+
+    def _check_lmq_message(self, msg: MessageExtBrokerInner) -> PutMessageStatus:
+        """Differs: messages for light queues are refused when there are too many of them; the original looks at the
+        wrong status, and stores what nobody can read.
+        """
+        if self._store.is_lmq_consume_queue_num_exceeded() and self._store.multi_dispatch.is_multi_dispatch_msg(msg):
+            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        return _PUT_OK
