@@ -348,6 +348,15 @@ class MappedFile(ReferenceResource):
                 fsync_folder(folder)
             self._folders_to_sync = []
 
+    def _sync_new_folders(self) -> None:
+        """Those that were made for a file that goes before it was ever flushed: others lie in them by now."""
+        folders, self._folders_to_sync = self._folders_to_sync[1:], []
+        for folder in folders:
+            try:
+                fsync_folder(folder)
+            except OSError as error:
+                log.error("the names in %s can't be forced to the disk: %s", folder, error)
+
     def _is_able_to_flush(self, flush_least_pages: int) -> bool:
         flush, write = self.flushed_position, self.read_position
         if self.is_full:
@@ -438,6 +447,7 @@ class MappedFile(ReferenceResource):
     def delete(self) -> None:
         """Delete the file. Readers keep what they see until they let go of it."""
         begin = time.monotonic_ns()
+        self._sync_new_folders()
         try:
             os.unlink(self.file_name)
             deleted = True

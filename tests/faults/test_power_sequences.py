@@ -18,7 +18,7 @@ def test_nothing_that_was_acknowledged_is_lost_and_all_queues_follow_from_the_lo
     assert all(any(step.endswith(name) for step in steps) for name in ("power", "kill", "restart", "append", "feed"))
 
 
-@pytest.mark.parametrize("seed", [513918, 901034, 906421])
+@pytest.mark.parametrize("seed", [513918, 901034, 906421, 1301775, 1303997])
 def test_sequences_that_once_failed_hold(seed):
     assert run_some(seed, 1)[0] == []
 
