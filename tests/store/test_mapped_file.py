@@ -28,8 +28,23 @@ def test_folder_that_goes_while_its_file_is_made_is_made_again(tmp_path, monkeyp
         times.append(path)
         return real(path, *args)
     monkeypatch.setattr(os, "open", open_without_folder)
-    MappedFile(str(folder / "00000000000000000000"), SIZE).destroy(0)
-    assert len(times) == 2
+    path = str(folder / "00000000000000000000")
+    MappedFile(path, SIZE).destroy(0)
+    assert times.count(path) == 2
+
+
+def test_file_deleted_before_its_flush_leaves_the_folders_that_were_made_for_it_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(module, "fsync_folder", synced.append)
+    folder = tmp_path / "topic" / "0"
+    first = MappedFile(str(folder / "00000000000000000000"), SIZE)
+    second = MappedFile(str(folder / f"{SIZE:020d}"), SIZE)
+    second.force()
+    assert synced == [str(folder)]
+    first.destroy(0)
+    assert synced[1:] == [str(tmp_path / "topic"), str(tmp_path)]
+    second.destroy(0)
+    assert len(synced) == 3
 
 
 def test_file_in_the_place_of_a_folder_is_an_error(tmp_path):
