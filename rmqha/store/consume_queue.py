@@ -81,6 +81,7 @@ class ConsumeQueue:
         self.has_its_names = False  # recovery: those of its files are on the disk, whatever happened
         self._clean_at = -1  # recovery: nothing but zeros lies behind these units
         self._emptied_at = 0  # recovery: where the queue began that has no unit which is sure to be on the disk
+        self.is_dirty = False  # FlushConsumeQueueService knows that units are not flushed
         self.is_behind = False  # set by recovery: units are missing, dispatch has to begin again at max_physic_offset
         self.consume_queue_ext: ConsumeQueueExt | None = None
         if config.enableConsumeQueueExt:
@@ -510,6 +511,8 @@ class ConsumeQueue:
         except OSError as error:
             log.warning("write of consume queue %s-%s failed: %s", self.topic, self.queue_id, error)
             return 0
+        if not self.is_dirty:
+            self.default_message_store.flush_consume_queue_service.note_dirty(self)
         offset, size, _ = unpack_unit(block, len(block) - CQ_STORE_UNIT_SIZE)
         self.max_physic_offset = offset + size
         return len(block)
@@ -574,6 +577,8 @@ class ConsumeQueue:
                     return False
         if not mapped_file.append_bytes(pack_unit(offset, size, tags_code)):
             return False
+        if not self.is_dirty:
+            self.default_message_store.flush_consume_queue_service.note_dirty(self)
         self.max_physic_offset = offset + size
         return True
 

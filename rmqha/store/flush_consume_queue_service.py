@@ -1,11 +1,15 @@
 """Forcing the consume queues and the checkpoint to the disk.
 
-    FlushConsumeQueueService: each flushIntervalConsumeQueue -> ConsumeQueue.flush; now and then all, and the checkpoint
+    dispatching thread --note_dirty--> queues with units that are not flushed
+    FlushConsumeQueueService: each flushIntervalConsumeQueue -> ConsumeQueue.flush of those; now and then of all, and
+    the checkpoint
 """
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
@@ -22,7 +26,7 @@ RETRY_TIMES_OVER = 3
 
 
 class FlushConsumeQueueService(ServiceThread):
-    """Flushes all consume queues.
+    """Flushes the consume queues: those that were appended to, and in a thorough round all.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$FlushConsumeQueueService (4.9.8)
     """
@@ -33,6 +37,15 @@ class FlushConsumeQueueService(ServiceThread):
         super().__init__()
         self.default_message_store = default_message_store
         self._last_flush_ms = 0.0  # monotonic
+        self._dirty: deque[ConsumeQueue] = deque()  # those that have is_dirty; appended to under _noting
+        self._noting = threading.Lock()
+
+    def note_dirty(self, queue: ConsumeQueue) -> None:
+        """The queue has units that are not flushed. Any thread, after it has appended."""
+        with self._noting:
+            if not queue.is_dirty:
+                queue.is_dirty = True
+                self._dirty.append(queue)
 
     def do_flush(self, retry_times: int) -> None:
         """Flush what is dirty enough; everything when it is time for it, or when `retry_times` is RETRY_TIMES_OVER."""
@@ -42,9 +55,9 @@ class FlushConsumeQueueService(ServiceThread):
         if retry_times == RETRY_TIMES_OVER or now_ms >= self._last_flush_ms + config.flushConsumeQueueThoroughInterval:
             self._last_flush_ms, least_pages = now_ms, 0
         timestamp, offset = checkpoint.dispatched_timestamp, store.reput_message_service.reput_from_offset
-        for queue in store.all_consume_queues():
-            self._flush_queue(queue, least_pages, retry_times)
         if least_pages == 0:
+            for queue in store.all_consume_queues():
+                self._flush_queue(queue, least_pages, retry_times)
             # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
             store.index_service.flush_all()
             if timestamp > 0:
@@ -53,9 +66,22 @@ class FlushConsumeQueueService(ServiceThread):
             if not (flags.is_logics_queue_error or flags.is_index_file_error):
                 checkpoint.dispatched = offset
             checkpoint.flush()
-        elif config.brokerRole is SLAVE and checkpoint.log_flushed > checkpoint.log_flushed_stored:
+            return
+        self._flush_dirty(least_pages, retry_times)
+        if config.brokerRole is SLAVE and checkpoint.log_flushed > checkpoint.log_flushed_stored:
             # behind it recovery of a slave doubts records whose pieces may have come to the disk in any order
             checkpoint.flush_positions()
+
+    def _flush_dirty(self, least_pages: int, retry_times: int) -> None:
+        """A round over the queues that were noted; those that have too few pages yet, or fail, stay noted."""
+        for _ in range(len(self._dirty)):
+            queue = self._dirty.popleft()
+            queue.is_dirty = False  # before its end is read: whoever appends from now on notes it again
+            try:
+                self._flush_queue(queue, least_pages, retry_times)
+            finally:
+                if not queue.is_flushed_to(queue.written_to()):
+                    self.note_dirty(queue)
 
     @staticmethod
     def _flush_queue(queue: ConsumeQueue, least_pages: int, retry_times: int) -> None:

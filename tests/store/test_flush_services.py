@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.store import flush_services, mapped_file
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.flush_services import GroupCommitService
 from rmqha.store.group_commit_request import GroupCommitRequest
@@ -258,6 +259,52 @@ def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypat
         forced.clear()
         store.flush_consume_queue_service.do_flush(3)
         assert forced == written[-1:]  # full files are forced once
+
+
+def test_flush_visits_the_queues_that_were_appended_to(tmp_path, monkeypatch):
+    """All of them in a thorough round, which tells the checkpoint."""
+    visited, flush = [], ConsumeQueue.flush
+
+    def note(self, least_pages):
+        visited.append(self.queue_id)
+        return flush(self, least_pages)
+    with open_store(tmp_path, flushIntervalConsumeQueue=IDLE_MS, flushConsumeQueueThoroughInterval=IDLE_MS) as store:
+        service, config = store.flush_consume_queue_service, store.message_store_config
+        put(store, *(message(queue_id=queue_id) for queue_id in range(50)))
+        wait_dispatched(store)
+        monkeypatch.setattr(ConsumeQueue, "flush", note)
+        service.do_flush(1)  # the first is a thorough one
+        assert {*visited} == {*range(50)}
+        service.do_flush(1)  # finds that all is flushed
+        visited.clear()
+        service.do_flush(1)
+        assert not visited
+        put(store, message(queue_id=7))
+        wait_dispatched(store)
+        for _ in range(3):  # less than the least pages: it stays noted
+            service.do_flush(1)
+        assert visited == [7, 7, 7]
+        config.flushConsumeQueueLeastPages = 1
+        put(store, *(message(queue_id=7) for _ in range(300)))
+        wait_dispatched(store)
+        queue = store.get_consume_queue("T", 7)
+        visited.clear()
+        for _ in range(20):
+            service.do_flush(1)
+        assert {*visited} == {7} and queue.mapped_file_queue.flushed_where > 0
+        monkeypatch.setattr(ConsumeQueue, "flush", _no_descriptor)
+        with pytest.raises(OSError, match="too many"):
+            service.do_flush(1)
+        monkeypatch.setattr(ConsumeQueue, "flush", note)
+        visited.clear()
+        put(store, message(queue_id=9))
+        wait_dispatched(store)
+        service.do_flush(1)
+        assert {*visited} == {7, 9}, "what failed is tried again"
+
+
+def _no_descriptor(*_):
+    raise OSError(errno.EMFILE, "too many open files")
 
 
 def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
