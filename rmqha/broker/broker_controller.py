@@ -459,7 +459,7 @@ class BrokerController:
         self._scheduler.schedule(sync, delay_ms)
 
     def _persist_consumer_offsets(self) -> None:
-        self.consumer_offset_manager.persist()
+        self.consumer_offset_manager.persist_changes()
 
     def _persist_consumer_filter(self) -> None:
         self.consumer_filter_manager.persist()

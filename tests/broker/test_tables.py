@@ -1,5 +1,7 @@
 """Topics, groups and offsets, and their files."""
 import json
+import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -175,3 +177,50 @@ def test_offsets_by_group_and_by_topic(controller):
     offsets.remove_offset("g1")
     assert offsets.which_topic_by_consumer("g1") == set() and offsets.query_offset("g1", "A", 0) == -1
     assert offsets.query_offset("g2", "A", 5) == -1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed, monkeypatch):
+    pick = random.Random(seed)
+    controller = new_controller(tmp_path, enableLmq=seed % 2 == 1)
+    offsets = controller.consumer_offset_manager
+    groups, topics = ("g1", "g2", "%LMQ%1"), ("A", "B")
+    monkeypatch.setattr(offsets, "_offset_behind_much_than_data", lambda topic, table: pick.random() < 0.5)
+    steps = [
+        lambda: offsets.commit_offset("addr", pick.choice(groups), pick.choice(topics), 0, pick.randrange(9)),
+        lambda: offsets.commit_offset("addr", pick.choice(groups), pick.choice(topics), 0, pick.randrange(9)),
+        lambda: offsets.clone_offset(pick.choice(groups), "g1", pick.choice(topics)),
+        lambda: offsets.remove_offset(pick.choice(groups)), lambda: offsets.remove_topic(pick.choice(topics)),
+        offsets.scan_unsubscribed_topic]
+    file, backup = (Path(offsets.config_file_path() + end) for end in ("", ".bak"))
+    for _ in range(40):
+        for _step in range(pick.randrange(3)):
+            pick.choice(steps)()
+        offsets.persist_changes()
+        assert file.read_text("utf-8") == offsets.encode(True)
+    offsets.persist_changes()
+    assert backup.read_text("utf-8") == offsets.encode(True)
+    for one in (file, backup):
+        one.unlink()
+    for group in groups:  # what consumers at rest say
+        for topic in topics:
+            known = offsets.query_offset(group, topic, 0)
+            if known >= 0:
+                offsets.commit_offset("addr", group, topic, 0, known)
+    offsets.persist_changes()
+    assert not file.exists() and not backup.exists()
+    controller.shutdown()
+
+
+def test_offsets_that_could_not_be_saved_are_saved_later(controller, monkeypatch):
+    offsets = controller.consumer_offset_manager
+    offsets.commit_offset("addr", "g", "A", 0, 1)
+    with monkeypatch.context() as full:
+        full.setattr("rmqha.common.mix_all.string2file", _no_space)
+        offsets.persist_changes()
+    offsets.persist_changes()
+    assert Path(offsets.config_file_path()).read_text("utf-8") == offsets.encode(True)
+
+
+def _no_space(*_arguments):
+    raise OSError(28, "No space left on device")

@@ -30,6 +30,8 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
         self.offset_table: dict[str, dict[int, int]] = {}
+        self._has_changed = True  # since the last write began, or the start; set after each change, by any thread
+        self._backup_is_older = False  # than the file; for the thread that saves changes
         self._of_unknown_groups: set[str] = set()  # guarded by _adding
         self._adding = threading.Lock()
 
@@ -40,6 +42,7 @@ class ConsumerOffsetManager(ConfigManager):
             if (consumer_manager.find_subscription_data(group, topic) is None
                     and self._offset_behind_much_than_data(topic, self.offset_table.get(key, {}))):
                 self.offset_table.pop(key, None)
+                self.note_change()
                 log.warning("remove topic offset, %s", key)
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
@@ -99,6 +102,9 @@ class ConsumerOffsetManager(ConfigManager):
             table = self.offset_table.setdefault(key, {})
         store_offset = table.get(queue_id)
         table[queue_id] = offset
+        if offset == store_offset:  # consumers at rest say the same every five seconds
+            return
+        self.note_change()
         if store_offset is not None and offset < store_offset:
             log.warning("[NOTIFYME]update consumer offset less than store. clientHost=%s, key=%s, queueId=%d, "
                         "requestOffset=%d, storeOffset=%d", client_host, key, queue_id, offset, store_offset)
@@ -107,6 +113,22 @@ class ConsumerOffsetManager(ConfigManager):
         """The offset, -1 when there is none."""
         table = self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
         return table.get(queue_id, -1) if table is not None else -1
+
+    def note_change(self) -> None:
+        """The table is to be saved: by whoever has changed it, afterwards."""
+        self._has_changed = True
+
+    def persist_changes(self) -> None:
+        """Save the table when it has changed since it was saved, and once more then, which brings the backup up to it.
+
+        Differs: the original writes the whole table each time, also when nobody consumes anything.
+        """
+        is_new = self._has_changed
+        if is_new or self._backup_is_older:
+            self._has_changed = False
+            self._backup_is_older = is_new
+            if not self.persist():
+                self._has_changed = True
 
     def config_file_path(self) -> str:
         """consumerOffset.json."""
@@ -153,12 +175,14 @@ class ConsumerOffsetManager(ConfigManager):
         offsets = self.query_offsets(src_group, topic)
         if offsets is not None and self._may_add(dest_group, topic):
             self.offset_table[topic + TOPIC_GROUP_SEPARATOR + dest_group] = dict(offsets)
+            self.note_change()
 
     def remove_offset(self, group: str) -> None:
         """Forget all offsets of a group."""
         for key, _topic, owner in self._entries():
             if owner == group:
                 self.offset_table.pop(key, None)
+                self.note_change()
                 log.warning("clean group offset %s", key)
 
     def remove_topic(self, topic: str) -> None:
@@ -168,6 +192,7 @@ class ConsumerOffsetManager(ConfigManager):
             self.offset_table.pop(key, None)
             log.warning("remove topic offset, %s", key)
         if keys:
+            self.note_change()
             self.persist()
 
     def _entries(self) -> Iterator[tuple[str, str, str]]:

@@ -47,6 +47,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         if not ordinary.load():
             return False
         self.offset_table = ordinary.offset_table
+        self.note_change()
         log.info("%s is not there, %s offsets are taken over from %s", path, len(self.offset_table),
                  ordinary.config_file_path())
         return True
@@ -75,6 +76,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
                 name = key.partition(TOPIC_GROUP_SEPARATOR)[0]
                 if mix_all.is_lmq(name) and store.get_consume_queue(name, 0) is None:
                     table.pop(key, None)
+                    self.note_change()
         return len(group) <= MAX_GROUP_LENGTH and len(table) < limit
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -82,7 +84,10 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         if not mix_all.is_lmq(group):
             super().commit_offset(client_host, group, topic, queue_id, offset)
         else:
-            self.lmq_offset_table[topic + TOPIC_GROUP_SEPARATOR + group] = offset
+            key = topic + TOPIC_GROUP_SEPARATOR + group
+            if self.lmq_offset_table.get(key) != offset:
+                self.lmq_offset_table[key] = offset
+                self.note_change()
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets of a topic, and save that."""
@@ -91,6 +96,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
             self.lmq_offset_table.pop(key, None)
         super().remove_topic(topic)
         if keys:
+            self.note_change()
             self.persist()
 
     def config_file_path(self) -> str:

@@ -122,7 +122,8 @@ class SlaveSynchronize:
             except (TypeError, ValueError, AttributeError) as error:
                 log.error("the master's consumer offsets of %r are not taken over: %s", key, error)
         if changed:
-            manager.persist()
+            manager.note_change()
+            manager.persist_changes()
         log.info("Update slave consumer offset from master, %s", master_addr)
 
     def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:

@@ -23,9 +23,17 @@ class Manager:
     def __init__(self, **attributes) -> None:
         self.__dict__.update(attributes)
         self.persisted = 0
+        self.noted = False
 
     def persist(self) -> None:
         self.persisted += 1
+
+    def note_change(self) -> None:
+        self.noted = True
+
+    def persist_changes(self) -> None:
+        self.persisted += self.noted
+        self.noted = False
 
 
 class MasterApi:
