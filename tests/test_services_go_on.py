@@ -23,9 +23,11 @@ from rmqha.client.impl.consumer.rebalance_service import RebalanceService
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.common import stall_watch
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.stall_watch import StallWatch
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
@@ -285,6 +287,21 @@ def _store_stats(folder) -> Iterator[Plan]:
             wait_until(lambda: service.wakeup() or len(service._samples) > samples)
 
         yield Plan(service, (service, "sampling"), work, service.wakeup)
+
+
+@plan_of("StallWatch")
+def _stall_watch(folder) -> Iterator[Plan]:
+    with ExitStack() as stack:
+        service = StallWatch(20)
+        service.start()
+        stack.callback(service.shutdown)
+        told: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: told.append(record.getMessage())
+        logging.getLogger("RocketmqCommon").addHandler(handler)
+        stack.callback(logging.getLogger("RocketmqCommon").removeHandler, handler)
+        yield Plan(service, (stall_watch, "_waited_for_a_core"), lambda: wait_until(
+            lambda: sum(range(5_000_000)) and any("had a turn" in line for line in told)), service.wakeup)
 
 
 @plan_of("AllocateMappedFileService")

@@ -63,6 +63,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.stall_watch import StallWatch
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.certificate_watch import CertificateWatch
@@ -138,6 +139,7 @@ class BrokerController:
                                                    port_use=FAST_PORT)
         self.fast_remoting_server.large_requests = self.remoting_server.large_requests
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
+        self._stall_watch = StallWatch(broker_config.stallWatchMs)
         self.admin_turns = AdminTurns()
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
@@ -303,6 +305,7 @@ class BrokerController:
     def start(self) -> None:
         """Open the store and the ports, and register. OSError when a port is taken, or nobody knows brokerIP1."""
         host = self._own_host()
+        self._stall_watch.start()
         self.message_store.start()
         if self.access_validator is not None:
             self.access_validator.start()
@@ -354,6 +357,7 @@ class BrokerController:
             self.consumer_filter_manager.persist()
         self.heartbeat_executor.shutdown()
         self.query_message_executor.shutdown()
+        self._stall_watch.shutdown()
 
     def _service_failed(self, service: ServiceThread) -> None:
         """A port is closed for good, and a broker without it would only look like one."""

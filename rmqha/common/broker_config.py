@@ -170,3 +170,6 @@ class BrokerConfig:
 
     # `;` separated keys that UPDATE_BROKER_CONFIG may not touch
     configBlackList: PlainText = "configBlackList;brokerConfigPath"
+
+    # rmqha's: a pause in which no thread had a turn for so long is logged with its stacks; 0: off
+    stallWatchMs: Millis = field(default=0, metadata={"extension": True})
