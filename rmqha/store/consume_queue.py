@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
@@ -49,12 +49,27 @@ log_error = logging.getLogger("RocketmqStoreError")
 MAX_RETRIES = 30
 _RETRY_MS = 1000
 _FILES_LOOKED_AT = 3  # by recovery, the last ones at least
+_ANY_OFFSET = 2**63 - 1
 _UNITS_LOOKED_AT = 4096  # by recovery, the last ones that are sure to be on the disk
 _NO_LIMIT = 1 << 63  # behind any offset of the log
 _ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time, at most
 _OFFSET_SIZE = 8  # bytes of a unit
 _LOOKED_AT = 64 * 1024  # bytes behind the end of the units
 _LOOKED_AHEAD = 1 << 20  # bytes of log, for the next record of a queue that seems to begin again
+
+
+class _MinOf(NamedTuple):
+    """A queue's minimum stays as it is while the log begins between `low` and `high`, `file` is the queue's first, and,
+    when nothing in it is left, ends at `end` (-1: wherever it ends)."""
+
+    file: MappedFile
+    low: int
+    high: int
+    end: int
+
+    def holds(self, file: MappedFile, offset: int) -> bool:
+        """Whether that is so for a log that begins at `offset`."""
+        return self.file is file and self.low <= offset <= self.high and self.end in (-1, file.wrote_position)
 
 
 class ConsumeQueue:
@@ -76,7 +91,7 @@ class ConsumeQueue:
         self.mapped_file_queue = self._new_mapped_file_queue()
         self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
         self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
-        self._min_is_of: tuple[MappedFile, int] | None = None  # first file, and offset of the log, of min_logic_offset
+        self._min_is_of: _MinOf | None = None  # what min_logic_offset is right for
         self.dispatched_before = -1  # recovery: end of the last record that had a unit, on the disk or not
         self.has_its_names = False  # recovery: those of its files are on the disk, whatever happened
         self._clean_at = -1  # recovery: nothing but zeros lies behind these units
@@ -393,8 +408,8 @@ class ConsumeQueue:
     def correct_min_offset(self, phy_min_offset: int) -> None:
         """Set the queue's minimum to the first unit that points at or behind `phy_min_offset`."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
-        if mapped_file is None or self._min_is_of == (mapped_file, phy_min_offset):
-            return
+        if mapped_file is None or self._min_is_of is not None and self._min_is_of.holds(mapped_file, phy_min_offset):
+            return  # without its map, which an idle queue does not have
         result = mapped_file.select_mapped_buffer(0)
         if result is None:
             return
@@ -403,10 +418,11 @@ class ConsumeQueue:
             total = result.size // CQ_STORE_UNIT_SIZE
             first = first_unit_at(result.buffer, total, phy_min_offset)
             if first == total:
+                self._min_is_of = _MinOf(mapped_file, phy_min_offset, _ANY_OFFSET, total * CQ_STORE_UNIT_SIZE)
                 return
-            tags_code = unpack_unit(result.buffer, first * CQ_STORE_UNIT_SIZE)[2]
+            first_offset, _size, tags_code = unpack_unit(result.buffer, first * CQ_STORE_UNIT_SIZE)
         self.min_logic_offset = mapped_file.file_from_offset + first * CQ_STORE_UNIT_SIZE
-        self._min_is_of = mapped_file, phy_min_offset
+        self._min_is_of = _MinOf(mapped_file, phy_min_offset, max(first_offset, phy_min_offset), -1)
         if first or mapped_file.file_from_offset:
             log.info("Compute logical min offset: %s, topic: %s, queueId: %s", self.get_min_offset_in_queue(),
                      self.topic, self.queue_id)

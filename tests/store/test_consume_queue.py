@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmqha.store import consume_queue_layout as layout
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import CQ_UNIT, PRE_BLANK_UNIT, count_valid_units, first_unit_at, pack_unit
+from rmqha.store.mapped_file import MappedFile
 from rmqha.store.recovery_base import RecoveryBase
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 
@@ -98,6 +99,34 @@ def test_minimum_is_the_first_unit_in_the_log(store, min_phy, expected):
     else:
         queue.correct_min_offset(min_phy)
     assert queue.get_min_offset_in_queue() == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_minimum_that_is_known_is_the_one_that_is_found(store, seed):
+    pick, queue, begin = random.Random(seed), store.find_consume_queue("T", 0), 0
+    fill(queue, pick.randrange(1, 60))
+    for _ in range(60):
+        if pick.random() < 0.3:
+            fill(queue, pick.randrange(1, 20), queue.get_max_offset_in_queue())
+        begin += pick.choice((0, 0, 1, 99, 100, 1000))
+        queue.delete_expired_file(begin)
+        known, queue._min_is_of = queue.min_logic_offset, None
+        queue.correct_min_offset(begin)
+        assert queue.min_logic_offset == known
+
+
+@pytest.mark.parametrize("begin", [1, 1950, 99_999])
+def test_log_that_begins_later_is_no_reason_to_map_an_idle_queue(store, begin, monkeypatch):
+    queue = store.find_consume_queue("T", 0)
+    fill(queue, 30)
+    queue.delete_expired_file(begin)
+    with monkeypatch.context() as unmapped:
+        unmapped.setattr(MappedFile, "select_mapped_buffer", None)
+        for step in (0, 1, 50):
+            queue.delete_expired_file(begin + step)
+        expected = queue.get_min_offset_in_queue()
+    queue.delete_expired_file(begin + 200)
+    assert queue.get_min_offset_in_queue() == expected + (0 if begin == 99_999 else 2)
 
 
 def test_files_that_point_below_the_log_are_deleted(store):
