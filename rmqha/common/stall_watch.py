@@ -27,7 +27,7 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\n((?:  [^\
 _FRAME = re.compile(r'^  File "([^"]*)", line (\d+) in (\S+)', re.MULTILINE)
 # Where a thread that has nothing to do stands: (end of the file's name, function).
 _WAITING = {("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"), ("selectors.py", "select"),
-            ("queue.py", "get"), ("socket.py", "accept"),
+            ("quick_selector.py", "select"), ("queue.py", "get"), ("socket.py", "accept"),
             ("concurrent/futures/thread.py", "_worker"), ("subprocess.py", "_try_wait")}
 
 

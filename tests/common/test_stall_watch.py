@@ -39,27 +39,28 @@ def stalls(caplog) -> list[str]:
 
 
 def test_thread_that_holds_the_interpreter_is_named_with_its_stack(watch, caplog):
+    done = threading.Event()
+
     def greedy() -> None:
-        time.sleep(LIMIT_MS / 1000)
-        hold_the_interpreter(4 * LIMIT_MS / 1000)
+        while not done.wait(LIMIT_MS / 1000):
+            hold_the_interpreter(4 * LIMIT_MS / 1000)
 
     thread = threading.Thread(target=greedy, name="Greedy")
     thread.start()
     wait_until(lambda: any("Greedy" in one and "hold_the_interpreter" in one for one in stalls(caplog)), 60_000)
+    done.set()
     thread.join()
 
 
 def test_waiting_threads_are_not_blamed(watch, caplog):
-    begun = threading.Event()
-    thread = threading.Thread(target=lambda: (begun.set(), time.sleep(1)), name="Sleeper")
-    waiter = threading.Thread(target=threading.Event().wait, args=(1,), name="Waiter")
-    thread.start()
+    done = threading.Event()
+    waiter = threading.Thread(target=done.wait, name="Waiter")
     waiter.start()
-    begun.wait()
-    hold_the_interpreter(4 * LIMIT_MS / 1000)
-    wait_until(lambda: any("hold_the_interpreter" in one for one in stalls(caplog)), 60_000)
+    time.sleep(LIMIT_MS / 1000)
+    wait_until(lambda: hold_the_interpreter(4 * LIMIT_MS / 1000)
+               or any("hold_the_interpreter" in one for one in stalls(caplog)), 60_000)
     assert not any("Waiter" in one for one in stalls(caplog))
-    thread.join()
+    done.set()
     waiter.join()
 
 

@@ -16,6 +16,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from rmqha.remoting.protocol import remoting_serializable
@@ -27,6 +28,7 @@ from rmqha.tools.command.mq_admin_startup import main0
 from rmqha.tools.command.output import Row
 from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
 from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
+from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at, running_namesrv
 
@@ -264,13 +266,13 @@ def test_the_monitor_tells_how_far_groups_are_behind_and_what_they_lost(asked):
 
 
 def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
-    ready = "the consumer [__MONITOR_CONSUMER] start OK"
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup", "startMonitoring", "-n", asked[0]], cwd=ROOT,
         env={**os.environ, "HOME": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: any(ready in file.read_text("utf-8") for file in tmp_path.rglob("tools*.log")),
-                   60_000, "the monitor at work")
+        with RawClient(asked[1]) as client:
+            code, group = request_code.GET_CONSUMER_CONNECTION_LIST, "__MONITOR_CONSUMER"
+            wait_until(lambda: client.request(code, consumerGroup=group).code == 0, 60_000, "the monitor at work")
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:
