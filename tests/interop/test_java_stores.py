@@ -19,7 +19,7 @@ from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 TOPIC = "Mixed"
 QUEUES = 4

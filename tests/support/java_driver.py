@@ -42,7 +42,7 @@ class Job:
     answer: dict | None = None
     progress: int = 0  # written by the reader thread only
 
-    def result(self, timeout_s: float = 110) -> dict:
+    def result(self, timeout_s: float = 280) -> dict:
         """The answer; DriverError when the command failed."""
         assert self.done.wait(timeout_s), f"the driver did not answer within {timeout_s} s: {str(self.command)[:300]}"
         if not self.answer["ok"]:
@@ -155,12 +155,12 @@ class JavaDriver:
         return Timing(ok, answer["seconds"], *answer["latencyUs"])
 
     @staticmethod
-    def sent(job: Job, timeout_s: float = 110) -> list[Sent]:
+    def sent(job: Job, timeout_s: float = 280) -> list[Sent]:
         """The results of a produce job, by index."""
         return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
 
     def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
-                      deadline_ms: int = 100_000, linger_ms: int = 1000) -> Job:
+                      deadline_ms: int = 240_000, linger_ms: int = 1000) -> Job:
         """Begin to consume with a push consumer until `until` distinct messages of `load` came."""
         until = load.count if until is None else until
         return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
@@ -168,7 +168,7 @@ class JavaDriver:
 
     def consume(self, namesrv: str, load: Workload, group: str, **options: object) -> dict:
         """Consume and give the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""
-        return self.start_consume(namesrv, load, group, **options).result(150)
+        return self.start_consume(namesrv, load, group, **options).result(280)
 
     def pull(self, namesrv: str, load: Workload, broker_id: int = 0, group: str = "interop-pull") -> dict:
         """Read each queue whole from the broker of that id; the same report."""
@@ -178,13 +178,13 @@ class JavaDriver:
         """Query by key: for each key the indices of the messages found (64 at most)."""
         return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
 
-    def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 90_000) -> list[list]:
+    def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 240_000) -> list[list]:
         """Send messages that are described one by one (see Mixed.java), in order; [status, ...] of each description."""
         return self.submit("sendMixed", namesrv=namesrv, topic=topic, group="mixed-producer", messages=messages,
                            deadlineMs=deadline_ms).result()["results"]
 
     def read_mixed(self, namesrv: str, topic: str, group: str, until: int, expression: str = "*",
-                   deadline_ms: int = 90_000, linger_ms: int = 300) -> list[dict]:
+                   deadline_ms: int = 240_000, linger_ms: int = 300) -> list[dict]:
         """Consume `topic` from its start until `until` messages came; each with its fields (see Mixed.java)."""
         return self.submit("readMixed", namesrv=namesrv, topic=topic, group=group, until=until, expression=expression,
                            deadlineMs=deadline_ms, lingerMs=linger_ms).result()["messages"]
