@@ -224,10 +224,10 @@ class HAService:
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
         if not connection.is_named:
             return  # another slave on the same host, perhaps
-        self._look_for_lost_bytes(connection)
         connections = self.connection_list
         if connection not in connections:
             return  # it has been closed meanwhile, and the slave may be here again already
+        self._look_for_lost_bytes(connection)
         for other in connections[:connections.index(connection)]:
             if other.slave_identity == connection.slave_identity:
                 if self._error_limit.allow(("twice", other.slave_identity)):

@@ -202,24 +202,25 @@ def test_slave_that_comes_again_replaces_its_older_connection():
             wait_until(lambda: set(master.ha_service.slave_acks()) == {"a", "b"}, 60_000)
 
 
-def test_connection_that_has_ended_closes_none_of_the_same_slave():
+def test_connection_that_has_ended_closes_none_of_the_same_slave_and_tells_of_no_loss(caplog):
     """Its thread may come to that late, when the slave is here again."""
     master = greeting_store(20)
     end = master.get_max_phy_offset()
 
-    def introduced() -> Peer:
+    def introduced(offset: int) -> Peer:
         peer = Peer.connect(master)
-        peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("a", 0, 0, 0)) + struct.pack(">q", end))
+        peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("a", 0, 0, 0)) + struct.pack(">q", offset))
         wait_until(lambda: set(master.ha_service.slave_acks()) == {"a"}, 60_000)
         return peer
     with running(master):
-        with introduced():
+        with introduced(0):
             (ended,) = master.ha_service.connection_list
         wait_until(lambda: not master.ha_service.connection_list, 60_000)
-        with introduced():
+        with introduced(end):
             present = master.ha_service.connection_list
             master.ha_service.connection_serves(ended)
             assert master.ha_service.connection_list == present and not present[0].closing
+    assert "was lost" not in caplog.text
 
 
 def test_bytes_after_the_greeting_in_any_cut_are_reports():
