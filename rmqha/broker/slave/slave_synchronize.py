@@ -121,6 +121,7 @@ class SlaveSynchronize:
                 changed |= self._merge_offsets(manager.offset_table, key, offsets)
             except (TypeError, ValueError, AttributeError) as error:
                 log.error("the master's consumer offsets of %r are not taken over: %s", key, error)
+                changed = True  # those in front of the bad one, perhaps
         if changed:
             manager.note_change()
             manager.persist_changes()

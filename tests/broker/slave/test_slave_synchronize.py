@@ -155,6 +155,14 @@ def test_bad_offsets_of_one_group_do_not_stop_the_others(slave, broker):
     assert broker.consumer_offset_manager.offset_table["c"] == {0: 5}
 
 
+def test_offsets_in_front_of_a_bad_one_are_saved(slave, broker):
+    broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper({"c": {0: 7, 1: "x"}})
+    broker.consumer_offset_manager.offset_table["c"] = {0: 5, 1: 5}
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table["c"] == {0: 7, 1: 5}
+    assert broker.consumer_offset_manager.persisted == 1
+
+
 def test_offsets_never_go_back(slave, broker):
     """A master that was down comes back with what it had; the consumers have gone on with the slave."""
     broker.consumer_offset_manager.offset_table["T@g"] = {0: 15, 2: 3}
