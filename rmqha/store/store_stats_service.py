@@ -103,11 +103,7 @@ class StoreStatsService(ServiceThread):
             for topic, (count, size) in totals.items():
                 times_total[topic] = times_total.get(topic, 0) + count
                 size_total[topic] = size_total.get(topic, 0) + size
-            if elapsed_ms > 0:
-                self._count_time(elapsed_ms, times)
-            else:
-                self._buckets[0] += times
-                self._distribution[0] += times
+            self._count_time(elapsed_ms, times)
 
     def _count_time(self, value: int, times: int) -> None:
         bucket = distribution = 0
