@@ -2,8 +2,8 @@
 
 $RMQHA_JAVA_CACHE (default ~/.cache/rmqha/rocketmq-4.9.7) keeps jars and compiled driver. Without java or mvn, tests
 marked `java` are skipped, unless RMQHA_REQUIRE_JAVA=1 makes that a failure. RMQHA_JAVA_LOG_LEVEL=INFO shows the
-servers' logs. The JVMs are small and quick to start; RMQHA_JAVA_OPTIONS replaces their heap and compiler options (the
-benchmarks ask for FULL_SPEED).
+servers' logs. The JVMs are small and quick to start, and the servers without TLS unless JAVA_TOOL_OPTIONS says how they
+have it; RMQHA_JAVA_OPTIONS replaces these options (the benchmarks ask for FULL_SPEED).
 """
 import fcntl
 import functools
@@ -18,6 +18,8 @@ from pathlib import Path
 VERSION = "4.9.7"
 _HERE = Path(__file__).resolve().parent / "java"
 _HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# Otherwise each makes an RSA key when it starts: five seconds of a core
+_NO_TLS = "-Dtls.server.mode=disabled"
 FULL_SPEED = "-Xms1g -Xmx1g -XX:+UseG1GC"
 # JDK 17 hides what RocketMQ 4.9 reaches into; without these the broker fails at its first mapped file.
 _OPENS = [
@@ -68,8 +70,8 @@ def _command(what: str, folder: Path) -> list[str]:
     lib, classes = jars(), driver_classes()
     flags = [f"-Duser.home={folder}", f"-Drocketmq.client.logRoot={folder}/clientlogs",
              "-Drocketmq.client.logLevel=WARN"]
-    heap = os.environ.get("RMQHA_JAVA_OPTIONS", "").split() or _HEAP
-    return ["java", *heap, *_OPENS, *flags, "-cp", f"{lib}/*:{classes}", _CLASSES[what]]
+    options = os.environ.get("RMQHA_JAVA_OPTIONS", "").split() or [*_HEAP, *tls_options()]
+    return ["java", *options, *_OPENS, *flags, "-cp", f"{lib}/*:{classes}", _CLASSES[what]]
 
 
 def _env() -> dict[str, str]:
@@ -124,6 +126,11 @@ def _write_once(file: Path, text: str) -> None:
 def driver_classes() -> Path:
     """Folder of our compiled driver, named by the hash of its sources."""
     return compiled(jars(), sorted((_HERE / "src").rglob("*.java")))
+
+
+def tls_options() -> list[str]:
+    """What a server is started with that needs no TLS."""
+    return [] if "tls." in os.environ.get("JAVA_TOOL_OPTIONS", "") else [_NO_TLS]
 
 
 def java_command() -> list[str]:

@@ -21,5 +21,6 @@ def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str
     logback.write_text(_LOGBACK, encoding="ascii")
     flags = [f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={folder}",
              f"-Drocketmq.client.logRoot={folder}/clientlogs", "-Drocketmq.client.logLevel=WARN"]
-    command = [*real_rocketmq.java_command(), *flags, "-cp", f"{real_rocketmq.jars_of(VERSION)}/*", _CLASS]
+    command = [*real_rocketmq.java_command(), *real_rocketmq.tls_options(), *flags,
+               "-cp", f"{real_rocketmq.jars_of(VERSION)}/*", _CLASS]
     return [*command, "-c", str(config_file)], {"ROCKETMQ_HOME": str(folder)}
