@@ -68,7 +68,8 @@ class PositionsFile:
     """
 
     def __init__(self, path: str, times: Times) -> None:
-        self._number, self._next_slot, self._whole = 0, 0, NONE_WHOLE
+        self.number = 0  # of the last write
+        self._next_slot, self._whole = 0, NONE_WHOLE
         self.found: Positions | None = None
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -84,7 +85,7 @@ class PositionsFile:
         if len(data) < _SLOT.size + _CRC.size or _CRC.unpack_from(data, _SLOT.size)[0] != zlib.crc32(data[:_SLOT.size]):
             return
         magic, number, *numbers, flags = _SLOT.unpack_from(data)
-        is_newest, self._number = number > self._number, max(self._number, number)
+        is_newest, self.number = number > self.number, max(self.number, number)
         if magic == _MAGIC and tuple(numbers[:3]) == times and (is_newest or self.found is None):
             boot = boot_bits()
             self.found = Positions(*numbers[3:], bool(flags & _BY_SLAVE), boot == flags & ~_BY_SLAVE and boot != 0)
@@ -92,8 +93,8 @@ class PositionsFile:
 
     def write(self, positions: Positions, times: Times) -> None:
         """Force `positions` to the disk, for a checkpoint that has, or is about to get, these times. OSError."""
-        self._number += 1
-        data = _SLOT.pack(_MAGIC, self._number, *times, positions.log_flushed,
+        self.number += 1
+        data = _SLOT.pack(_MAGIC, self.number, *times, positions.log_flushed,
                           min(positions.dispatched, positions.log_flushed),
                           boot_bits() | (_BY_SLAVE if positions.by_slave else 0))
         os.pwrite(self._fd, data + _CRC.pack(zlib.crc32(data)), _SLOT_AT[self._next_slot])

@@ -35,6 +35,7 @@ from rmqha.store.consume_queue_times import file_by_time, unit_by_time
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.queue_ends import QueueEnd, WrongQueueEndsError, check_mtime, mtime_of
 from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
@@ -124,6 +125,38 @@ class ConsumeQueue:
         if self.consume_queue_ext is not None:
             result &= self.consume_queue_ext.load()
         return result
+
+    def noted_end(self) -> QueueEnd | None:
+        """What a stop notes, for `take_noted_end`; None of a queue that has no folder. OSError.
+
+        WrongQueueEndsError when that would not say it all.
+        """
+        files, size = self.mapped_file_queue.mapped_files, self.mapped_file_size
+        first = files[0].file_from_offset if files else 0
+        if self.consume_queue_ext is not None or \
+                any(file.file_from_offset != first + index * size for index, file in enumerate(files)):
+            raise WrongQueueEndsError(f"{self.topic}-{self.queue_id} has a gap, or an extension")
+        try:
+            folder_mtime = mtime_of(self.mapped_file_queue.store_path)
+        except FileNotFoundError:
+            if files:
+                raise
+            return None
+        self.correct_min_offset(self.default_message_store.commit_log.get_min_offset())
+        mine = self._min_is_of if files and self._min_is_of is not None and self._min_is_of.file is files[0] else None
+        return QueueEnd(self.queue_id, folder_mtime, first, [mtime_of(file.file_name) for file in files],
+                        self.mapped_file_queue.get_max_offset(), self.max_physic_offset, self.min_logic_offset,
+                        [mine.low, mine.high, mine.end] if mine is not None else None)
+
+    def take_noted_end(self, noted: QueueEnd) -> None:
+        """Instead of `load` and `recover`: be as the last stop noted. WrongQueueEndsError: something has changed."""
+        queue = self.mapped_file_queue
+        check_mtime(queue.store_path, noted.folder_mtime)
+        queue.take_files(noted.first, noted.file_mtimes, noted.end)
+        self.max_physic_offset, self.min_logic_offset = noted.max_physic_offset, noted.min_logic_offset
+        self._clean_at = noted.end
+        if noted.min_is_of is not None:
+            self._min_is_of = _MinOf(queue.mapped_files[0], *noted.min_is_of)
 
     def recover(self, base: RecoveryBase) -> None:
         """Find the end of the units, looking at the last files, and cut off what lies behind it."""

@@ -11,6 +11,7 @@ from rmqha.common import mix_all
 from rmqha.common.atomics import AtomicInteger
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
+from rmqha.store.queue_ends import QueueEnds, WrongQueueEndsError, check_mtime, tell_wrong
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -30,6 +31,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         self.lock = threading.Lock()
         self.lmq_consume_queue_num = AtomicInteger()
         self._store = store
+        self._ends_are_known = False  # by load, before recover
 
     def folder(self) -> str:
         """Where all of them lie."""
@@ -78,8 +80,31 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
             if not queues:
                 self.pop(queue.topic, None)
 
-    def load(self) -> bool:
-        """Make the queues whose folders are there; False when one can't be used."""
+    def load(self, noted: QueueEnds | None) -> bool:
+        """Make the queues whose folders are there; False when one can't be used.
+
+        `noted`: by the last stop. Then, unless it turns out to be wrong, their ends are known, too.
+        """
+        self._ends_are_known = noted is not None and self._take(noted)
+        return self._ends_are_known or self._load_folders()
+
+    def _take(self, noted: QueueEnds) -> bool:
+        try:
+            for topic in noted.topics:
+                check_mtime(os.path.join(self.folder(), topic.topic), topic.folder_mtime)
+                for end in topic.queues:
+                    queue = self.make_queue(topic.topic, end.queue_id)
+                    if queue is not None:
+                        queue.take_noted_end(end)
+        except (OSError, WrongQueueEndsError) as error:
+            tell_wrong(error)
+            for name in list(self):
+                self.pop_topic(name)
+            return False
+        log.info("the ends of the consume queues are those that the last stop noted")
+        return True
+
+    def _load_folders(self) -> bool:
         root = self.folder()
         for topic in sorted(os.listdir(root)):
             folder = os.path.join(root, topic)
@@ -93,8 +118,9 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
 
     def recover(self, base: RecoveryBase) -> int:
         """Find each queue's end, and drop those of deleted topics. The end of what is dispatched; -1: nothing is."""
-        for queue in self.all_queues():
-            queue.recover(base)
+        if not self._ends_are_known:
+            for queue in self.all_queues():
+                queue.recover(base)
         self._store.deleted_topics.drop_dead_queues(at_start=True)
         return self.max_physic_offset()
 

@@ -20,6 +20,7 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
 from rmqha.common.round import WAKE, at_round_end
+from rmqha.store import queue_ends
 from rmqha.store.abort_file import create_temp_file, delete_file
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append_message_callback import PutMessageContext
@@ -139,8 +140,9 @@ class DefaultMessageStore:
             last_exit_ok = not os.path.exists(self._abort_file())
             kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
-            if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load():
-                self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
+            self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
+            noted = queue_ends.read(self) if last_exit_ok else None
+            if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load(noted):
                 base = recovery_base(self, last_exit_ok)
                 self.index_service.load(base)
                 # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
@@ -170,6 +172,7 @@ class DefaultMessageStore:
         # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
         # built queues and index for a good shutdown.
         create_temp_file(self._abort_file())
+        queue_ends.forget(self)
         start_dispatch(self, self.store_checkpoint)
         self.recover_topic_queue_table()
         self.map_keeper.end_recovery()
@@ -196,6 +199,7 @@ class DefaultMessageStore:
             dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
             flushed = flush_all(self)
             if self.running_flags.is_writeable and dispatched and flushed:
+                queue_ends.write(self)
                 delete_file(self._abort_file())
                 self.shut_down_normal = True
             else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.util_all import current_time_millis, offset_to_file_name
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, filled_unit_before, unpack_unit
 from rmqha.store.mapped_file import MappedFile, fsync_folder
+from rmqha.store.queue_ends import check_mtime
 
 if TYPE_CHECKING:
     from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -161,6 +162,21 @@ class MappedFileQueue:
             # Differs: files of very many queues are told in one line; the original tells each, as it does its queue
             log.log(logging.DEBUG if self.map_keeper is not None else logging.INFO, "load %s OK", path)
         return True
+
+    def take_files(self, first: int, mtimes: list[int], end: int) -> None:
+        """Instead of `load`: the files from offset `first` on, changed last when `mtimes` say; their data, on the disk,
+        ends at `end`. WrongQueueEndsError when one is another."""
+        files = []
+        for index, mtime in enumerate(mtimes):
+            path = self._path(self.store_path, first + index * self.mapped_file_size)
+            check_mtime(path, mtime, self.mapped_file_size)
+            mapped_file = self._new_mapped_file(path, is_there=True)
+            mapped_file.set_positions(self.mapped_file_size)
+            files.append(mapped_file)
+        if files:
+            files[-1].set_positions(end - files[-1].file_from_offset)
+        self.mapped_files = files
+        self.flushed_where = self.committed_where = end
 
     def files_before_gap(self) -> int:
         """How many files follow one another without a gap; the log names the files around one."""

@@ -67,6 +67,11 @@ class StoreCheckpoint:
             value = getattr(self, name.replace("MsgTimestamp", "_msg_timestamp"))
             log.info("store checkpoint file %s %s, %s", name, value, time_millis_to_human_string(value))
 
+    @property
+    def number(self) -> int:
+        """Of the last write of the offsets; each has another one."""
+        return self._positions.number
+
     def shutdown(self) -> None:
         """Flush and unmap; idempotent. OSError when the disk says no."""
         self.flush()

@@ -98,7 +98,7 @@ def test_files_are_the_bytes_that_are_written_without_a_pool(tmp_path, monkeypat
             wait_dispatched(store)
             wait_until(lambda store=store: store.commit_log.remain_how_many_data_to_commit() == 0, 60_000)
         written[name] = {path: data for path, data in tree(tmp_path / name).items()
-                         if path.startswith(("commitlog", "consumequeue"))}
+                         if path.startswith(("commitlog/", "consumequeue/"))}
     assert len(written["plain"]) > 8
     assert written["pool"] == written["plain"]
 

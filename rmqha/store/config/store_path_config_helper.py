@@ -25,6 +25,11 @@ def get_store_checkpoint(root_dir: str) -> str:
     return os.path.join(root_dir, "checkpoint")
 
 
+def get_queue_ends(root_dir: str) -> str:
+    """Where the consume queues end, as a clean stop has noted it."""
+    return os.path.join(root_dir, "consumequeue.ends")
+
+
 def get_abort_file(root_dir: str) -> str:
     """The file that exists while a broker runs and after it crashed."""
     return os.path.join(root_dir, "abort")
