@@ -466,7 +466,7 @@ class BrokerController:
         self.consumer_offset_manager.persist_changes()
 
     def _persist_consumer_filter(self) -> None:
-        self.consumer_filter_manager.persist()
+        self.consumer_filter_manager.persist_changes()
 
     def _print_dispatch_behind(self) -> None:
         log.info("dispatch behind commit log %d bytes", self.message_store.dispatch_behind_bytes())

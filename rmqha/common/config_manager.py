@@ -19,10 +19,13 @@ class ConfigManager(ABC):
     """
 
     _persist_lock: threading.Lock  # one writer of the file at a time
+    _has_changed: bool  # since the last write began, or the start; set after each change, by any thread
+    _backup_is_older: bool  # than the file; for the thread that saves changes
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         self = super().__new__(cls)
         self._persist_lock = threading.Lock()
+        self._has_changed, self._backup_is_older = True, False
         return self
 
     @abstractmethod
@@ -66,6 +69,22 @@ class ConfigManager(ABC):
             return False
         log.info("load %s OK", file_name)
         return True
+
+    def note_change(self) -> None:
+        """The state is to be saved by `persist_changes`: by whoever has changed it, afterwards."""
+        self._has_changed = True
+
+    def persist_changes(self) -> None:
+        """Save the state when it has changed since it was saved, and once more then, which brings the backup up to it.
+
+        Differs: the original writes each table that it saves every few seconds whole, also when nothing happens.
+        """
+        is_new = self._has_changed
+        if is_new or self._backup_is_older:
+            self._has_changed = False
+            self._backup_is_older = is_new
+            if not self.persist():
+                self._has_changed = True
 
     def persist(self) -> bool:
         """Save the state durably; False, with a line in the log, when the disk refuses."""

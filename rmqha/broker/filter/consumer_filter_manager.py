@@ -38,14 +38,15 @@ class FilterDataMapByTopic:
     topic: str | None = None
     groupFilterData: dict[str, ConsumerFilterData] = field(default_factory=dict)
 
-    def un_register(self, consumer_group: str) -> None:
-        """Nobody of the group is online any more."""
+    def un_register(self, consumer_group: str) -> bool:
+        """Nobody of the group is online any more; whether somebody was."""
         data = self.groupFilterData.get(consumer_group)
         if data is None or data.is_dead:
-            return
+            return False
         now = util_all.current_time_millis()
         log.info("Unregister consumer filter: %s, deadTime: %d", data, now)
         data.deadTime = now
+        return True
 
     def register(self, consumer_group: str, expression: str, type_: str, bloom_filter_data: BloomFilterData,
                  client_version: int) -> bool:
@@ -122,6 +123,7 @@ class ConsumerFilterManager(ConfigManager):
             for data in self.get_by_group(consumer_group):
                 if data.topic not in topics and not data.is_dead:
                     data.deadTime = util_all.current_time_millis()
+                    self.note_change()
                     log.info("Consumer filter changed: %s, make illegal topic dead:%s", consumer_group, data)
 
     def _register_one(self, topic: str | None, consumer_group: str, expression: str | None, type_: str | None,
@@ -138,14 +140,18 @@ class ConsumerFilterManager(ConfigManager):
         registered = by_topic.register(consumer_group, expression, type_, bloom_filter_data, client_version)
         if by_topic.groupFilterData:
             self.filter_data_by_topic[topic] = by_topic
-        self._characters += _size(by_topic.groupFilterData.get(consumer_group)) - _size(old)
+        new = by_topic.groupFilterData.get(consumer_group)
+        self._characters += _size(new) - _size(old)
+        if registered or new is not old:
+            self.note_change()
         return registered
 
     def un_register(self, consumer_group: str) -> None:
         """Nobody of the group is online any more."""
         with self._lock:
             for by_topic in self.filter_data_by_topic.values():
-                by_topic.un_register(consumer_group)
+                if by_topic.un_register(consumer_group):
+                    self.note_change()
 
     def remove_topic(self, topic: str) -> None:
         """Forget what all groups want of a topic, and save that. Those who are online say it again."""
@@ -153,6 +159,7 @@ class ConsumerFilterManager(ConfigManager):
             removed = self.filter_data_by_topic.pop(topic, None)
         if removed is not None:
             log.info("Remove consumer filters of the deleted topic %s", topic)
+            self.note_change()
             self.persist()
 
     def get(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
@@ -195,6 +202,12 @@ class ConsumerFilterManager(ConfigManager):
         if data.deadTime == 0:  # nobody is online yet
             data.deadTime = max(data.bornTime, util_all.current_time_millis() - _DEAD_BEFORE_LOAD_MS)
 
+    def persist_changes(self) -> None:
+        """Save the table when it has changed; what has been dead for too long goes."""
+        with self._lock:
+            self._clean()
+        super().persist_changes()
+
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON, without what has been dead for too long."""
         with self._lock:
@@ -211,6 +224,7 @@ class ConsumerFilterManager(ConfigManager):
                 if data.how_long_after_death() >= limit_ms:
                     log.info("Remove filter consumer %s, died too long!", data)
                     del by_topic.groupFilterData[group]
+                    self.note_change()
                     self._characters -= _size(data)
             if not by_topic.groupFilterData:
                 log.info("Topic has no consumer, remove it! %s", topic)

@@ -30,8 +30,6 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
         self.offset_table: dict[str, dict[int, int]] = {}
-        self._has_changed = True  # since the last write began, or the start; set after each change, by any thread
-        self._backup_is_older = False  # than the file; for the thread that saves changes
         self._of_unknown_groups: set[str] = set()  # guarded by _adding
         self._adding = threading.Lock()
 
@@ -113,22 +111,6 @@ class ConsumerOffsetManager(ConfigManager):
         """The offset, -1 when there is none."""
         table = self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
         return table.get(queue_id, -1) if table is not None else -1
-
-    def note_change(self) -> None:
-        """The table is to be saved: by whoever has changed it, afterwards."""
-        self._has_changed = True
-
-    def persist_changes(self) -> None:
-        """Save the table when it has changed since it was saved, and once more then, which brings the backup up to it.
-
-        Differs: the original writes the whole table each time, also when nobody consumes anything.
-        """
-        is_new = self._has_changed
-        if is_new or self._backup_is_older:
-            self._has_changed = False
-            self._backup_is_older = is_new
-            if not self.persist():
-                self._has_changed = True
 
     def config_file_path(self) -> str:
         """consumerOffset.json."""

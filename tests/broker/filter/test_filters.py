@@ -1,12 +1,15 @@
 """SQL92 filters inside a broker: what is registered, kept, pulled, and found by bit maps."""
 import json
+import random
 import threading
+from pathlib import Path
 
 import pytest
 
 from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_manager import build
 from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from rmqha.common import util_all
 from rmqha.common.filter import filter_api
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
@@ -83,6 +86,37 @@ def test_what_is_dead_for_too_long_is_forgotten(tmp_path):
     manager.register("g", [subscription("T", "a > 1", 5)])
     manager.un_register("g")
     assert json.loads(manager.encode()) == {"filterDataByTopic": {}}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_file_is_written_when_something_has_changed_and_only_then(tmp_path, monkeypatch, seed):
+    pick, now = random.Random(seed), [1_700_000_000_000]
+    monkeypatch.setattr(util_all, "current_time_millis", lambda: now[0])
+    manager = new_controller(tmp_path, filterDataCleanTimeSpan=20).consumer_filter_manager
+    versions = iter(range(1, 1000))
+    steps = [
+        lambda: manager.register(pick.choice("gh"), [
+            subscription(topic, pick.choice(["a > 1", "b < 2", "a >"]), next(versions))
+            for topic in pick.sample("TUV", pick.randrange(1, 3))]),
+        lambda: manager.un_register(pick.choice("gh")), lambda: manager.remove_topic(pick.choice("TUV"))]
+    file, backup = (Path(manager.config_file_path() + end) for end in ("", ".bak"))
+    for _ in range(60):
+        now[0] += pick.randrange(10)
+        for _step in range(pick.randrange(3)):
+            pick.choice(steps)()
+        manager.persist_changes()
+        assert file.read_text("utf-8") == manager.encode(True)
+    manager.persist_changes()
+    assert backup.read_text("utf-8") == file.read_text("utf-8")
+    for one in (file, backup):
+        one.unlink()
+    manager.persist_changes()
+    for data in manager.get_by_group("g"):  # what a consumer says with each heartbeat
+        if not data.is_dead:
+            manager.register("g", [subscription(one.topic, one.expression, one.clientVersion)
+                                   for one in manager.get_by_group("g") if not one.is_dead])
+    manager.persist_changes()
+    assert not file.exists() and not backup.exists()
 
 
 def test_expressions_have_room_for_so_many_characters_and_give_it_back(tmp_path, monkeypatch):
