@@ -447,7 +447,7 @@ class BrokerController:
     def handle_slave_synchronize(self, role: BrokerRole) -> None:
         """Begin to take a master's tables, or stop it, as `role` asks."""
         self._slave_sync_generation += 1
-        self.slave_synchronize.master_addr = None
+        self.slave_synchronize.begin_anew()
         if role is BrokerRole.SLAVE:
             self._schedule_slave_sync(self._slave_sync_generation, _FIRST_SLAVE_SYNC_MS)
 

@@ -1,8 +1,11 @@
 """A table of the broker that lives in one JSON file."""
+import itertools
 import logging
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Self
 
 from rmqha.common import mix_all
@@ -21,11 +24,15 @@ class ConfigManager(ABC):
     _persist_lock: threading.Lock  # one writer of the file at a time
     _has_changed: bool  # since the last write began, or the start; set after each change, by any thread
     _backup_is_older: bool  # than the file; for the thread that saves changes
+    _changes: Iterator[int]
+    change_number: int  # another one after each change that was noted, also when the broker was started again
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         self = super().__new__(cls)
         self._persist_lock = threading.Lock()
         self._has_changed, self._backup_is_older = True, False
+        self._changes = itertools.count(time.time_ns())
+        self.change_number = next(self._changes)
         return self
 
     @abstractmethod
@@ -73,6 +80,7 @@ class ConfigManager(ABC):
     def note_change(self) -> None:
         """The state is to be saved by `persist_changes`: by whoever has changed it, afterwards."""
         self._has_changed = True
+        self.change_number = next(self._changes)
 
     def persist_changes(self) -> None:
         """Save the state when it has changed since it was saved, and once more then, which brings the backup up to it.

@@ -189,4 +189,4 @@ def test_slave_takes_the_ordinary_offsets_of_a_master_with_light_queues(broker):
     broker.send("T")
     commit(broker, "ordinary", "T", 7)
     api = broker.controller.broker_outer_api
-    assert api.get_all_consumer_offset(broker.address).offsetTable == {"T@ordinary": {0: 7}}
+    assert api.get_all_consumer_offset(broker.address, "")[0].offsetTable == {"T@ordinary": {0: 7}}

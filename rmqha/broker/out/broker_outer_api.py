@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol import request_code, response_code, table_version
 from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody, RegisterBrokerResult
 from rmqha.common.protocol.body.serialize_wrappers import (
@@ -153,15 +153,27 @@ class BrokerOuterAPI:
 
         return self._ask_all(query, timeout_mills, "query data version %s: %s")
 
-    def get_all_topic_config(self, addr: str) -> TopicConfigSerializeWrapper:
-        """The master's topics, asked on its fast port. Raises RemotingException, FastjsonError."""
-        response = self._ask(mix_all.broker_vip_channel(True, addr), request_code.GET_ALL_TOPIC_CONFIG)
-        return remoting_serializable.from_json(TopicConfigSerializeWrapper, response.body or b"")
+    def get_all_topic_config(self, addr: str, known: str) -> tuple[TopicConfigSerializeWrapper | None, str]:
+        """The master's topics, asked on its fast port, and their version: see `_ask_for_table`."""
+        return self._ask_for_table(TopicConfigSerializeWrapper, mix_all.broker_vip_channel(True, addr),
+                                   request_code.GET_ALL_TOPIC_CONFIG, known)
 
-    def get_all_consumer_offset(self, addr: str) -> ConsumerOffsetSerializeWrapper:
-        """The master's consumer offsets. Raises RemotingException, FastjsonError."""
-        response = self._ask(addr, request_code.GET_ALL_CONSUMER_OFFSET)
-        return remoting_serializable.from_json(ConsumerOffsetSerializeWrapper, response.body or b"")
+    def get_all_consumer_offset(self, addr: str, known: str) -> tuple[ConsumerOffsetSerializeWrapper | None, str]:
+        """The master's consumer offsets, and their version: see `_ask_for_table`."""
+        return self._ask_for_table(ConsumerOffsetSerializeWrapper, addr, request_code.GET_ALL_CONSUMER_OFFSET, known)
+
+    def _ask_for_table(self, cls: type[T], addr: str, code: int, known: str) -> tuple[T | None, str]:
+        """A table, None when the master has it in the version `known`; and the version, "" when it tells none.
+
+        Raises RemotingException, FastjsonError.
+        """
+        request = RemotingCommand.create_request_command(code)
+        request.add_ext_field(table_version.KNOWN, known)
+        response = self._invoke(addr, request)
+        told = (response.ext_fields or {}).get(table_version.TOLD, "")
+        if told and told == known:
+            return None, told
+        return remoting_serializable.from_json(cls, response.body or b""), told
 
     def get_all_delay_offset(self, addr: str) -> str:
         """The master's delay offsets, as JSON. Raises RemotingException."""
@@ -190,10 +202,9 @@ class BrokerOuterAPI:
         request = RemotingCommand.create_request_command(request_code.VIEW_MESSAGE_BY_ID, header)
         return bytes(self._invoke(addr, request).body or b"")
 
-    def get_all_subscription_group_config(self, addr: str) -> SubscriptionGroupWrapper:
-        """The master's groups. Raises RemotingException, FastjsonError."""
-        response = self._ask(addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return remoting_serializable.from_json(SubscriptionGroupWrapper, response.body or b"")
+    def get_all_subscription_group_config(self, addr: str, known: str) -> tuple[SubscriptionGroupWrapper | None, str]:
+        """The master's groups, and their version: see `_ask_for_table`."""
+        return self._ask_for_table(SubscriptionGroupWrapper, addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, known)
 
     def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
         """Let a hook see the requests and answers."""

@@ -3,7 +3,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
+from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error, table_answer
 from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
@@ -90,9 +90,10 @@ class AdminGroupHandlers(AdminHandlers):
             return f"the number of retry queues is illegal: {config.retryQueueNums}"
         return None
 
-    def get_all_subscription_group(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+    def get_all_subscription_group(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """All groups."""
-        return success(self.broker_controller.subscription_group_manager.encode())
+        manager = self.broker_controller.subscription_group_manager
+        return table_answer(request, manager.data_version, manager.encode)
 
     def delete_subscription_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Forget a group, and its offsets if asked to."""
@@ -150,9 +151,10 @@ class AdminGroupHandlers(AdminHandlers):
                 result.consumeTps += self.broker_controller.broker_stats_manager.tps_group_get_nums(group, topic)
         return success(result)
 
-    def get_all_consumer_offset(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+    def get_all_consumer_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """All consumer offsets."""
-        return success(self.broker_controller.consumer_offset_manager.encode())
+        manager = self.broker_controller.consumer_offset_manager
+        return table_answer(request, manager.change_number, manager.encode)
 
     def get_all_delay_offset(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """How far each delay level is delivered."""

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.protocol import response_code
+from rmqha.common.protocol import response_code, table_version
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -44,6 +44,20 @@ def success(body: object = None, header: CommandCustomHeader | None = None) -> R
         response.body = body
     elif body is not None:
         response.body = remoting_serializable.encode(body)
+    return response
+
+
+def table_answer(request: RemotingCommand, version: object, encode: Callable[[], str],
+                 header: CommandCustomHeader | None = None) -> RemotingCommand:
+    """A table as JSON; without it for a slave that has this version. `version` was read before: the table may be newer.
+
+    Differs: the original sends its slaves the whole tables every ten seconds, whether or not something has changed.
+    """
+    known = (request.ext_fields or {}).get(table_version.KNOWN)
+    if known is None:
+        return success(encode(), header)
+    response = success(encode() if known != str(version) else None, header)
+    response.add_ext_field(table_version.TOLD, str(version))
     return response
 
 

@@ -2,10 +2,11 @@
 import base64
 import logging
 import threading
+import zlib
 from typing import TYPE_CHECKING
 
 from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
-from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error
+from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error, table_answer
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
 from rmqha.common import mix_all
 from rmqha.common.admin.stats_tables import TopicOffset, TopicStatsTable
@@ -117,12 +118,18 @@ class AdminTopicHandlers(AdminHandlers):
                 deletion.delete(header.topic)
         return response
 
-    def get_all_topic_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+    def get_all_topic_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """All topics, and for slaves which were deleted."""
-        controller = self.broker_controller
-        wrapper = controller.topic_config_manager.build_topic_config_serialize_wrapper()
-        wrapper.deletedTopics = dict(controller.message_store.deleted_topics.marks) or None
-        return success(remoting_serializable.to_json(wrapper), GetAllTopicConfigResponseHeader())
+        manager = self.broker_controller.topic_config_manager
+        deleted = dict(self.broker_controller.message_store.deleted_topics.marks)
+        version = f"{manager.data_version} {zlib.crc32(repr(sorted(deleted.items())).encode())}"
+
+        def encode() -> str:
+            wrapper = manager.build_topic_config_serialize_wrapper()
+            wrapper.deletedTopics = deleted or None
+            return remoting_serializable.to_json(wrapper)
+
+        return table_answer(request, version, encode, GetAllTopicConfigResponseHeader())
 
     def search_offset_by_timestamp(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """The offset of a queue at a time."""

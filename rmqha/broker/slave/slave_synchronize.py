@@ -27,6 +27,30 @@ T = TypeVar("T")
 _MAX_WAITING = 30  # tables of delay offsets; the last one makes room for a newer one
 
 
+class TableVersions:
+    """Which version of each table was taken over completely, from which master. For any thread.
+
+    What is here may be less since, when this broker was a master in between: then `forget`.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, str]] = {}  # replaced by `forget`; table -> master and version
+
+    def of(self, table: str, master_addr: str) -> tuple[str, Callable[[str], None]]:
+        """The version, "" when none is known; and a function that notes the one that was taken over."""
+        versions = self._known
+        master, version = versions.get(table, ("", ""))
+
+        def note(taken: str) -> None:
+            versions[table] = master_addr, taken
+
+        return (version if master == master_addr else ""), note
+
+    def forget(self) -> None:
+        """Ask for all anew; what is being taken over now counts for nothing."""
+        self._known = {}
+
+
 class SlaveSynchronize:
     """The four copies of one slave. `sync_all` runs on one thread; `master_addr` is set by any.
 
@@ -42,10 +66,16 @@ class SlaveSynchronize:
         # Whether a consumer offset that is lower at the master replaces the slave's.
         self.take_lower_offsets = False
         self._topics_lock = threading.Lock()
+        self._versions = TableVersions()
         self._last_delay_offset = ""  # what came last
         # Tables that wait for the log: where it has to end for each, and the table; of `_waiting_of` only.
         self._delay_offsets: list[tuple[int, str]] = []
         self._waiting_of: str | None = None
+
+    def begin_anew(self) -> None:
+        """The role was changed: no master is known, nor what one has."""
+        self.master_addr = None
+        self._versions.forget()
 
     def sync_all(self) -> None:
         """Copy all four tables from the master."""
@@ -76,19 +106,27 @@ class SlaveSynchronize:
             self._take_topics_of(master_addr)
 
     def _take_topics_of(self, master_addr: str) -> None:
-        wrapper = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr)
+        known, note = self._versions.of("topics", master_addr)
+        wrapper, version = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr, known)
+        if wrapper is None:
+            return
         manager = self.broker_controller.topic_config_manager
         if self._replace(manager, manager.topic_config_table, wrapper, wrapper.topicConfigTable, _check_topic):
             log.info("Update slave topic config from master, %s", master_addr)
         if wrapper.deletedTopics:
             self.broker_controller.topic_deletion.take_over(wrapper.deletedTopics)
+        note(version)
 
     def _sync_subscription_group_config(self, master_addr: str) -> None:
-        wrapper = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr)
+        known, note = self._versions.of("groups", master_addr)
+        wrapper, version = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr, known)
+        if wrapper is None:
+            return
         manager = self.broker_controller.subscription_group_manager
         if self._replace(manager, manager.subscription_group_table, wrapper, wrapper.subscriptionGroupTable,
                          _check_group):
             log.info("Update slave Subscription Group from master, %s", master_addr)
+        note(version)
 
     @staticmethod
     def _replace(manager: Any, table: dict[str, T], wrapper: Any, masters: dict[str, T] | None,
@@ -113,7 +151,12 @@ class SlaveSynchronize:
         return True
 
     def _sync_consumer_offset(self, master_addr: str) -> None:
-        wrapper = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr)
+        known, note = self._versions.of("offsets", master_addr)
+        if self.take_lower_offsets:
+            known = ""  # what consumers have told this slave since goes, too
+        wrapper, version = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr, known)
+        if wrapper is None:
+            return
         manager = self.broker_controller.consumer_offset_manager
         changed = False
         for key, offsets in (wrapper.offsetTable or {}).items():
@@ -125,6 +168,7 @@ class SlaveSynchronize:
         if changed:
             manager.note_change()
             manager.persist_changes()
+        note(version)
         log.info("Update slave consumer offset from master, %s", master_addr)
 
     def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
+from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol.body.serialize_wrappers import (
     ConsumerOffsetSerializeWrapper,
@@ -13,6 +14,7 @@ from rmqha.common.protocol.body.serialize_wrappers import (
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.exception import RemotingConnectException
+from tests.broker.support import running_broker
 
 MASTER = "10.0.0.1:10911"
 
@@ -45,7 +47,14 @@ class MasterApi:
         self.delay_offset = '{"offsetTable":{1:5,3:7}}'
         self.groups = SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}, DataVersion(1, 7))
         self.end = 1000
+        self.versions: dict[str, str] = {}  # none: an original master
+        self.known: dict[str, str] = {}  # what the slave has said
         self.asked: list[str] = []
+
+    def _table(self, name: str, addr: str, known: str):
+        answer, version = self._answer(name, addr), self.versions.get(name, "")
+        self.known[name] = known
+        return None if version and known == version else answer, version
 
     def _answer(self, name: str, addr: str):
         self.asked.append(f"{name} {addr}")
@@ -54,11 +63,11 @@ class MasterApi:
             raise answer
         return answer
 
-    def get_all_topic_config(self, addr):
-        return self._answer("topics", addr)
+    def get_all_topic_config(self, addr, known):
+        return self._table("topics", addr, known)
 
-    def get_all_consumer_offset(self, addr):
-        return self._answer("offsets", addr)
+    def get_all_consumer_offset(self, addr, known):
+        return self._table("offsets", addr, known)
 
     def get_all_delay_offset(self, addr):
         return self._answer("delay_offset", addr)
@@ -66,8 +75,8 @@ class MasterApi:
     def get_commit_log_max_offset(self, addr):
         return self._answer("end", addr)
 
-    def get_all_subscription_group_config(self, addr):
-        return self._answer("groups", addr)
+    def get_all_subscription_group_config(self, addr, known):
+        return self._table("groups", addr, known)
 
 
 @pytest.fixture
@@ -117,6 +126,70 @@ def test_what_has_not_changed_is_not_saved_again(slave, broker):
     assert broker.topic_config_manager.persisted == 1
     assert broker.consumer_offset_manager.persisted == 1
     assert broker.subscription_group_manager.persisted == 1
+
+
+def test_a_table_is_asked_for_by_the_version_that_was_taken_over(slave, broker):
+    master = broker.broker_outer_api
+    master.versions = {"topics": "t1", "offsets": "o1", "groups": "g1"}
+    slave.sync_all()
+    assert master.known == {"topics": "", "offsets": "", "groups": ""}
+    broker.consumer_offset_manager.offset_table.clear()
+    slave.sync_all()
+    assert master.known == master.versions
+    assert broker.consumer_offset_manager.offset_table == {}  # nothing came
+    master.versions["offsets"] = "o2"
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 10, 1: 20}}
+    slave.master_addr = "10.0.0.3:10911"  # whose versions are others
+    slave.sync_all()
+    assert master.known == {"topics": "", "offsets": "", "groups": ""}
+    slave.begin_anew()  # it was a master in between
+    slave.master_addr = "10.0.0.3:10911"
+    slave.sync_all()
+    assert master.known == {"topics": "", "offsets": "", "groups": ""}
+
+
+def test_lower_offsets_are_taken_whatever_the_version(slave, broker):
+    master = broker.broker_outer_api
+    master.versions, slave.take_lower_offsets = {"offsets": "o1"}, True
+    slave.sync_all()
+    broker.consumer_offset_manager.offset_table["T@g"][0] = 11  # by a consumer
+    slave.sync_all()
+    assert broker.consumer_offset_manager.offset_table["T@g"][0] == 10
+
+
+def test_a_table_that_was_not_taken_over_is_asked_for_again(slave, broker, monkeypatch):
+    master = broker.broker_outer_api
+    master.versions = {"groups": "g1"}
+    with monkeypatch.context() as full:
+        full.setattr(broker.subscription_group_manager, "persist", lambda: 1 / 0, raising=False)
+        slave.sync_all()
+    slave.sync_all()
+    assert master.known["groups"] == ""
+
+
+def test_a_master_sends_a_table_when_it_has_another_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(mix_all, "broker_vip_channel", lambda _is_change, addr: addr)
+    versions = set()
+    for start in range(2):
+        with running_broker(tmp_path) as broker:
+            controller, api = broker.controller, broker.controller.broker_outer_api
+            changes = [
+                (api.get_all_topic_config, lambda: controller.topic_config_manager
+                 .update_topic_config(TopicConfig(f"new{start}"))),
+                (api.get_all_subscription_group_config, lambda: controller.subscription_group_manager
+                 .update_subscription_group_config(SubscriptionGroupConfig(f"new{start}"))),
+                (api.get_all_consumer_offset, lambda: controller.consumer_offset_manager
+                 .commit_offset("addr", "g", "T", 0, 5 + start))]
+            for ask, change in changes:
+                table, version = ask(broker.address, "")
+                assert table is not None and version
+                assert ask(broker.address, version) == (None, version)
+                change()
+                table, other = ask(broker.address, version)
+                assert table is not None and other != version
+                versions |= {version, other}
+    assert len(versions) >= 10  # topics and groups have the version that was saved
 
 
 @pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])
