@@ -49,15 +49,16 @@ def success(body: object = None, header: CommandCustomHeader | None = None) -> R
 
 def table_answer(request: RemotingCommand, version: object, encode: Callable[[], str],
                  header: CommandCustomHeader | None = None) -> RemotingCommand:
-    """A table as JSON; without it for a slave that has this version. `version` was read before: the table may be newer.
+    """A table as JSON; without it for a slave that has this version. The table may be newer than `version`.
 
     Differs: the original sends its slaves the whole tables every ten seconds, whether or not something has changed.
     """
     known = (request.ext_fields or {}).get(table_version.KNOWN)
     if known is None:
         return success(encode(), header)
-    response = success(encode() if known != str(version) else None, header)
-    response.add_ext_field(table_version.TOLD, str(version))
+    told = str(version)  # before `encode`: what changes while it runs comes with the next version
+    response = success(encode() if known != told else None, header)
+    response.add_ext_field(table_version.TOLD, told)
     return response
 
 

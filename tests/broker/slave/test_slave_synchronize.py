@@ -3,9 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmqha.broker.processor.admin_handlers import table_answer
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol import request_code, table_version
 from rmqha.common.protocol.body.serialize_wrappers import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
@@ -14,6 +16,7 @@ from rmqha.common.protocol.body.serialize_wrappers import (
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.exception import RemotingConnectException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.broker.support import running_broker
 
 MASTER = "10.0.0.1:10911"
@@ -190,6 +193,20 @@ def test_a_master_sends_a_table_when_it_has_another_version(tmp_path, monkeypatc
                 assert table is not None and other != version
                 versions |= {version, other}
     assert len(versions) >= 10  # topics and groups have the version that was saved
+
+
+def test_what_changes_while_a_table_is_encoded_comes_with_the_next_version():
+    version = DataVersion()
+    request = RemotingCommand.create_request_command(request_code.GET_ALL_TOPIC_CONFIG)
+    request.add_ext_field(table_version.KNOWN, "")
+
+    def encode() -> str:
+        version.next_version()
+        return "{}"
+
+    told = table_answer(request, version, encode).ext_fields[table_version.TOLD]
+    request.add_ext_field(table_version.KNOWN, told)
+    assert table_answer(request, version, lambda: "{}").body
 
 
 @pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])
