@@ -29,8 +29,7 @@ def is_segment_name(name: str) -> bool:
 
 
 def list_segments(path: str) -> tuple[list[Segment], list[str]]:
-    """The files of one folder in order, and the paths of entries that are none. OSError when there is no such folder.
-    """
+    """The files of one folder in order, and the paths of what else is in it. OSError when there is no such folder."""
     segments, foreign = [], []
     for entry in list(os.scandir(path)):
         try:

@@ -90,7 +90,7 @@ static uint32_t crc32_of(const uint8_t *p, int64_t length)
 
 typedef struct { const uint8_t *at; int64_t length; } text; /* at NULL: there is none */
 
-/* Bytes of the UTF-8 sequence at p, of which `room` are there, and its code point; 0 when it is none. */
+/* Bytes of the UTF-8 sequence at p, of which `room` are there, and its code point; 0 when they are not UTF-8. */
 static int utf8_sequence(const uint8_t *p, int64_t room, uint32_t *code_point)
 {
     uint32_t first = p[0], low = 0x80, high = 0xBF;

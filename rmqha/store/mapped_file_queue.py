@@ -137,7 +137,7 @@ class MappedFileQueue:
         paths = sorted(set(paths) - folders, key=os.path.basename)
         for index, path in enumerate(paths):
             if not (os.path.basename(path).isdecimal() and stat.S_ISREG(found[path].st_mode)):
-                log.error("load file %s error: it is none of the store's, take it away", path)
+                log.error("load file %s error: it is not a file of the store, take it away", path)
                 return False
             length = found[path].st_size
             if length != self.mapped_file_size and not (length == 0 and self.can_be_built_again):

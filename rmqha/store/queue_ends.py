@@ -83,7 +83,7 @@ def decode(data: bytes) -> QueueEnds:
         return QueueEnds(version, number, file_size, folder_mtime, [
             TopicEnds(topic, mtime, [QueueEnd(*queue) for queue in queues]) for topic, mtime, queues in topics])
     except (ValueError, TypeError, RecursionError) as error:
-        raise WrongQueueEndsError(f"it is none of rmqha's: {error}") from error
+        raise WrongQueueEndsError(f"it does not say where queues end: {error}") from error
 
 
 def write(store: DefaultMessageStore) -> None:

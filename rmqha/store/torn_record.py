@@ -1,10 +1,10 @@
 """Records that a loss of power may have torn where no CRC covers them. Pure.
 
 Of the sectors that a crashed machine had not written yet, any may be missing from the disk: they read as they were
-before, as zeros from some byte on up to the sector's end. A record without its first bytes or its lengths is none, one
-without a part of its body has a wrong CRC, one without a part of its topic has NULs there, and no topic has. What looks
-whole, and may not be, has zeros in its properties up to the end of a sector, or of the record. So does a record that
-has such properties: its writer notes it (`PositionsFile.note_whole`).
+before, as zeros from some byte on up to the sector's end. A record without its first bytes or its lengths is not taken
+for one, one without a part of its body has a wrong CRC, one without a part of its topic has NULs there, and no topic
+has. What looks whole, and may not be, has zeros in its properties up to the end of a sector, or of the record. So does
+a record that has such properties: its writer notes it (`PositionsFile.note_whole`).
 
 A slave writes records in pieces, each of which may be on the disk without the next: there zeros in a head, which are
 nothing special, may be missing bytes, too. A slave can afford doubts: its master sends again what is cut off.

@@ -185,7 +185,7 @@ def test_a_learner_that_begins_with_the_last_file_is_never_in_sync(make, master_
     assert master.state().set == [master_id]
     other = make(slave_id + 2)
     other.follow(master.address, 1)
-    wait_until(lambda: master.state().set == [master_id, slave_id + 2], TIMEOUT_MS, "one that is none joins")
+    wait_until(lambda: master.state().set == [master_id, slave_id + 2], TIMEOUT_MS, "the one that is no learner joins")
     assert_same_logs(master, slave)
 
 

@@ -161,7 +161,7 @@ class AdminBrokerHandlers(AdminHandlers):
     def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Let a consumer consume one message."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
-        # Differs: a message id that is none, or of no message, is an error answer, not a NullPointerException
+        # Differs: a malformed message id, or that of no message, is an error answer, not a NullPointerException
         if header.msgId is None:
             return system_error("the message id is missing")
         try:

@@ -49,7 +49,7 @@ class AdminTransactionHandlers(AdminHandlers):
 
 
 def _offset_of(msg_id: str | None) -> int | None:
-    """The commit log offset of an offset message id; None when it is none.
+    """The commit log offset of an offset message id; None when it is not one.
 
     Differs: the message's body stays as it is stored; the original decompresses it and stores it with the flag of a
     compressed one.

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def decode_body(request: RemotingCommand, cls: type[T]) -> T:
-    """The request's JSON body as a `cls`; RemotingCommandException, the peer's fault, when it is none."""
+    """The request's JSON body as a `cls`; RemotingCommandException, the peer's fault, when it can't be read."""
     try:
         return remoting_serializable.from_json(cls, request.body or b"")
     except FastjsonError as failure:

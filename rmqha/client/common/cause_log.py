@@ -8,7 +8,7 @@ _MAX_CAUSES = 1000  # kept apart; all others count as one
 class CauseLog:
     """What listeners, hooks, selectors and callbacks do wrong: a WARNING the first time of each cause, then a count.
 
-    A cause is an exception's type and the line that raised it, or the type of a value that is none of those asked for.
+    A cause is an exception's type and the line that raised it, or the type of a value other than those asked for.
     Any thread may tell of one. Differs: 4.9.8 logs each time, with all messages, which drowns the log.
     """
 
@@ -27,7 +27,7 @@ class CauseLog:
             self._log.warning(text + " (others of this cause are counted only)", *args, exc_info=error)
 
     def returned(self, value: object, text: str, *args: object) -> None:
-        """The user's code has returned `value`, which is none that it may return."""
+        """The user's code has returned `value`, which it must not."""
         if self._is_new(f"returned {type(value).__name__}"):
             self._log.warning(text + " (others of this cause are counted only)", *args)
 

@@ -1,4 +1,4 @@
-"""The simple sends in what a connection has brought, up to the first frame that is none. Pure.
+"""The simple sends at the start of what a connection has brought, up to the first frame of another kind. Pure.
 
 `read_simple_sends` is compiled where a C compiler was (rmqha/native/_express_send.c), and `sends_in_python` where none
 was: both read the same.

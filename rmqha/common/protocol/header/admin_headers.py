@@ -34,7 +34,7 @@ class CreateTopicRequestHeader(CommandCustomHeader):
 
     @property
     def topic_filter_type_enum(self) -> TopicFilterType:
-        """topicFilterType as the enum; KeyError when it is none."""
+        """topicFilterType as the enum; KeyError when there is no such type."""
         return TopicFilterType[self.topicFilterType]
 
 

@@ -83,7 +83,7 @@ class SyncStateSet:
         """A slave holds everything below `ack_offset`.
 
         `caught_up_ns`: when (monotonic) the log ended no further than that; None: no news. `may_join`: begin to make it
-        a member, if it is none.
+        a member, unless it is one already.
         """
         with self._lock:
             if self._local_id is None:
