@@ -72,6 +72,10 @@ class TopicLoad:
         wanted = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= wanted, 120_000, f"{count} messages more (others {self.others})")
 
+    def place(self, queue: int) -> tuple[str, int]:
+        """Topic and queue id of one of `queues`."""
+        return self.topic, queue
+
     def of_generation(self, generation: int) -> list[Sent]:
         """What was acknowledged of a generation by now."""
         return [sent for sent in list(self.acknowledged) if sent.generation == generation]
@@ -100,7 +104,7 @@ class TopicLoad:
         for number in itertools.islice(numbers, _TOGETHER):
             generation, queue_id, body = self.generation, number % self.queues, b"%d.%d" % (sender, number)
             waiting[number] = generation, queue_id, body
-            client.send(frame(_header(self.topic, queue_id, number), body))
+            client.send(frame(_header(*self.place(queue_id), number), body))
         for _ in range(len(waiting)):
             opaque, answer = client.read_frame()
             generation, queue_id, body = waiting.pop(opaque)
