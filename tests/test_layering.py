@@ -36,6 +36,7 @@ GUARDED = {
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/",),
+    "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.
 SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "first_file_search",

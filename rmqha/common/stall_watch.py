@@ -1,30 +1,30 @@
 """Who keeps all other threads from running, and for how long: a tool for whoever looks for pauses.
 
-    StallWatch: a beat each quarter of the limit -> arms the interpreter's own watchdog, a thread that needs no turn
-    watchdog: not armed again within the limit -> the stacks of all threads, into a file
-    StallWatch: a beat that comes too late -> one line of the log: how long, why, and the stacks that did not wait
+    StallWatch: a beat each quarter of the limit; each second the CPU time of all threads
+    a beat that comes too late -> one line of the log: how long, why, and the stacks of the threads that did not wait,
+    with the CPU time that each has used of late
+
+Frames are read by a thread that has its turn, which alone is safe: faulthandler's watchdog reads them at any time, and
+the process ends when they change under it. What holds the interpreter is one call that is not Python's, and its thread
+is right behind that call when it gives up its turn.
 """
 from __future__ import annotations
 
-import faulthandler
 import gc
 import logging
-import re
-import tempfile
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from types import CodeType, FrameType
 
 from rmqha.common.service_thread import ServiceThread
 
 log = logging.getLogger("RocketmqCommon")
 
 _BEATS = 4  # within the limit
+_CPU_NOTED_S = 1.0  # how often
 _FRAMES = 12  # of a stack that go into the log
-_MAX_DUMP = 1 << 20
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\n((?:  [^\n]*\n?)*)", re.MULTILINE)
-_FRAME = re.compile(r'^  File "([^"]*)", line (\d+) in (\S+)', re.MULTILINE)
 # Where a thread that has nothing to do stands: (end of the file's name, function).
 _WAITING = {("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"), ("selectors.py", "select"),
             ("quick_selector.py", "select"), ("queue.py", "get"), ("socket.py", "accept"),
@@ -34,7 +34,7 @@ _WAITING = {("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"),
 class StallWatch(ServiceThread):
     """Logs each time when no other thread has had a turn for `limit_ms`, with the stacks of those that did not wait.
 
-    Off with a limit of 0. There is one watchdog in a process: of several watches the last one that beats has it.
+    Off with a limit of 0.
     """
 
     def __init__(self, limit_ms: int) -> None:
@@ -52,29 +52,28 @@ class StallWatch(ServiceThread):
         log.info("%s service started: pauses above %d ms are logged", self.get_service_name(), self._limit_ms)
         gc.callbacks.append(self._note_collection)
         try:
-            with tempfile.TemporaryFile() as dump:
-                self.keep_going(lambda: self._beat_until_stopped(dump.fileno()))
+            self.keep_going(self._beat_until_stopped)
         finally:
-            faulthandler.cancel_dump_traceback_later()
             gc.callbacks.remove(self._note_collection)
         log.info("%s service end", self.get_service_name())
 
-    def _beat_until_stopped(self, dump: int) -> None:
-        """Arm and sleep, and see how late it is each time."""
+    def _beat_until_stopped(self) -> None:
+        """Sleep, and see how late it is each time."""
         interval_s = self._limit_ms / _BEATS / 1000
-        last, no_core_s = time.monotonic(), _waited_for_a_core()
-        names: dict[int | None, str] = {}
+        last, no_core_s, (used_until, used) = time.monotonic(), _waited_for_a_core(), (time.monotonic(), cpu_seconds())
         while not self.stopped:
-            faulthandler.dump_traceback_later(self._limit_ms / 1000, file=dump)
             self.wait_for_running(interval_s * 1000)
-            now, waited_s = time.monotonic(), _waited_for_a_core()
+            now = time.monotonic()
             late_ms = (now - last - interval_s) * 1000
+            stacks = busy_stacks(sys._current_frames()) if late_ms >= self._limit_ms else {}  # first: they move on
+            waited_s = _waited_for_a_core()
             if late_ms >= self._limit_ms:
                 why = self._why(last, late_ms, (waited_s - no_core_s) * 1000)
-                stacks = busy_stacks(_taken(dump), names, threading.get_ident())
-                log.warning("no other thread had a turn for %d ms%s\n%s", late_ms, why, "\n".join(stacks))
-            # a thread may have ended when it is to be named
-            names = {thread.ident: thread.name for thread in threading.enumerate()}
+                spent = {ident: seconds - used.get(ident, 0) for ident, seconds in cpu_seconds().items()}
+                log.warning("no other thread had a turn for %d ms%s; CPU of the last %d ms:\n%s", late_ms, why,
+                            (now - used_until) * 1000, "\n".join(told(stacks, spent)))
+            if late_ms >= self._limit_ms or now - used_until >= _CPU_NOTED_S:
+                used_until, used = now, cpu_seconds()
             last, no_core_s = now, waited_s
 
     def _why(self, begin: float, late_ms: float, no_core_ms: float) -> str:
@@ -93,29 +92,48 @@ class StallWatch(ServiceThread):
             self._collected = now, now - self._collecting_since, info["generation"]
 
 
-def busy_stacks(dump: str, names: dict[int | None, str], watch: int | None = None) -> Iterator[str]:
-    """The stacks of a dump whose threads did not wait when it was made, without that of `watch`."""
-    for ident, stack in _THREAD.findall(dump):
-        frames = _FRAME.findall(stack)
-        is_waiting = frames and any(frames[0][0].endswith(file) and frames[0][2] == name for file, name in _WAITING)
-        if frames and not is_waiting and int(ident, 16) != watch:
-            yield f"  {names.get(int(ident, 16), 'a thread that has just begun')}"
-            yield from (f"    {file}:{line} {name}" for file, line, name in frames[:_FRAMES])
+def busy_stacks(frames: Mapping[int, FrameType]) -> dict[int, list[str]]:
+    """By thread: where it stands, innermost first; of the threads that neither wait nor ask."""
+    stacks = {}
+    for ident, innermost in frames.items():
+        if ident != threading.get_ident() and not _is_waiting(innermost.f_code):
+            stack: list[str] = []
+            frame: FrameType | None = innermost
+            while frame is not None and len(stack) < _FRAMES:
+                stack.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+                frame = frame.f_back
+            stacks[ident] = stack
+    return stacks
 
 
-def _taken(dump: int) -> str:
-    """What the watchdog has written, which is then gone."""
-    with open(dump, "r+b", closefd=False) as file:
-        file.seek(0)
-        text = file.read(_MAX_DUMP).decode("utf-8", "replace")
-        file.seek(0)
-        file.truncate()
-    return text
+def _is_waiting(code: CodeType) -> bool:
+    return any(code.co_filename.endswith(file) and code.co_name == name for file, name in _WAITING)
+
+
+def told(stacks: Mapping[int, list[str]], spent: Mapping[int, float]) -> Iterator[str]:
+    """The lines of the log, the thread that has used the most CPU first. `spent`: CPU seconds by thread."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident in sorted(stacks, key=lambda ident: -spent.get(ident, 0)):
+        yield f"  {names.get(ident, 'a thread that has ended')}, CPU {spent.get(ident, 0) * 1000:.0f} ms"
+        yield from (f"    {line}" for line in stacks[ident])
+
+
+def cpu_seconds() -> dict[int, float]:
+    """The CPU time of each thread of threading, by its ident, as far as the system tells."""
+    used = {}
+    for thread in threading.enumerate():
+        if thread.ident is not None and thread.native_id is not None:
+            try:  # as pthread_getcpuclockid has it on Linux, but no fault when the thread has ended
+                used[thread.ident] = time.clock_gettime(~thread.native_id << 3 | 6)
+            except OSError:
+                continue
+    return used
 
 
 def _waited_for_a_core() -> float:
     """Seconds that this thread has been ready to run without a core, since it began; 0 where nobody counts."""
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0

@@ -1,15 +1,40 @@
 """Who kept the others from running is in the log, with its stack."""
 import gc
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from rmqha.common.stall_watch import StallWatch, busy_stacks
+from rmqha.common.stall_watch import StallWatch, busy_stacks, cpu_seconds, told
 from tests.support.wait import wait_until
 
 LIMIT_MS = 60
+ROOT = Path(__file__).parents[2]
+BUSY = """
+import logging, threading, time
+from rmqha.common.stall_watch import StallWatch
+logging.basicConfig()
+def call(depth):
+    return depth and call(depth - 1)
+def run():
+    while time.monotonic() < end:
+        call(50), [call(depth) for depth in range(40)]
+end = time.monotonic() + 4
+threads = [threading.Thread(target=run) for _ in range(6)]
+watch = StallWatch(8)
+watch.start()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+watch.shutdown()
+print("alive")
+"""
 
 
 def hold_the_interpreter(seconds: float) -> None:
@@ -82,11 +107,42 @@ def test_watch_of_zero_milliseconds_is_off():
     watch.shutdown()
 
 
-def test_dump_of_anything_makes_no_error():
-    nobodys = 'File "a.py", line 3 in f'
-    for dump in ("", "Thread 0x1 (most recent call first):\n  <no Python frame>", "Thread 0x", nobodys):
-        assert list(busy_stacks(dump, {})) == []
-    dump = 'Thread 0x7 (most recent call first):\n  File "a.py", line 3 in f\n'
-    assert list(busy_stacks(dump, {7: "Seven"})) == ["  Seven", "    a.py:3 f"]
-    assert list(busy_stacks(dump, {})) == ["  a thread that has just begun", "    a.py:3 f"]
-    assert list(busy_stacks(dump, {}, 7)) == []
+def test_stacks_of_busy_threads_come_in_the_order_of_their_time():
+    done: list[bool] = []
+    begun: list[int] = []
+
+    def busy() -> None:
+        begun.append(threading.get_ident())
+        while not done:
+            pass
+
+    threads = [threading.Thread(target=busy, name=name) for name in ("One", "Two")]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(begun) == len(threads))
+    stacks = busy_stacks(sys._current_frames())
+    lines = list(told(stacks, {threads[1].ident: 0.02, threads[0].ident: 0.001}))
+    done.append(True)
+    for thread in threads:
+        thread.join()
+    assert threading.get_ident() not in stacks
+    assert [line for line in lines if line.startswith(("  One", "  Two"))] == \
+        ["  Two, CPU 20 ms", "  One, CPU 1 ms"]
+    assert stacks[threads[0].ident][-1].endswith("_bootstrap")
+    assert list(told({1: ["a.py:3 f"]}, {})) == ["  a thread that has ended, CPU 0 ms", "    a.py:3 f"]
+
+
+def test_cpu_time_of_each_thread_is_told():
+    mine = cpu_seconds()[threading.get_ident()]
+    hold_the_interpreter(0.05)
+    assert cpu_seconds()[threading.get_ident()] - mine > 0.02
+
+
+def test_watch_that_is_late_all_the_time_ends_no_process(tmp_path):
+    """With a watchdog that reads frames without its turn, the process died of a segmentation fault within seconds."""
+    program = tmp_path / "busy.py"
+    program.write_text(BUSY, "utf-8")
+    ended = subprocess.run([sys.executable, program], env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+                           capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr
+    assert "had a turn" in ended.stderr
