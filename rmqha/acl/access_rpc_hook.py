@@ -1,4 +1,6 @@
 """Lets a server serve only what a validator permits."""
+from typing import Any
+
 from rmqha.acl.access_validator import AccessValidator
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
@@ -9,7 +11,7 @@ class AccessRPCHook:
     Java: org.apache.rocketmq.broker.BrokerController#initialAcl (4.9.8)
     """
 
-    def __init__(self, validator: AccessValidator) -> None:
+    def __init__(self, validator: AccessValidator[Any]) -> None:
         self._validator = validator
 
     def do_before_request(self, remote_addr: str, request: RemotingCommand) -> None:

@@ -1,5 +1,5 @@
 """What the broker asks before it serves a request."""
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rmqha.common.data_version import DataVersion
 from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
@@ -13,16 +13,19 @@ class AccessResource:
     """
 
 
-class AccessValidator(Protocol):
+ResourceT = TypeVar("ResourceT", bound=AccessResource)
+
+
+class AccessValidator(Protocol[ResourceT]):
     """Finds out what a request needs, and whether it may have that; and changes the accounts.
 
     Java: org.apache.rocketmq.acl.AccessValidator (4.9.8)
     """
 
-    def parse(self, request: RemotingCommand, remote_addr: str) -> AccessResource:
+    def parse(self, request: RemotingCommand, remote_addr: str) -> ResourceT:
         """Who asks, from where (`ip:port`), and for which permissions. Raises AclException."""
 
-    def validate(self, access_resource: AccessResource) -> None:
+    def validate(self, access_resource: ResourceT) -> None:
         """Raise AclException unless it is permitted."""
 
     def validate_needs(self, request: RemotingCommand, remote_addr: str, needs: list[tuple[str, int]]) -> None:
@@ -37,13 +40,13 @@ class AccessValidator(Protocol):
     def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
         """Make or change an account; False when nothing was written. Raises AclException."""
 
-    def delete_access_config(self, accesskey: str) -> bool:
+    def delete_access_config(self, accesskey: str | None) -> bool:
         """Delete an account; False when there is none. Raises AclException."""
 
     def get_acl_config_version(self) -> str:
         """The version of the default file, as JSON."""
 
-    def update_global_white_addrs_config(self, global_white_addrs_list: list[str],
+    def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
                                          acl_file_full_path: str | None = None) -> bool:
         """Replace the addresses of a file (None: the default file) that need no account. Raises AclException."""
 

@@ -209,7 +209,9 @@ class BrokerController:
             log.info("The broker dose not enable acl")
             return
         # Differs: the validator is fixed; the original looks for others in META-INF/service
-        self.access_validator = PlainAccessValidator(self.broker_config.rocketmqHome)
+        home = self.broker_config.rocketmqHome
+        assert home is not None  # the start has asked for it
+        self.access_validator = PlainAccessValidator(home)
         self.access_validator.load()
         self.register_server_rpc_hook(AccessRPCHook(self.access_validator))
 

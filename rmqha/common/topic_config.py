@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 from rmqha.common.constant import perm_name
+from rmqha.common.later import LATER
 from rmqha.common.message.message import parse_int
 from rmqha.common.text_hash import text_hash
 from rmqha.common.topic_filter_type import TopicFilterType
@@ -16,7 +17,7 @@ class TopicConfig:
     Java: org.apache.rocketmq.common.TopicConfig (4.9.8)
     """
 
-    topicName: str | None = None
+    topicName: str = LATER
     readQueueNums: int = 16
     writeQueueNums: int = 16
     perm: int = perm_name.PERM_READ | perm_name.PERM_WRITE

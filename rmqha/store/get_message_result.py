@@ -1,6 +1,7 @@
 """Messages found, still in the map."""
 from enum import Enum
 
+from rmqha.common.later import LATER
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 # Bytes that count as one message on a bill.
@@ -36,7 +37,7 @@ class GetMessageResult:
     def __init__(self, _result_size: int = 0) -> None:
         self.message_maped_list: list[SelectMappedBufferResult] = []
         self.message_buffer_list: list[memoryview] = []
-        self.status: GetMessageStatus | None = None
+        self.status: GetMessageStatus = LATER
         self.next_begin_offset = 0
         self.min_offset = 0
         self.max_offset = 0

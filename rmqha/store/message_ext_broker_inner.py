@@ -1,5 +1,6 @@
 """A message on its way into the store."""
 from rmqha.common.java_compat import string_hash_code
+from rmqha.common.later import LATER
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.topic_filter_type import TopicFilterType
 
@@ -12,7 +13,7 @@ class MessageExtBrokerInner(MessageExt):
 
     __slots__ = ("properties_string", "tags_code", "encoded_buff")
 
-    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"") -> None:
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"") -> None:
         super().__init__(topic, body)
         self.properties_string: str | None = None
         self.tags_code = 0

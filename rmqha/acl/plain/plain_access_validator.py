@@ -81,7 +81,7 @@ class PlainAccessValidator:
         """Make or change an account."""
         return self._acl_plug_engine.update_access_config(plain_access_config)
 
-    def delete_access_config(self, accesskey: str) -> bool:
+    def delete_access_config(self, accesskey: str | None) -> bool:
         """Delete an account; False when there is none."""
         return self._acl_plug_engine.delete_access_config(accesskey)
 

@@ -188,7 +188,7 @@ class PlainPermissionManager:
             data[acl_constants.CONFIG_ACCOUNTS] = accounts
             return self._write(path, data)
 
-    def delete_access_config(self, accesskey: str) -> bool:
+    def delete_access_config(self, accesskey: str | None) -> bool:
         """Delete an account from its file; False when there is none. AclException when the file can't be used."""
         if not accesskey:
             log.error("Parameter value accesskey is null or empty String,Please check your parameter")

@@ -21,7 +21,7 @@ class ClientChannelInfo:
     __slots__ = ("channel", "client_id", "language", "version", "last_update_timestamp", "last_update_monotonic_ms",
                  "access_key")
 
-    def __init__(self, channel: "Channel", client_id: str | None = None, language: "LanguageCode | None" = None,
+    def __init__(self, channel: "Channel", client_id: str, language: "LanguageCode | None" = None,
                  version: int = 0, access_key: str | None = None) -> None:
         self.channel = channel
         self.client_id = client_id

@@ -41,7 +41,7 @@ class ConsumerGroupInfo:
         """The channels of all members."""
         return list(self.channel_info_table)
 
-    def get_all_client_id(self) -> list[str | None]:
+    def get_all_client_id(self) -> list[str]:
         """The client ids of all members."""
         return [info.client_id for info in list(self.channel_info_table.values())]
 

@@ -5,6 +5,7 @@ from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.filter.expression.expression import Expression
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.store.dispatch_request import DispatchRequest
 
@@ -33,14 +34,15 @@ class CommitLogDispatcherCalcBitMap:
         for data in filter_datas:
             if data.compiled_expression is None or data.bloomFilterData is None:
                 log.error("[BUG] Consumer in filter manager has no compiled expression or no bloom data! %s", data)
-            elif self._is_true(data, context, request):
+            elif self._is_true(data, data.compiled_expression, context, request):
                 self._manager.bloom_filter.hash_to(data.bloomFilterData, bit_map)
         request.bit_map = bytes(bit_map.bytes)
 
     @staticmethod
-    def _is_true(data: ConsumerFilterData, context: MessageEvaluationContext, request: DispatchRequest) -> bool:
+    def _is_true(data: ConsumerFilterData, expression: Expression, context: MessageEvaluationContext,
+                 request: DispatchRequest) -> bool:
         try:
-            return data.compiled_expression.evaluate(context) is True
+            return expression.evaluate(context) is True
         except Exception as failure:
             log.error("Calc filter bit map error!commitLogOffset=%d, consumer=%s, %r", request.commit_log_offset, data,
                       failure)

@@ -128,7 +128,7 @@ class ConsumerFilterManager(ConfigManager):
 
     def _register_one(self, topic: str | None, consumer_group: str, expression: str | None, type_: str | None,
                       client_version: int) -> bool:
-        if topic is None or expression_type.is_tag_type(type_) or not expression:
+        if topic is None or type_ is None or expression_type.is_tag_type(type_) or not expression:
             return False
         by_topic = self.filter_data_by_topic.get(topic) or FilterDataMapByTopic(topic)
         # Differs: all expressions have 32 million characters at most; the original keeps any number for a day at least

@@ -26,13 +26,12 @@ class ExpressionMessageFilter(MessageFilter):
 
     __slots__ = ("subscription_data", "consumer_filter_data", "consumer_filter_manager", "_code_set", "_is_tag")
 
-    def __init__(self, subscription_data: SubscriptionData | None,
-                 consumer_filter_data: ConsumerFilterData | None = None,
-                 consumer_filter_manager: ConsumerFilterManager | None = None) -> None:
+    def __init__(self, subscription_data: SubscriptionData, consumer_filter_data: ConsumerFilterData | None,
+                 consumer_filter_manager: ConsumerFilterManager) -> None:
         self.subscription_data = subscription_data
         self.consumer_filter_data = consumer_filter_data
         self.consumer_filter_manager = consumer_filter_manager
-        self._is_tag = (subscription_data is None or subscription_data.classFilterMode
+        self._is_tag = (subscription_data.classFilterMode
                         or expression_type.is_tag_type(subscription_data.expressionType))
         self._code_set = _wanted_codes(subscription_data) if self._is_tag else None
 
@@ -72,8 +71,8 @@ def is_true_for(data: ConsumerFilterData | None, msg_buffer: memoryview | None,
         return False
 
 
-def _wanted_codes(subscription: SubscriptionData | None) -> set[int] | None:
-    if subscription is None or subscription.classFilterMode or subscription.subString == SUB_ALL:
+def _wanted_codes(subscription: SubscriptionData) -> set[int] | None:
+    if subscription.classFilterMode or subscription.subString == SUB_ALL:
         return None
     return subscription.codeSet
 
@@ -89,9 +88,9 @@ class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
         """True when the expression is true for the message's properties."""
         subscription = self.subscription_data
-        if subscription is None or subscription.classFilterMode:
+        if subscription.classFilterMode:
             return True
-        if not (subscription.topic or "").startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+        if not subscription.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
             return super().is_matched_by_commit_log(msg_buffer, properties)
         if properties is None and msg_buffer is not None:
             properties = message_decoder.decode_properties(msg_buffer)

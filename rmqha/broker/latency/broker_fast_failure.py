@@ -5,7 +5,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rmqha.common.completable import Completable
 from rmqha.common.protocol import response_code
@@ -14,11 +14,12 @@ from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException, RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
+if TYPE_CHECKING:
+    from rmqha.remoting.request_processor import Answer
+
 log = logging.getLogger("RocketmqBroker")
 
 _PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)  # logged without a stack of ours
-
-Answer = RemotingCommand | Completable[Any] | None
 
 
 class BrokerFastFailure:
@@ -32,9 +33,10 @@ class BrokerFastFailure:
     def __init__(self, is_enabled: Callable[[], bool]) -> None:
         self._is_enabled = is_enabled
 
-    def run_in(self, pool: NamedThreadPool, max_wait_ms: int, work: Callable[[], Answer]) -> Completable[Any]:
+    def run_in(self, pool: NamedThreadPool, max_wait_ms: int,
+               work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:
         """The answer of `work`, run in the pool; SYSTEM_BUSY when the pool is full or the wait took too long."""
-        answer: Completable[Any] = Completable()
+        answer: Completable[RemotingCommand | None] = Completable()
         try:
             pool.submit(self._run, pool, time.monotonic_ns(), max_wait_ms, work, answer)
         except RejectedExecutionError:
@@ -42,8 +44,8 @@ class BrokerFastFailure:
                 response_code.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"))
         return answer
 
-    def _run(self, pool: NamedThreadPool, created_ns: int, max_wait_ms: int, work: Callable[[], Answer],
-             answer: Completable[Any]) -> None:
+    def _run(self, pool: NamedThreadPool, created_ns: int, max_wait_ms: int, work: "Callable[[], Answer]",
+             answer: Completable[RemotingCommand | None]) -> None:
         behind_ms = (time.monotonic_ns() - created_ns) // 1_000_000
         if behind_ms >= max_wait_ms and self._is_enabled():
             answer.complete(RemotingCommand.create_response_command(

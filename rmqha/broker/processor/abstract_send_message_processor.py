@@ -28,8 +28,8 @@ class AbstractSendMessageProcessor(SendAdmission):
         header = _parse_plain_v2(request.ext_fields or {})
         if header is not None:
             return header
-        header = request.decode_command_custom_header(SendMessageRequestHeaderV2)
-        return SendMessageRequestHeaderV2.create_send_message_request_header_v1(header)
+        return SendMessageRequestHeaderV2.create_send_message_request_header_v1(
+            request.decode_command_custom_header(SendMessageRequestHeaderV2))
 
 
 def _parse_plain_v2(fields: dict[str, str]) -> SendMessageRequestHeader | None:

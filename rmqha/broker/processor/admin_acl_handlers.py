@@ -2,7 +2,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqha.acl.access_validator import AccessValidator
 from rmqha.acl.common.acl_exception import AclException
@@ -87,7 +87,8 @@ class AdminAclHandlers(AdminHandlers):
             remoting_serializable.to_json(validator.get_all_acl_config_version()),
             controller.broker_config.brokerName, controller.broker_addr, controller.broker_config.brokerClusterName))
 
-    def _change(self, change: Callable[[AccessValidator], bool], failure_code: int, refused: str) -> RemotingCommand:
+    def _change(self, change: Callable[[AccessValidator[Any]], bool], failure_code: int,
+                refused: str) -> RemotingCommand:
         """Do it; `refused` is the remark when nothing was changed."""
         validator = self.broker_controller.access_validator
         if validator is None:

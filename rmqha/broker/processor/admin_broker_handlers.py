@@ -122,11 +122,11 @@ class AdminBrokerHandlers(AdminHandlers):
     def lock_batch_mq(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a client."""
         body = decode_body(request, LockBatchRequestBody)
-        if body.consumerGroup is None and body.mqSet:
-            return system_error("the request has no consumerGroup")
+        group = body.consumerGroup
+        if group is None:
+            return system_error("the request has no consumerGroup") if body.mqSet else success(LockBatchResponseBody())
         host = parse_channel_remote_addr(channel).rpartition(":")[0]
-        locked = self.broker_controller.rebalance_lock_manager.try_lock_batch(body.consumerGroup, body.mqSet,
-                                                                              body.clientId, host)
+        locked = self.broker_controller.rebalance_lock_manager.try_lock_batch(group, body.mqSet, body.clientId, host)
         return success(LockBatchResponseBody(locked))
 
     def unlock_batch_mq(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -174,7 +174,7 @@ class AdminBrokerHandlers(AdminHandlers):
         with result:
             self.broker_controller.record_access.check_reading_bytes(channel, request, result.buffer, offset)
             body = bytes(result.buffer)
-        fields = {**request.ext_fields, "brokerName": self.broker_controller.broker_config.brokerName}
+        fields = {**(request.ext_fields or {}), "brokerName": self.broker_controller.broker_config.brokerName}
         return self._call_consumer(request, fields, body, header.consumerGroup, header.clientId)
 
     def prepare_runtime_info(self) -> dict[str, str]:
@@ -227,8 +227,8 @@ class AdminBrokerHandlers(AdminHandlers):
             free = mix_all.human_readable_byte_count(disk.f_bavail * disk.f_frsize, False)
             info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
 
-    def _call_consumer(self, request: RemotingCommand, ext_fields: dict[str, str] | None, body: bytes | None,
-                       group: str, client_id: str | None) -> RemotingCommand:
+    def _call_consumer(self, request: RemotingCommand, ext_fields: dict[str, str] | None,
+                       body: bytes | memoryview | None, group: str, client_id: str | None) -> RemotingCommand:
         client = self.broker_controller.consumer_manager.find_channel(group, client_id) if client_id else None
         if client is None:
             return system_error(f"The Consumer <{group}> <{string_of(client_id)}> not online")

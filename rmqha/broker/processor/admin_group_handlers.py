@@ -71,9 +71,9 @@ class AdminGroupHandlers(AdminHandlers):
         config = decode_body(request, SubscriptionGroupConfig)
         if config.groupName is None:
             return system_error("the subscription group has no groupName")
-        refused = self._refuse_group(config)
-        if refused is not None:
-            return system_error(refused)
+        reason = self._refuse_group(config)
+        if reason is not None:
+            return system_error(reason)
         self.broker_controller.subscription_group_manager.update_subscription_group_config(config)
         return success()
 
@@ -139,7 +139,7 @@ class AdminGroupHandlers(AdminHandlers):
         header = request.decode_command_custom_header(GetConsumeStatsRequestHeader)
         group = header.consumerGroup
         offsets = self.broker_controller.consumer_offset_manager
-        topics = offsets.which_topic_by_consumer(group) if util_all.is_blank(header.topic) else {header.topic}
+        topics = _only(header.topic) or offsets.which_topic_by_consumer(group)
         self.broker_controller.record_access.check_topics(channel, request, topics)
         result = ConsumeStats()
         for topic in topics:
@@ -190,8 +190,7 @@ class AdminGroupHandlers(AdminHandlers):
         """Copy a group's offsets to another one."""
         header = request.decode_command_custom_header(CloneGroupOffsetRequestHeader)
         offsets = self.broker_controller.consumer_offset_manager
-        topics = ({header.topic} if not util_all.is_blank(header.topic)
-                  else offsets.which_topic_by_consumer(header.srcGroup))
+        topics = _only(header.topic) or offsets.which_topic_by_consumer(header.srcGroup)
         self.broker_controller.record_access.check_topics(channel, request, topics)
         for topic in topics:
             if self.broker_controller.topic_config_manager.select_topic_config(topic) is None:
@@ -260,6 +259,11 @@ class AdminGroupHandlers(AdminHandlers):
             delay = util_all.current_time_millis() - next_time
         queue = MessageQueue(topic, controller.broker_config.brokerName, queue_id)
         return QueueTimeSpan(queue, min_time, max_time, consume_time, delay)
+
+
+def _only(topic: str | None) -> set[str]:
+    """The topic that a request names; nothing when it names none, and means all."""
+    return set() if topic is None or util_all.is_blank(topic) else {topic}
 
 
 def _connections(clients: "Iterable[ClientChannelInfo]") -> set[Connection]:

@@ -198,20 +198,20 @@ class AdminTopicHandlers(AdminHandlers):
     def query_consume_queue(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Units of a consume queue."""
         header = request.decode_command_custom_header(QueryConsumeQueueRequestHeader)
-        controller = self.broker_controller
-        queue = controller.message_store.get_consume_queue(header.topic, header.queueId)
-        if queue is None:
-            return system_error(f"{header.queueId}@{string_of(header.topic)} is not exist!")
+        controller, topic = self.broker_controller, header.topic
+        queue = None if topic is None else controller.message_store.get_consume_queue(topic, header.queueId)
+        if topic is None or queue is None:
+            return system_error(f"{header.queueId}@{string_of(topic)} is not exist!")
         body = QueryConsumeQueueResponseBody(maxQueueIndex=queue.get_max_offset_in_queue(),
                                              minQueueIndex=queue.get_min_offset_in_queue())
         message_filter = None
         if header.consumerGroup is not None:
-            subscription = controller.consumer_manager.find_subscription_data(header.consumerGroup, header.topic)
+            subscription = controller.consumer_manager.find_subscription_data(header.consumerGroup, topic)
             body.subscriptionData = subscription
             body.filterData = f"{header.consumerGroup}@{header.topic} is not online!"
             if subscription is not None:
                 filters = controller.consumer_filter_manager
-                data = filters.get(header.topic, header.consumerGroup)
+                data = filters.get(topic, header.consumerGroup)
                 if data is not None:
                     data.dead = data.is_dead
                 body.filterData = remoting_serializable.to_json(data, True)

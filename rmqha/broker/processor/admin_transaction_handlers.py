@@ -30,7 +30,7 @@ class AdminTransactionHandlers(AdminHandlers):
         header = request.decode_command_custom_header(ResumeCheckHalfMessageRequestHeader)
         offset = _offset_of(header.msgId)
         message = self.broker_controller.message_store.look_message_by_offset(offset) if offset is not None else None
-        if message is None:
+        if offset is None or message is None:
             log.error("Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
             return system_error("Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
         self.broker_controller.record_access.check_ending(channel, request, message, offset)

@@ -9,13 +9,12 @@ from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.broker.filter.consumer_filter_manager import MAX_EXPRESSION_LENGTH
 from rmqha.broker.processor.request_body import decode_body
 from rmqha.common import mix_all
-from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.filter import expression_type
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
 from rmqha.common.protocol.header.consumer_headers import UnregisterClientRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData
+from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData, ProducerData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.filter import filter_factory
@@ -27,6 +26,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -42,7 +42,7 @@ class ClientManageProcessor:
     def __init__(self, broker_controller: "BrokerController") -> None:
         self.broker_controller = broker_controller
 
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request."""
         if request.code == request_code.HEART_BEAT:
             return self._heart_beat(channel, request)
@@ -54,7 +54,7 @@ class ClientManageProcessor:
         """Never."""
         return False
 
-    def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+    def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         heartbeat = decode_body(request, HeartbeatData)
         _check(heartbeat)
         controller = self.broker_controller
@@ -141,6 +141,8 @@ def _check(heartbeat: HeartbeatData) -> None:
     # in the midst of the registration
     if heartbeat.clientID is None:
         raise RemotingCommandException("the heartbeat has no clientID")
-    groups = [*heartbeat.consumerDataSet, *heartbeat.producerDataSet]
+    groups: list[ConsumerData | ProducerData] = [*heartbeat.consumerDataSet, *heartbeat.producerDataSet]
     if any(data is None or data.groupName is None for data in groups):
         raise RemotingCommandException("the heartbeat has a group without groupName")
+    if any(one.topic is None for data in heartbeat.consumerDataSet for one in data.subscriptionDataSet):
+        raise RemotingCommandException("the heartbeat has a subscription without topic")

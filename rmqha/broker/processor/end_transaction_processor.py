@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import NO_REMARK
 from rmqha.broker.transaction.queue import transactional_message_util
-from rmqha.broker.transaction.transactional_message_service import OperationResult
-from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_ext import MessageExt
@@ -26,8 +24,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-
-Answer = RemotingCommand | Completable
+    from rmqha.remoting.request_processor import Answer
 
 log = logging.getLogger("RocketmqTransaction")
 
@@ -57,7 +54,7 @@ class EndTransactionProcessor:
     def __init__(self, broker_controller: "BrokerController") -> None:
         self.broker_controller = broker_controller
 
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; None, no answer, while the outcome is not known."""
         header = request.decode_command_custom_header(EndTransactionRequestHeader)
         if self.broker_controller.message_store_config.brokerRole is BrokerRole.SLAVE:
@@ -78,7 +75,7 @@ class EndTransactionProcessor:
         """Never."""
         return False
 
-    def _in_turn(self, end: Callable[[], Answer]) -> Answer:
+    def _in_turn(self, end: "Callable[[], Answer]") -> "Answer":
         """Here, or in a pool when access control is on: its check waits until the half message is dispatched."""
         controller = self.broker_controller
         if controller.access_validator is None:
@@ -86,52 +83,55 @@ class EndTransactionProcessor:
         return controller.broker_fast_failure.run_in(
             controller.send_message_executor, controller.broker_config.waitTimeMillsInTransactionQueue, end)
 
-    def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> Answer:
+    def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
         service = self.broker_controller.transactional_message_service
         result = service.commit_message(header)
-        refused = self._refused(channel, request, header, result)
+        half = result.prepare_message
+        if half is None:
+            return _answer(result.response_code, result.response_remark)
+        refused = self._refused(channel, request, header, half)
         if refused is not None:
             return refused
-        if self.broker_controller.message_store.deleted_topics.is_message_dead(result.prepare_message):
+        if self.broker_controller.message_store.deleted_topics.is_message_dead(half):
             # Differs: a half message goes with its topic; the original puts it, into the topic made again, too
             log.warning("the topic of the half message at %s is deleted, it is not committed", header.commitLogOffset)
-            service.delete_prepare_message(result.prepare_message)
+            service.delete_prepare_message(half)
             return _answer(response_code.SUCCESS)
-        message = _end_message_transaction(result.prepare_message)
+        message = _end_message_transaction(half)
         message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag, header.commitOrRollback)
         message.queue_offset = header.tranStateTableOffset
         message.prepared_transaction_offset = header.commitLogOffset
-        message.store_timestamp = result.prepare_message.store_timestamp
+        message.store_timestamp = half.store_timestamp
         message.clear_property(message_const.PROPERTY_TRANSACTION_PREPARED)
 
         def sent(put: PutMessageResult | None) -> RemotingCommand:
             response = self._send_final_message(put)
             if response.code == response_code.SUCCESS:
-                service.delete_prepare_message(result.prepare_message)
+                service.delete_prepare_message(half)
             return response
 
         return self.broker_controller.message_store.async_put_message(message).then_apply(
             sent, lambda failure: _answer(response_code.SYSTEM_ERROR, exception_simple_desc(failure)))
 
-    def _rollback(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> Answer:
+    def _rollback(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
         service = self.broker_controller.transactional_message_service
         result = service.rollback_message(header)
-        refused = self._refused(channel, request, header, result)
+        half = result.prepare_message
+        if half is None:
+            return _answer(result.response_code, result.response_remark)
+        refused = self._refused(channel, request, header, half)
         if refused is not None:
             return refused
-        service.delete_prepare_message(result.prepare_message)
+        service.delete_prepare_message(half)
         return _answer(response_code.SUCCESS, NO_REMARK)
 
     def _refused(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader,
-                 result: OperationResult) -> RemotingCommand | None:
+                 half: MessageExt) -> RemotingCommand | None:
         """The answer when the half message can't be ended, None when it can. AclException when not by who asks."""
-        if result.response_code != response_code.SUCCESS:
-            return _answer(result.response_code, result.response_remark)
-        wrong = _check_prepare_message(result.prepare_message, header)
+        wrong = _check_prepare_message(half, header)
         if wrong is not None:
             return _answer(response_code.SYSTEM_ERROR, wrong)
-        self.broker_controller.record_access.check_ending(channel, request, result.prepare_message,
-                                                          header.commitLogOffset)
+        self.broker_controller.record_access.check_ending(channel, request, half, header.commitLogOffset)
         return None
 
     def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
@@ -171,8 +171,8 @@ def _check_prepare_message(message: MessageExt, header: EndTransactionRequestHea
 
 def _end_message_transaction(message: MessageExt) -> MessageExtBrokerInner:
     """The message as its producer meant it. Its stored properties keep the traces of the transaction, as in Java."""
-    inner = MessageExtBrokerInner(message.get_user_property(message_const.PROPERTY_REAL_TOPIC), message.body)
-    inner.queue_id = parse_int(message.get_user_property(message_const.PROPERTY_REAL_QUEUE_ID))
+    inner = MessageExtBrokerInner(message.properties[message_const.PROPERTY_REAL_TOPIC], message.body)
+    inner.queue_id = parse_int(message.properties[message_const.PROPERTY_REAL_QUEUE_ID])
     inner.flag = message.flag
     inner.born_timestamp = message.born_timestamp
     inner.born_host = message.born_host

@@ -14,7 +14,6 @@ from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
 from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.broker.longpolling.pull_request import PullRequest
 from rmqha.common import mix_all, util_all
-from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.filter import expression_type, filter_api
 from rmqha.common.help import faq_url
@@ -39,6 +38,7 @@ from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -64,7 +64,7 @@ class PullMessageProcessor:
     def __init__(self, broker_controller: "BrokerController") -> None:
         self.broker_controller = broker_controller
 
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable | None:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve a pull; None when it is held."""
         header = request.decode_command_custom_header(PullMessageRequestHeader)
         request.custom_header = header  # a woken pull does not decode again
@@ -83,8 +83,10 @@ class PullMessageProcessor:
 
     def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand) -> None:
         """Serve a pull that was held, on the thread that woke it; it is answered in any case."""
+        header: PullMessageRequestHeader
+        header = request.custom_header  # type: ignore[assignment]  # process_request has put it there
         try:
-            response = self._process(channel, request, request.custom_header, False)
+            response = self._process(channel, request, header, False)
             if response is not None:
                 response.opaque = request.opaque
                 response.serialize_type = request.serialize_type
@@ -96,6 +98,7 @@ class PullMessageProcessor:
                  broker_allow_suspend: bool) -> RemotingCommand | None:
         begin_ms = now_ms()
         controller = self.broker_controller
+        response: RemotingCommand | None
         response = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, None)
         group_config = self._check_group(header, response)
         if group_config is None or not self._check_topic(channel, header, response):
@@ -109,7 +112,7 @@ class PullMessageProcessor:
             response.code = response_code.SYSTEM_ERROR
             response.remark = "store getMessage return null"
         else:
-            self._fill(channel, header, group_config, result, response)
+            response_header = self._fill(channel, header, group_config, result, response)
             if response.code == response_code.SUCCESS:
                 self._transfer(header, result, response, begin_ms)
             elif response.code == response_code.PULL_NOT_FOUND:
@@ -121,7 +124,7 @@ class PullMessageProcessor:
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
-                self._offset_moved(header, group_config, result, response)
+                self._offset_moved(header, group_config, result, response, response_header)
         if broker_allow_suspend and pull_sys_flag.has_commit_offset_flag(header.sysFlag):
             self._commit_offset(channel, header)
         return response
@@ -253,15 +256,16 @@ class PullMessageProcessor:
         return filter_data
 
     def _fill(self, channel: "Channel", header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-              result: GetMessageResult, response: RemotingCommand) -> None:
+              result: GetMessageResult, response: RemotingCommand) -> PullMessageResponseHeader:
         status = result.status
         suggest = mix_all.MASTER_ID
         if self.broker_controller.broker_config.slaveReadEnable:
             suggest = (group_config.whichBrokerWhenConsumeSlowly if result.suggest_pulling_from_slave
                        else group_config.brokerId)
         response.remark = status.name
-        response.custom_header = PullMessageResponseHeader(suggest, result.next_begin_offset, result.min_offset,
-                                                           result.max_offset)
+        response_header = PullMessageResponseHeader(suggest, result.next_begin_offset, result.min_offset,
+                                                    result.max_offset)
+        response.custom_header = response_header
         code = _CODES.get(status)
         if code is None:  # NO_MATCHED_LOGIC_QUEUE, NO_MESSAGE_IN_QUEUE
             code = response_code.PULL_OFFSET_MOVED if header.queueOffset else response_code.PULL_NOT_FOUND
@@ -272,6 +276,7 @@ class PullMessageProcessor:
                      header.consumerGroup, header.topic, header.queueId, header.queueOffset,
                      result.next_begin_offset, result.min_offset, result.max_offset,
                      parse_channel_remote_addr(channel))
+        return response_header
 
     def _transfer(self, header: PullMessageRequestHeader, result: GetMessageResult, response: RemotingCommand,
                   begin_ms: int) -> None:
@@ -297,10 +302,11 @@ class PullMessageProcessor:
                                                                                      pull_request)
 
     def _offset_moved(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-                      result: GetMessageResult, response: RemotingCommand) -> None:
+                      result: GetMessageResult, response: RemotingCommand,
+                      response_header: PullMessageResponseHeader) -> None:
         store_config = self.broker_controller.message_store_config
         if store_config.brokerRole is BrokerRole.SLAVE and not store_config.offsetCheckInSlave:
-            response.custom_header.suggestWhichBrokerId = group_config.brokerId
+            response_header.suggestWhichBrokerId = group_config.brokerId
             response.code = response_code.PULL_RETRY_IMMEDIATELY
             log.warning("PULL_OFFSET_MOVED:none correction. topic=%s, groupId=%s, requestOffset=%d, "
                         "suggestBrokerId=%d", header.topic, header.consumerGroup, header.queueOffset,
@@ -312,7 +318,7 @@ class PullMessageProcessor:
             offsetNew=result.next_begin_offset))
         log.warning("PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, newOffset=%d, "
                     "suggestBrokerId=%s", header.topic, header.consumerGroup, header.queueOffset,
-                    result.next_begin_offset, response.custom_header.suggestWhichBrokerId)
+                    result.next_begin_offset, response_header.suggestWhichBrokerId)
 
     def _generate_offset_moved_event(self, event: OffsetMovedEvent) -> None:
         message = MessageExtBrokerInner()
@@ -339,4 +345,5 @@ class PullMessageProcessor:
 
 def _store_timestamp(record: memoryview) -> int:
     sys_flag = message_layout.INT.unpack_from(record, message_layout.SYSFLAG_POSITION)[0]
-    return message_layout.LONG.unpack_from(record, message_layout.store_timestamp_position(sys_flag))[0]
+    stored: int = message_layout.LONG.unpack_from(record, message_layout.store_timestamp_position(sys_flag))[0]
+    return stored

@@ -22,6 +22,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
     from rmqha.remoting.response_future import ResponseFuture
 
 log = logging.getLogger("RocketmqBroker")
@@ -50,7 +51,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
     """
 
     # Differs: no thread waits for the client that gets the reply; processReplyMessageThreadPoolNums is not read.
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; the answer comes when the asking client has answered, and the reply is stored."""
         header = self.parse_request_header(request)
         if header.topic in self._topics:
@@ -63,8 +64,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
             return request.decode_command_custom_header(SendMessageRequestHeader)
         return super().parse_request_header(request)
 
-    def _reply(self, channel: "Channel", request: RemotingCommand,
-               header: SendMessageRequestHeader) -> RemotingCommand | Completable:
+    def _reply(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
         config = self.broker_controller.broker_config
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
@@ -74,7 +74,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
             return response
         queue_id = header.queueId if header.queueId >= 0 else random_queue_id(topic_config.writeQueueNums)
         message = self._message(channel, request, header, queue_id)
-        answer: Completable = Completable()
+        answer: Completable[RemotingCommand | None] = Completable()
 
         def stored(result: PutMessageResult | None) -> None:
             self._handle_put_message_result(result, message, response, queue_id)
@@ -163,20 +163,25 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
             return
         response.code = response_code.SUCCESS
         response.remark = None
-        response.ext_fields.update(msgId="0", queueId=str(queue_id), queueOffset="0")
+        _note(response, "0", queue_id, 0)
 
     def _handle_put_message_result(self, result: PutMessageResult | None, message: MessageExtBrokerInner,
                                    response: RemotingCommand, queue_id: int) -> None:
         """Where the reply lies, if it does; the answer's code says only whether the client has it."""
-        if result is None or result.put_message_status not in _STORED:
+        append = result.append_message_result if result is not None else None
+        if result is None or append is None or result.put_message_status not in _STORED:
             log.warning("process reply message, store putMessage returned %s", result)
             return
-        append = result.append_message_result
         stats = self.broker_controller.broker_stats_manager
         stats.inc_topic_put_nums(message.topic, append.msg_num, 1)
         stats.inc_topic_put_size(message.topic, append.wrote_bytes)
         stats.inc_broker_put_nums(append.msg_num)
-        response.ext_fields.update(msgId=append.msg_id, queueId=str(queue_id), queueOffset=str(append.logics_offset))
+        _note(response, append.msg_id or "", queue_id, append.logics_offset)
+
+
+def _note(response: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int) -> None:
+    for name, text in (("msgId", msg_id), ("queueId", str(queue_id)), ("queueOffset", str(queue_offset))):
+        response.add_ext_field(name, text)
 
 
 def _refused(remark: str) -> Completable[PushReplyResult]:

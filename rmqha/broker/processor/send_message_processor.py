@@ -14,7 +14,6 @@ from rmqha.broker.processor.abstract_send_message_processor import (
 from rmqha.broker.processor.send.send_admission import READ_WRITE
 from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES
 from rmqha.common import mix_all, util_all
-from rmqha.common.completable import Completable
 from rmqha.common.constant import perm_name
 from rmqha.common.help import faq_url
 from rmqha.common.message import message_const, message_decoder
@@ -35,6 +34,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -56,7 +56,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         self._store = broker_controller.message_store
         self._stats = broker_controller.broker_stats_manager
 
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | Completable:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; the answer comes when the message is as safe as the configuration asks."""
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
             return self.hand_over(lambda: self._consumer_send_msg_back(channel, request))
@@ -71,8 +71,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         store = self._store
         return store.is_os_page_cache_busy() or store.is_transient_store_pool_deficient()
 
-    def _consumer_send_msg_back(self, channel: "Channel",
-                                request: RemotingCommand) -> RemotingCommand | Completable:
+    def _consumer_send_msg_back(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)
         controller = self.broker_controller
         group_config = controller.subscription_group_manager.find_subscription_group_config(header.group)
@@ -102,7 +101,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         return self._put_back(header, message, topic, queue_id, max_times)
 
     def _put_back(self, header: ConsumerSendMsgBackRequestHeader, message: "MessageExt", topic: str, queue_id: int,
-                  max_times: int) -> RemotingCommand | Completable:
+                  max_times: int) -> "Answer":
         properties = message.properties
         properties.setdefault(message_const.PROPERTY_RETRY_TOPIC, message.topic)
         properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = "false"
@@ -131,10 +130,11 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
                           result: PutMessageResult | None) -> RemotingCommand:
         if result is None:
             return _answer(response_code.SYSTEM_ERROR, "putMessageResult is null")
-        if result.put_message_status is not PutMessageStatus.PUT_OK:
+        append = result.append_message_result
+        if result.put_message_status is not PutMessageStatus.PUT_OK or append is None:
             return _answer(response_code.SYSTEM_ERROR, result.put_message_status.name)
         if inner.topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
-            wrote_bytes = result.append_message_result.wrote_bytes
+            wrote_bytes = append.wrote_bytes
             self._stats.inc_topic_put_nums(inner.topic)
             self._stats.inc_topic_put_size(inner.topic, wrote_bytes)
             self._stats.inc_queue_put_nums(inner.topic, inner.queue_id)
@@ -142,8 +142,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         self._stats.inc_send_back_nums(group, back_topic)
         return _answer(response_code.SUCCESS, None)
 
-    def _send(self, channel: "Channel", request: RemotingCommand,
-              header: SendMessageRequestHeader) -> RemotingCommand | Completable:
+    def _send(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
         config = self._config
         response = _answer(_CONTINUE, None)
         response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
@@ -152,21 +151,23 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         if topic_config is None:
             return response
         queue_id = header.queueId if header.queueId >= 0 else random_queue_id(topic_config.writeQueueNums)
+        message: MessageExt
         if header.batch:
-            message = self._build_batch(channel, request, header, topic_config, queue_id)
-            put = self._store.async_put_messages(message)
+            message = batch = self._build_batch(channel, request, header, topic_config, queue_id)
+            put = self._store.async_put_messages(batch)
         else:
-            message = self._build_inner_msg(channel, request, header, topic_config, queue_id, response)
-            if message is None:
+            inner = self._build_inner_msg(channel, request, header, topic_config, queue_id, response)
+            if inner is None:
                 return response
-            if message.properties.get(_TRANSACTION_PREPARED, "").lower() == "true":
+            message = inner
+            if inner.properties.get(_TRANSACTION_PREPARED, "").lower() == "true":
                 if config.rejectTransactionMessage:
                     response.code = response_code.NO_PERMISSION
                     response.remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
                     return response
-                put = self.broker_controller.transactional_message_service.async_prepare_message(message)
+                put = self.broker_controller.transactional_message_service.async_prepare_message(inner)
             else:
-                put = self._store.async_put_message(message)
+                put = self._store.async_put_message(inner)
         if put.is_done:
             return self._handle_put_message_result(put.get(), response, message, queue_id)
         return put.then_apply(lambda result: self._handle_put_message_result(result, response, message, queue_id),
@@ -245,11 +246,11 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             return response
         status = result.put_message_status
         code = SENT if status is _PUT_OK else SENT_CODES.get(status)
-        if code is None:
+        append, fields = result.append_message_result, response.ext_fields
+        if code is None or append is None or fields is None:  # the last two are there when the first is
             self._refuse(status, response)
             return response
         response.code = code
-        append = result.append_message_result
         stats, topic = self._stats, message.topic
         if topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
             stats.inc_queue_put_nums(topic, message.queue_id, append.msg_num, 1)
@@ -257,8 +258,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         stats.inc_topic_put_nums(topic, append.msg_num, 1)
         stats.inc_topic_put_size(topic, append.wrote_bytes)
         stats.inc_broker_put_nums(append.msg_num)
-        fields = response.ext_fields
-        fields["msgId"] = append.msg_id
+        fields["msgId"] = append.msg_id or ""
         fields["queueId"] = str(queue_id)
         fields["queueOffset"] = str(append.logics_offset)
         return response
@@ -305,14 +305,15 @@ def _answer(code: int, remark: str | None) -> RemotingCommand:
     return RemotingCommand.create_response_command(code, remark)
 
 
-def _failed(error: Exception) -> RemotingCommand:
+def _failed(error: BaseException) -> RemotingCommand:
     return _answer(response_code.SYSTEM_ERROR, exception_simple_desc(error))
 
 
 def _copy_for_retry(message: "MessageExt", topic: str, queue_id: int) -> MessageExtBrokerInner:
     properties = message.properties
     origin = properties.get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
-    properties[message_const.PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id if util_all.is_blank(origin) else origin
+    if util_all.is_blank(origin) and message.msg_id is not None:  # None only before it is stored
+        properties[message_const.PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id
     inner = MessageExtBrokerInner()
     inner.topic = topic
     inner.queue_id = queue_id

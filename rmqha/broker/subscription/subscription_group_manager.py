@@ -1,7 +1,7 @@
 """The consumer groups of a broker and their file, subscriptionGroup.json."""
 import logging
 import threading
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
@@ -42,7 +42,7 @@ class SubscriptionGroupManager(ConfigManager):
     def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
         """Create or replace a group."""
         with self._table_lock:
-            name = cast(str, config.groupName)  # seen by who asks
+            name = config.groupName
             old = self.subscription_group_table.get(name)
             self.subscription_group_table[name] = config
             self.data_version.next_version()

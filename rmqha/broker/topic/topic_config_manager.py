@@ -3,7 +3,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
@@ -115,7 +115,7 @@ class TopicConfigManager(ConfigManager):
     def update_topic_config(self, topic_config: TopicConfig) -> None:
         """Create or replace a topic."""
         with self._table_lock:
-            name = cast(str, topic_config.topicName)  # seen by who asks
+            name = topic_config.topicName
             old = self.topic_config_table.get(name)
             self.topic_config_table[name] = topic_config
             self.data_version.next_version()

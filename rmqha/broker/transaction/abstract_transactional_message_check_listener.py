@@ -34,17 +34,18 @@ class AbstractTransactionalMessageCheckListener:
             offsetMsgId=message.msg_id)
         header.msgId = message.get_user_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         header.transactionId = header.msgId
-        message.topic = message.get_user_property(message_const.PROPERTY_REAL_TOPIC)
+        topic = message.get_user_property(message_const.PROPERTY_REAL_TOPIC)
         queue_id = message.get_user_property(message_const.PROPERTY_REAL_QUEUE_ID)
-        if message.topic is None or queue_id is None:
+        if topic is None or queue_id is None:
             raise ValueError(f"half message {message.msg_id} lacks {message_const.PROPERTY_REAL_TOPIC} or "
                              f"{message_const.PROPERTY_REAL_QUEUE_ID}")
+        message.topic = topic
         message.queue_id = parse_int(queue_id)
         message.store_size = 0
         group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
         # Differs: with access control on, only a producer that may send to the topic is asked, for the question brings
         # the message; the original asks whoever says that he belongs to the group
-        controller, topic = self.broker_controller, message.topic
+        controller = self.broker_controller
         channel = controller.producer_manager.get_available_channel(
             group, None if controller.access_validator is None else
             lambda producer: controller.record_access.may_end(producer, topic))

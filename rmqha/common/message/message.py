@@ -2,6 +2,7 @@
 import re
 from collections.abc import Iterable
 
+from rmqha.common.later import LATER
 from rmqha.common.message import message_const
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}\Z").match
@@ -36,7 +37,7 @@ class Message:
 
     __slots__ = ("topic", "flag", "properties", "body", "transaction_id")
 
-    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"", tags: str | None = None,
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"", tags: str | None = None,
                  keys: str | None = None, flag: int = 0, wait_store_msg_ok: bool = True) -> None:
         self.topic = topic
         self.flag = flag

@@ -43,7 +43,7 @@ class MessageBatch(Message):
 def _check(first: Message, message: Message) -> None:
     if message.delay_time_level > 0:
         raise ValueError("TimeDelayLevel is not supported for batching")
-    if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):  # type: ignore[union-attr]  # checked before
+    if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         raise ValueError("Retry Group is not supported for batching")
     if message.topic != first.topic:
         raise ValueError("The topic of the messages in one batch should be the same")

@@ -1,4 +1,5 @@
 """A message as a broker stored it."""
+from rmqha.common.later import LATER
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_layout import Host, host_to_bytes
@@ -16,7 +17,7 @@ class MessageExt(Message):
                  "store_timestamp", "store_host", "msg_id", "commit_log_offset", "body_crc", "reconsume_times",
                  "prepared_transaction_offset")
 
-    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"") -> None:
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"") -> None:
         self.topic = topic
         self.flag = 0
         self.properties: dict[str, str] = {}
@@ -109,6 +110,6 @@ class MessageExtBatch(MessageExt):
 
     __slots__ = ("encoded_buff",)
 
-    def __init__(self, topic: str | None = None, body: bytes | memoryview = b"") -> None:
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"") -> None:
         super().__init__(topic, body)
         self.encoded_buff: bytes | bytearray | memoryview | None = None

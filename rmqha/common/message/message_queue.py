@@ -1,6 +1,8 @@
 """One queue of a topic on one broker."""
 from dataclasses import dataclass
 
+from rmqha.common.later import LATER
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
@@ -9,8 +11,8 @@ class MessageQueue:
     Java: org.apache.rocketmq.common.message.MessageQueue (4.9.8)
     """
 
-    topic: str | None = None
-    brokerName: str | None = None
+    topic: str = LATER
+    brokerName: str = LATER
     queueId: int = 0
 
     def __str__(self) -> str:
@@ -24,7 +26,7 @@ class MessageQueueForC:
     Java: org.apache.rocketmq.common.message.MessageQueueForC (4.9.8)
     """
 
-    topic: str | None = None
-    brokerName: str | None = None
+    topic: str = LATER
+    brokerName: str = LATER
     queueId: int = 0
     offset: int = 0

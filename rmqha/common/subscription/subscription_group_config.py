@@ -1,6 +1,7 @@
 """A consumer group's settings on a broker."""
 from dataclasses import dataclass
 
+from rmqha.common.later import LATER
 from rmqha.common.text_hash import text_hash
 
 
@@ -11,7 +12,7 @@ class SubscriptionGroupConfig:
     Java: org.apache.rocketmq.common.subscription.SubscriptionGroupConfig (4.9.8)
     """
 
-    groupName: str | None = None
+    groupName: str = LATER
     consumeEnable: bool = True
     consumeFromMinEnable: bool = True
     consumeBroadcastEnable: bool = True

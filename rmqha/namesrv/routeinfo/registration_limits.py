@@ -45,7 +45,7 @@ class RegistrationLimits:
     def check_topics(self, broker_name: str, table: "dict[str, TopicConfig]") -> None:
         """RegistrationError when these topics of a broker are too many, or have names that are too long."""
         known = self._topics.get(broker_name, set())
-        names: set[str] = {config.topicName for config in table.values()}  # type: ignore[misc]  # refused without
+        names = {config.topicName for config in table.values()}
         longest = max(map(len, names), default=0)
         if longest > MAX_NAME_LENGTH:
             raise RegistrationError(f"a topic of {broker_name} has a name of {longest} characters")

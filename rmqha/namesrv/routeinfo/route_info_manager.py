@@ -277,7 +277,7 @@ class RouteInfoManager:
         queue_data = QueueData(brokerName=broker_name, readQueueNums=topic_config.readQueueNums,
                                writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
                                topicSysFlag=topic_config.topicSysFlag)
-        topic: str = topic_config.topicName  # type: ignore[assignment]  # refused without
+        topic = topic_config.topicName
         self._limits.topic_added(broker_name, topic)
         queue_data_map = self._topic_queue_table.get(topic)
         if queue_data_map is None:

@@ -97,7 +97,7 @@ class RemotingCommand:
         self.remark = remark
         self.ext_fields: dict[str, str] | None = None
         self.custom_header = custom_header
-        self.body: Buffer | None = None
+        self.body: bytes | memoryview | None = None
         self.serialize_type = SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
         self.file_region: Sequence[Buffer] | None = None  # sent instead of `body`, without a copy
         self.release_region: Callable[[], None] | None = None

@@ -37,6 +37,8 @@ def test_heartbeat_on_the_fast_port_counts_as_well(broker):
     b"", b"{", b"[]", b'{"clientID":null}', b'{"clientID":"c","producerDataSet":[{}]}',
     b'{"clientID":"c","consumerDataSet":[{}]}', b'{"clientID":"c","consumerDataSet":[null]}',
     b'{"clientID":"c","consumerDataSet":5}',
+    b'{"clientID":"c","producerDataSet":[{"groupName":"p"}],'
+    b'"consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"subString":"*"}]}]}',
 ], ids=str)
 def test_bad_heartbeat_registers_nobody(shared_broker, body):
     before = dict(shared_broker.controller.producer_manager.group_channel_table)

@@ -3,6 +3,7 @@ import zlib
 
 import pytest
 
+from rmqha.broker.topic import topic_config_manager
 from rmqha.common import util_all
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
@@ -188,6 +189,15 @@ def test_only_what_is_there_is_taken_up_again(broker, msg_id):
     assert (response.code, response.remark) == (
         response_code.SYSTEM_ERROR,
         "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
+
+
+def test_check_goes_on_behind_a_message_that_has_nowhere_to_go(broker, monkeypatch):
+    half(broker)
+    check(broker, check_max=1)
+    monkeypatch.setattr(topic_config_manager, "MAX_AUTO_CREATED_TOPICS", 0)
+    half(broker, b"next")
+    assert [body for _offset, body in check(broker, check_max=1)] == [b"next"]
+    assert (broker.next_offset(GIVEN_UP), done(broker, HALF)) == (0, 3)
 
 
 def test_many_op_messages_are_read_in_parts(broker):

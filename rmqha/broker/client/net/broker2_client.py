@@ -43,7 +43,7 @@ class Broker2Client:
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
 
-    def check_producer_transaction_state(self, group: str, channel: "Channel",
+    def check_producer_transaction_state(self, group: str | None, channel: "Channel",
                                          request_header: CheckTransactionStateRequestHeader,
                                          message: MessageExt) -> None:
         """Ask a producer what became of a half message; no answer is waited for."""
@@ -176,11 +176,12 @@ class Broker2Client:
             if response.code != response_code.SUCCESS or not response.body:
                 return None
             # Differs: a consumer's answer has a limit, as a request's body has
-            too_much = (_STATUS_LIMIT.bytes_excess(request.code, response.body)
-                        or _STATUS_LIMIT.elements_excess(request.code, response.body))
+            answer = bytes(response.body)
+            too_much = (_STATUS_LIMIT.bytes_excess(request.code, answer)
+                        or _STATUS_LIMIT.elements_excess(request.code, answer))
             if too_much:
                 raise FastjsonError(too_much)
-            body = remoting_serializable.from_json(GetConsumerStatusBody, response.body)
+            body = remoting_serializable.from_json(GetConsumerStatusBody, answer)
         except (RemotingException, FastjsonError) as failure:
             log.error("[get-consumer-status] get consumer status exception. topic=%s, group=%s, error=%s", topic,
                       group, failure)

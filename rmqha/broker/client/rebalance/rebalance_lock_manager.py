@@ -24,12 +24,12 @@ class LockEntry:
 
     __slots__ = ("client_id", "host", "last_update_ms")
 
-    def __init__(self, client_id: str, host: str) -> None:
+    def __init__(self, client_id: str | None, host: str) -> None:
         self.client_id = client_id
         self.host = host  # that the lock came from
         self.last_update_ms = now_ms()  # monotonic
 
-    def is_locked(self, client_id: str) -> bool:
+    def is_locked(self, client_id: str | None) -> bool:
         """Whether this client holds the lock still."""
         return self.client_id == client_id and not self.is_expired()
 
@@ -67,11 +67,11 @@ class RebalanceLockManager:
         self._count = 0  # entries of all groups; guarded by _lock
         self._count_of_host: Counter[str] = Counter()  # guarded by _lock
 
-    def try_lock(self, group: str, mq: MessageQueue, client_id: str) -> bool:
+    def try_lock(self, group: str, mq: MessageQueue, client_id: str | None) -> bool:
         """Lock one queue, or renew the lock."""
         return mq in self.try_lock_batch(group, (mq,), client_id)
 
-    def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str,
+    def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str | None,
                        host: str = "") -> set[MessageQueue]:
         """Lock or renew each queue for a client on a host; the ones that the client now holds."""
         if _is_too_long(group) or _is_too_long(client_id):
@@ -84,7 +84,7 @@ class RebalanceLockManager:
                 self._mq_lock_table[group] = table
             return locked
 
-    def unlock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> None:
+    def unlock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str | None) -> None:
         """Give up the queues that the client holds."""
         lines = _Log()
         with self._lock:
@@ -126,7 +126,7 @@ class RebalanceLockManager:
         return self._count >= MAX_LOCKS or self._count_of_host[host] >= MAX_LOCKS_OF_HOST
 
     def _try_lock_one(self, group: str, table: dict[MessageQueue, LockEntry], mq: MessageQueue,
-                      client: tuple[str, str], lines: _Log) -> bool:
+                      client: tuple[str | None, str], lines: _Log) -> bool:
         entry, (client_id, host) = table.get(mq), client
         if entry is None:
             if self._is_full(host) or _is_too_long(mq.topic) or _is_too_long(mq.brokerName):

@@ -5,7 +5,7 @@
 """
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all, util_all
 from rmqha.common.completable import Completable
@@ -22,6 +22,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -83,7 +84,7 @@ class SendAdmission:
         """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
         return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
-    def hand_over(self, work: Callable[[], RemotingCommand | Completable[RemotingCommand]]) -> Completable[Any]:
+    def hand_over(self, work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:
         """The answer of `work`, by the pool of sends; SYSTEM_BUSY when it has too much to do."""
         controller = self.broker_controller
         return controller.broker_fast_failure.run_in(controller.send_message_executor,

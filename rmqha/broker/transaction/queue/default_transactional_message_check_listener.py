@@ -25,7 +25,8 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
         """Store a copy in that topic."""
         log.error("MsgExt:%s has been checked too many times, so discard it by moving it to system topic "
                   "TRANS_CHECK_MAXTIME_TOPIC", message)
-        result = self.broker_controller.message_store.put_message(self._to_message_ext_broker_inner(message))
+        inner = self._to_message_ext_broker_inner(message)
+        result = self.broker_controller.message_store.put_message(inner) if inner is not None else None
         if result is not None and result.put_message_status is PutMessageStatus.PUT_OK:
             log.info("Put checked-too-many-time half message to TRANS_CHECK_MAXTIME_TOPIC OK. Restored in "
                      "queueOffset=%d, commitLogOffset=%d, real topic=%s", message.queue_offset,
@@ -34,9 +35,12 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
             log.error("Put checked-too-many-time half message to TRANS_CHECK_MAXTIME_TOPIC failed, real topic=%s, "
                       "msgId=%s", message.topic, message.msg_id)
 
-    def _to_message_ext_broker_inner(self, message: MessageExt) -> MessageExtBrokerInner:
+    def _to_message_ext_broker_inner(self, message: MessageExt) -> MessageExtBrokerInner | None:
+        """None when the topic can't be made: as in Java, the message is given up, and the check goes on."""
         topic = self.broker_controller.topic_config_manager.create_topic_of_tran_check_max_time(
             TCMT_QUEUE_NUMS, perm_name.PERM_READ | perm_name.PERM_WRITE)
+        if topic is None:
+            return None
         inner = TransactionalMessageBridge.renew_half_message_inner(message)
         inner.topic = topic.topicName
         inner.queue_id = 0

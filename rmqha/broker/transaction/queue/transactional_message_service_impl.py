@@ -17,6 +17,7 @@ from rmqha.broker.transaction.queue.transactional_message_bridge import Transact
 from rmqha.broker.transaction.transactional_message_service import OperationResult, TransactionalMessageService
 from rmqha.common import util_all
 from rmqha.common.completable import Completable
+from rmqha.common.later import LATER
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
@@ -48,7 +49,7 @@ class _QueueCheck:
     offset: int  # the half message looked at
     remove_map: dict[int, int] = field(default_factory=dict)  # ended half offset -> offset of its op message
     done_op_offset: list[int] = field(default_factory=list)  # op messages whose half message is done with
-    op_messages: GetResult | None = None  # the last ones read
+    op_messages: GetResult = LATER  # the last ones read
     missing: int = 1  # half messages that were not there
 
 
@@ -88,11 +89,11 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
 
     def _put_back_half_msg_queue(self, message: MessageExt, offset: int) -> bool:
         result = self._bridge.put_message_return_result(self._bridge.renew_half_message_inner(message))
-        if result is None or result.put_message_status is not PutMessageStatus.PUT_OK:
+        append = result.append_message_result if result is not None else None
+        if result is None or append is None or result.put_message_status is not PutMessageStatus.PUT_OK:
             log.error("PutBackToHalfQueueReturnResult write failed, topic: %s, queueId: %d, msgId: %s", message.topic,
                       message.queue_id, message.msg_id)
             return False
-        append = result.append_message_result
         message.queue_offset = append.logics_offset
         message.commit_log_offset = append.wrote_offset
         message.msg_id = append.msg_id
@@ -121,11 +122,12 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
             log.exception("Check error")
 
     def _check_queue(self, check: _QueueCheck) -> None:
-        check.op_messages = self._fill_op_remove_map(check, check.op_offset)
-        if check.op_messages is None:
+        op_messages = self._fill_op_remove_map(check, check.op_offset)
+        if op_messages is None:
             log.error("The queue=%s check msgOffset=%d with opOffset=%d failed, pullResult is null", check.half_queue,
                       check.half_offset, check.op_offset)
             return
+        check.op_messages = op_messages
         while not self._is_closed:
             if util_all.current_time_millis() - check.start_ms > MAX_PROCESS_TIME_LIMIT_MS:
                 log.info("Queue=%s process time reach max=%d", check.half_queue, MAX_PROCESS_TIME_LIMIT_MS)
@@ -188,9 +190,12 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
             return True
         if not op_messages:
             return False
-        check.op_messages = self._fill_op_remove_map(check, check.op_messages.next_begin_offset)
+        more = self._fill_op_remove_map(check, check.op_messages.next_begin_offset)
         log.debug("The miss offset:%d in messageQueue:%s need to get more opMsg", check.offset, check.half_queue)
-        return check.op_messages is not None
+        if more is None:
+            return False
+        check.op_messages = more
+        return True
 
     @staticmethod
     def _step_over_missing(check: _QueueCheck, result: GetResult | None) -> bool:

@@ -59,7 +59,7 @@ class ConsumeMessageService:
     def consume_message_directly(self, msg: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         """Give one message to the listener now, and say what it said; nothing is sent back."""
         result = ConsumeMessageDirectlyResult(order=False, autoCommit=True)
-        queue = MessageQueue(msg.topic, broker_name, msg.queue_id)
+        queue = MessageQueue(msg.topic, broker_name, msg.queue_id)  # type: ignore[arg-type]  # an old broker is silent
         self._consumer_impl.reset_retry_and_namespace([msg], self._consumer_group)
         begin_ns = time.monotonic_ns()
         log.info("consumeMessageDirectly receive new message: %s", msg)

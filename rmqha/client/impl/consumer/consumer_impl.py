@@ -111,12 +111,12 @@ class ConsumerImpl:
     ) -> None:
         """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
         factory, group = self.mq_client_factory, self.group_name()
-        topic = self._facade.with_namespace(msg.topic)  # type: ignore[arg-type]  # it was received
+        topic = self._facade.with_namespace(msg.topic)
         try:
             if broker_name is not None:
                 addr = factory.find_broker_address_in_publish(broker_name)
             else:
-                addr = "%s:%d" % msg.store_host  # type: ignore[str-format]  # the same
+                addr = "%s:%d" % msg.store_host  # type: ignore[str-format]  # it was received
             if addr is None:
                 raise MQClientException(f"The broker[{broker_name}] not exist")
             factory.mq_client_api_impl.consumer_send_message_back(

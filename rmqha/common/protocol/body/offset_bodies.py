@@ -2,6 +2,7 @@
 from dataclasses import dataclass, field
 
 from rmqha.common import util_all
+from rmqha.common.later import LATER
 from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
 
 
@@ -92,7 +93,7 @@ class OffsetMovedEvent:
     Java: org.apache.rocketmq.common.protocol.topic.OffsetMovedEvent (4.9.8)
     """
 
-    consumerGroup: str | None = None
+    consumerGroup: str = LATER
     messageQueue: MessageQueue | None = None
     offsetRequest: int = 0
     offsetNew: int = 0

@@ -66,7 +66,7 @@ class RegisterBrokerBody:
             raise RegisterBrokerBodyError(f"{topics} topics, the limit is {MAX_TOPICS}")
         for _ in range(topics):
             topic = _topic(reader.text())
-            wrapper.topicConfigTable[topic.topicName] = topic  # type: ignore[index]  # its text has begun with it
+            wrapper.topicConfigTable[topic.topicName] = topic
         filter_servers = reader.json()
         if not isinstance(filter_servers, list) or not all(isinstance(server, str) for server in filter_servers):
             raise RegisterBrokerBodyError("the filter servers are no list of texts")

@@ -17,9 +17,9 @@ class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
     """
 
     masterAddress: str | None = None
-    masterEpoch: int | None = nullable(INTEGER)
+    masterEpoch: int = nullable(INTEGER)
     syncStateSetEpoch: int | None = nullable(INTEGER)
-    masterBrokerId: int | None = nullable(LONG)
+    masterBrokerId: int = nullable(LONG)
     masterHaAddress: str | None = None
 
     def check_fields(self) -> None:

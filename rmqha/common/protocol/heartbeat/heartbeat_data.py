@@ -2,6 +2,7 @@
 import enum
 from dataclasses import dataclass, field
 
+from rmqha.common.later import LATER
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.text_hash import text_hash
 
@@ -47,7 +48,7 @@ class ProducerData:
     Java: org.apache.rocketmq.common.protocol.heartbeat.ProducerData (4.9.8)
     """
 
-    groupName: str | None = None
+    groupName: str = LATER
 
     def __hash__(self) -> int:
         return hash(self.groupName)
@@ -60,7 +61,7 @@ class ConsumerData:
     Java: org.apache.rocketmq.common.protocol.heartbeat.ConsumerData (4.9.8)
     """
 
-    groupName: str | None = None
+    groupName: str = LATER
     consumeType: ConsumeType | None = None
     messageModel: MessageModel | None = None
     consumeFromWhere: ConsumeFromWhere | None = None
@@ -79,6 +80,6 @@ class HeartbeatData:
     Java: org.apache.rocketmq.common.protocol.heartbeat.HeartbeatData (4.9.8)
     """
 
-    clientID: str | None = None
+    clientID: str = LATER
     producerDataSet: set[ProducerData] = field(default_factory=set)
     consumerDataSet: set[ConsumerData] = field(default_factory=set)

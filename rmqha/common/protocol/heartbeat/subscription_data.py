@@ -3,6 +3,7 @@ import time
 from dataclasses import dataclass, field
 
 from rmqha.common.filter import expression_type
+from rmqha.common.later import LATER
 from rmqha.common.text_hash import text_hash
 
 SUB_ALL = "*"
@@ -21,7 +22,7 @@ class SubscriptionData:
     Java: org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData (4.9.8)
     """
 
-    topic: str | None = None
+    topic: str = LATER
     subString: str | None = None
     classFilterMode: bool = False
     tagsSet: set[str] = field(default_factory=set)
