@@ -8,7 +8,7 @@ import shutil
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -33,6 +33,8 @@ from rmqha.pipeline.options import PipelineError
 
 _BLOCK = 4 << 20
 Progress = Callable[[int, int], None]
+PieceT = TypeVar("PieceT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass
@@ -154,11 +156,12 @@ def _archive_range(spark: SparkSession, log: LogFiles, segment: Segment, span: t
     return manifest
 
 
-def run_all(spark: SparkSession, work: Callable, pieces: list) -> list:
+def run_all(spark: SparkSession, work: Callable[[PieceT], ResultT], pieces: list[PieceT]) -> list[ResultT]:
     """The results of `work` for all pieces, in tasks; without any for a single one."""
     if len(pieces) == 1:
         return [work(pieces[0])]
-    return spark.sparkContext.parallelize(pieces, len(pieces)).map(work).collect()
+    results: list[ResultT] = spark.sparkContext.parallelize(pieces, len(pieces)).map(work).collect()
+    return results
 
 
 def _write_messages(spark: SparkSession, segment: Segment, span: tuple[int, int], staging: str,

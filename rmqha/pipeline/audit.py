@@ -6,7 +6,7 @@ be running.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -24,6 +24,16 @@ Progress = Callable[[int, int], None]
 Counts = dict[tuple[str, int], list[int]]  # topic, queue id -> messages, first and last offset of the queue
 
 
+class Around(TypedDict):
+    """A record."""
+
+    offset: int
+    size: int
+    topic: str
+    queueId: int
+    queueOffset: int
+
+
 @dataclass
 class Difference:
     """The first byte that differs in a range, and the record around it (in the master)."""
@@ -32,7 +42,7 @@ class Difference:
     master_file: str
     slave_file: str
     position: int
-    record: dict | None = None
+    record: Around | None = None
 
     @property
     def text(self) -> str:
@@ -256,7 +266,7 @@ def _add(counts: Counts, name: tuple[str, int], more: list[int]) -> None:
     counts[name] = more if had is None else [had[0] + more[0], min(had[1], more[1]), max(had[2], more[2])]
 
 
-def record_around(span: ByteRange, offset: int) -> dict | None:
+def record_around(span: ByteRange, offset: int) -> Around | None:
     """The record that holds the byte at `offset`; None when none does."""
     for found in scan_range(span, False):
         if isinstance(found, Hole) or found.rows["offset"][0] > offset:

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from typing import overload
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
@@ -78,16 +79,16 @@ class ClusterQueues:
         """All queues, in order. PipelineError when the name server or a topic can't be found."""
         self.start()
         try:
-            names = self.topics or self._matching()
+            names = self.topics or self._matching(self.pattern or "")
             return sorted(queue for name in names for queue in self.consumer.fetch_subscribe_message_queues(name))
         except UNREACHABLE as error:
             raise PipelineError(f"name server {self.name_server}: {error.__cause__ or error}") from error
 
-    def _matching(self) -> list[str]:
+    def _matching(self, pattern: str) -> list[str]:
         listed = self.consumer.api.get_topic_list_from_name_server(TIMEOUT_MS).topicList
-        found = [name for name in listed if re.fullmatch(self.pattern, name) and not name.startswith(_INNER_PREFIXES)]
+        found = [name for name in listed if re.fullmatch(pattern, name) and not name.startswith(_INNER_PREFIXES)]
         if not found:
-            raise PipelineError(f"{self.options.where}, option subscribePattern: no topic matches {self.pattern!r}")
+            raise PipelineError(f"{self.options.where}, option subscribePattern: no topic matches {pattern!r}")
         return sorted(found)
 
     def offsets(self, which: str, timestamp: int | None = None) -> QueueOffsets:
@@ -115,12 +116,13 @@ class ClusterQueues:
         found = self.offsets(LATEST if name == "endingOffsets" else EARLIEST)
         other = None
         for queue, offset in walk(asked):
-            if get_offset(found, queue) is None:
+            known = get_offset(found, queue)
+            if known is None:
                 raise self.options.wrong(name, f"possible: there is no queue {queue.queueId} of {queue.topic} on "
                                                f"{queue.brokerName}")
             if offset < 0:
                 other = other or {-2: self.offsets(EARLIEST), -1: self.offsets(LATEST)}
-                offset = get_offset(other[offset], queue)
+                offset = get_offset(other[offset], queue, known)
             set_offset(found, queue, offset)
         return found
 
@@ -149,6 +151,14 @@ def walk(offsets: QueueOffsets) -> Iterator[tuple[MessageQueue, int]]:
 def set_offset(offsets: QueueOffsets, queue: MessageQueue, offset: int) -> None:
     """Put in the offset of a queue."""
     offsets.setdefault(queue.topic, {}).setdefault(queue.brokerName, {})[str(queue.queueId)] = offset
+
+
+@overload
+def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int) -> int: ...
+
+
+@overload
+def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: None = None) -> int | None: ...
 
 
 def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int | None = None) -> int | None:

@@ -3,7 +3,8 @@
     spark.readStream.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "orders").load()
 """
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -44,6 +45,7 @@ WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "c
 _SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
 _VERSION = 1
 _BATCH_BYTES = 4 << 20
+_Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
 
 
 class ClusterDataSource(DataSource):
@@ -165,6 +167,7 @@ def message_batch(messages: list[MessageExt], schema: pa.Schema, kafka: bool) ->
     arrays = []
     for field in schema:
         name = KAFKA_SOURCE.get(field.name) if kafka else field.name
+        values: list[Any]
         values = [1] * len(messages) if name is None else [_VALUES[name](message) for message in messages]
         if pa.types.is_binary(field.type) and name == "keys":
             values = [value and value.encode("utf-8", "replace") for value in values]
@@ -176,7 +179,7 @@ def _host(host: tuple[str, int] | None) -> str | None:
     return None if host is None else f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
 
 
-_VALUES = {
+_VALUES: dict[str, Callable[[MessageExt], Any]] = {
     "topic": lambda message: message.topic,
     "flag": lambda message: message.flag,
     "body": lambda message: bytes(message.body),
@@ -253,7 +256,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         self._max_rows = options.integer("maxOffsetsPerTrigger", least=1)
         self._stop_at: QueueOffsets | None = None  # of Trigger.AvailableNow
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         """Without the connection: tasks open their own."""
         return {**self.__dict__, "_queues": None}
 
@@ -263,7 +266,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
             self._queues.start()
         return self._queues
 
-    def initialOffset(self) -> dict:  # Spark's name
+    def initialOffset(self) -> _Offset:  # Spark's name
         """Where a new query begins: at the end, unless the options say otherwise."""
         timestamp = self.options.integer("startingTimestamp")
         queues = self._connected()
@@ -278,7 +281,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         """maxOffsetsPerTrigger, if given."""
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # Spark's name
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:  # Spark's name
         """How far the next batch goes: up to the ends, or a fair share of each queue's backlog."""
         ends = self._stop_at if self._stop_at is not None else self._connected().offsets(LATEST)
         begins, backlog = {}, {}
@@ -295,7 +298,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         log.debug("the next batch goes to %s", as_text(found))
         return {"version": _VERSION, "queues": found}
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         """One for each queue."""
         begin: QueueOffsets = {}
         for queue, offset in walk(start["queues"]):
@@ -304,7 +307,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
             _check_begin(self._connected(), begin, self.fail_on_data_loss)
         return partitions_of(begin, end["queues"], self.options.integer("minPartitions", 1))
 
-    def commit(self, end: dict) -> None:
+    def commit(self, end: _Offset) -> None:
         """Nothing is kept at the brokers: Spark's checkpoint has the offsets."""
         log.debug("taken up to %s", as_text(end["queues"]))
 

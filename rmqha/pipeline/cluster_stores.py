@@ -7,6 +7,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.protocol.route.topic_route_data import BrokerData
 from rmqha.pipeline.log_files import COMMIT_LOG, find_logs
 from rmqha.pipeline.options import PipelineError
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
@@ -87,7 +88,7 @@ def _ask(name_server: str, cluster: str | None, broker: str | None, mounted: str
     return stores
 
 
-def _check_names(whom: str, table: dict, cluster: str | None, broker: str | None) -> None:
+def _check_names(whom: str, table: dict[str, BrokerData], cluster: str | None, broker: str | None) -> None:
     clusters = {data.cluster for data in table.values()}
     if cluster is not None and cluster not in clusters:
         raise PipelineError(f"{whom} knows no cluster {cluster!r}; there are: {', '.join(sorted(clusters)) or 'none'}")

@@ -237,7 +237,7 @@ class Properties:
 
     def _slow(self) -> None:
         """Record by record: for properties that are out of order."""
-        bounds, names, values = [0], [], []
+        bounds, names, values = [0], list[str](), list[str]()
         for data in self._data:
             found = string2message_properties(decode_text(data.as_py()))
             names += map(_unicode, found)

@@ -5,11 +5,13 @@
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -84,7 +86,7 @@ class CommitLogDataSource(DataSource):
         pushes = options.boolean("pushFilters", False) and _is_pushing()
         return (PushdownReader if pushes else CommitLogReader)(options, schema)
 
-    def streamReader(self, schema: StructType):  # Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """A reader of what comes to be written."""
         from rmqha.pipeline.commit_log_stream import CommitLogStreamReader
         return CommitLogStreamReader(common_options(self._given), schema)
@@ -205,7 +207,7 @@ class PushdownReader(CommitLogReader):
 
     def _take(self, given: Filter) -> bool:
         name = _OPERATORS.get(type(given))
-        attribute = getattr(given, "attribute", ())
+        attribute: tuple[str, ...] = getattr(given, "attribute", ())
         if name is None or len(attribute) != 1 or self.kafka:
             return False
         column, value = attribute[0], given.value
@@ -233,8 +235,9 @@ class PushdownReader(CommitLogReader):
         return True
 
 
-def _milliseconds(value: object) -> int | None:
+def _milliseconds(value: Any) -> int | None:
     timestamp = getattr(value, "timestamp", None)
     if timestamp is None or getattr(value, "tzinfo", None) is None or value.microsecond % 1000:
         return None
-    return round(timestamp() * 1000)
+    ms: int = round(timestamp() * 1000)
+    return ms

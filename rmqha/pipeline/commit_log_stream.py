@@ -4,13 +4,14 @@ An offset is the offset of each log behind the last record that was taken, so ea
 Spark's checkpoint keeps it.
 """
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from rmqha.common.segment_files import pread
+from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline import ranges
 from rmqha.pipeline.commit_log_source import RangeReader, log
 from rmqha.pipeline.log_files import LogFiles, find_logs, wanted_paths
@@ -18,9 +19,11 @@ from rmqha.pipeline.log_scan import ROW, VanishedError, log_end, open_file
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.ranges import LogPartition
 from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import DEFAULT_LIMIT
 
 _VERSION = 1
 _BLOCK = 4 << 20
+_Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
 
 
 class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -37,7 +40,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
     def _logs(self) -> list[LogFiles]:
         return find_logs(wanted_paths(self.options), self.options.text("brokerName"))
 
-    def initialOffset(self) -> dict:  # Spark's name
+    def initialOffset(self) -> _Offset:  # Spark's name
         """Where a new query begins: at the end, unless the options say otherwise."""
         logs = {}
         for each in self._logs():
@@ -58,7 +61,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         """maxOffsetsPerTrigger, if given."""
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # Spark's name
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:  # Spark's name
         """How far the next batch goes."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         logs = dict(start["logs"])
@@ -83,7 +86,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
                                    "is another log, or was cut off")
         return begin
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         """Byte ranges from one offset to another."""
         found: list[LogPartition] = []
         total = sum(stop - start["logs"].get(path, 0) for path, stop in end["logs"].items())
@@ -99,11 +102,11 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
                                                              self.fail_on_data_loss), size)
         return found
 
-    def reportLatestOffset(self) -> dict:  # Spark's name
+    def reportLatestOffset(self) -> _Offset:  # Spark's name
         """The ends of the logs, for the progress that Spark shows."""
         return {"version": _VERSION, "logs": {each.path: log_end(each) for each in self._logs()}}
 
-    def commit(self, end: dict) -> None:
+    def commit(self, end: _Offset) -> None:
         """Nothing is kept here: Spark's checkpoint has the offset."""
         log.debug("taken up to %s", end)
 
@@ -130,7 +133,7 @@ def limited_end(each: LogFiles, begin: int, end: int, rows: int) -> tuple[int, i
     return end, taken
 
 
-def _step(segment, position: int, limit: int, rows: int) -> tuple[int, int]:
+def _step(segment: Segment, position: int, limit: int, rows: int) -> tuple[int, int]:
     """(bytes, records) of one block."""
     try:
         fd = open_file(segment.path, position)
@@ -140,7 +143,7 @@ def _step(segment, position: int, limit: int, rows: int) -> tuple[int, int]:
         size = _BLOCK
         while True:
             data = pread(fd, min(size, limit - position), position - segment.start)
-            found = bulk.scan(data, 0, len(data), position, limit=min(rows, bulk.DEFAULT_LIMIT))
+            found = bulk.scan(data, 0, len(data), position, limit=min(rows, DEFAULT_LIMIT))
             if found.count or size >= limit - position:
                 break
             size *= 4

@@ -41,7 +41,7 @@ def wanted_paths(options: Options) -> list[str]:
     """The paths of `.load(...)` or of the option `path`, as given."""
     if "paths" in options:
         try:
-            paths = [str(path) for path in json.loads(options.text("paths"))]
+            paths = [str(path) for path in json.loads(options.text("paths", ""))]
         except ValueError:
             raise options.wrong("paths", "a JSON list of paths") from None
     else:

@@ -2,6 +2,7 @@
 import difflib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any, overload
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -29,6 +30,12 @@ class Options:
         """The error for a value that is not valid."""
         return PipelineError(f"{self.where}, option {name}: {self._values.get(name)!r} is not {wanted}")
 
+    @overload
+    def text(self, name: str, default: str) -> str: ...
+
+    @overload
+    def text(self, name: str, default: None = None) -> str | None: ...
+
     def text(self, name: str, default: str | None = None) -> str | None:
         """A text as given."""
         return self._values.get(name, default)
@@ -36,6 +43,12 @@ class Options:
     def first(self, *names: str) -> str | None:
         """The value of the first of several names that is given."""
         return next((self._values[name] for name in names if name in self._values), None)
+
+    @overload
+    def integer(self, name: str, default: int, least: int = 0) -> int: ...
+
+    @overload
+    def integer(self, name: str, default: None = None, least: int = 0) -> int | None: ...
 
     def integer(self, name: str, default: int | None = None, least: int = 0) -> int | None:
         """A whole number, `least` or more."""
@@ -81,7 +94,7 @@ class Options:
         text = self._values.get(name, "") if value is None else value
         return [word.strip() for word in text.split(",") if word.strip()]
 
-    def json(self, name: str, wanted: str) -> dict:
+    def json(self, name: str, wanted: str) -> dict[str, Any]:
         """A JSON object."""
         try:
             value = json.loads(self._values[name])

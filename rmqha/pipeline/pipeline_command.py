@@ -30,18 +30,16 @@ class PipelineGroup(click.Group):
         try:
             return super().invoke(ctx)
         except PipelineError as error:
-            raise _error(str(error)) from error
+            raise _CannotAnswerError(str(error)) from error
         except Exception as error:
             told = told_by_task(error)
             if told is None:
                 raise
-            raise _error(told) from error
+            raise _CannotAnswerError(told) from error
 
 
-def _error(text: str) -> click.ClickException:
-    error = click.ClickException(text)
-    error.exit_code = 2
-    return error
+class _CannotAnswerError(click.ClickException):
+    exit_code = 2
 
 
 def told_by_task(error: Exception) -> str | None:
@@ -53,7 +51,7 @@ def told_by_task(error: Exception) -> str | None:
     return None
 
 
-def job_options(command: Callable) -> Callable:
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
     """--master, --memory and -o."""
     command = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
                            help="How to print.")(command)
@@ -119,10 +117,10 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
     """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte:
     exit code 1 when a slave is no true copy. The brokers may be running.
     """
-    if master_store is not None and slave_store is None:
-        raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or only --name-server")
     stores = ClusterStores([(one, other, "") for one, other in pair])
     if master_store is not None:
+        if slave_store is None:
+            raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or only --name-server")
         stores.pairs.insert(0, (master_store, slave_store, ""))
     if not stores.pairs:
         if name_server is None:

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -84,11 +84,11 @@ class RangeBuilt(NamedTuple):
 
 
 class IndexTask(NamedTuple):
-    """One index file: keys from `first` on, `count` of them; `parts` are (path, number of keys) of all key files."""
+    """One index file: `keys` keys from number `first` on; `parts` are (path, number of keys) of all key files."""
 
     number: int
     first: int
-    count: int
+    keys: int
     parts: tuple[tuple[str, int], ...]
     path: str
     shape: Shape
@@ -125,7 +125,8 @@ def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Pro
         marks = read_deleted_topics(root)
     except ValueError as error:
         raise PipelineError(str(error)) from None
-    built = _scan_all(spark, log, result, RangeTask(0, None, work, shape, marks), range_bytes, come_to)
+    built = _scan_all(spark, log, result, lambda number, span: RangeTask(number, span, work, shape, marks),
+                      range_bytes, come_to)
     _fill_fronts(built, work, shape, result)
     result.indexFiles = _build_index(spark, built, work, shape, come_to)
     for folder in (queue_folder, index_folder):
@@ -140,10 +141,10 @@ def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Pro
     return result
 
 
-def _scan_all(spark: SparkSession, log: LogFiles, result: Rebuilt, task: RangeTask, range_bytes: int,
-              come_to: Progress) -> list[RangeBuilt]:
+def _scan_all(spark: SparkSession, log: LogFiles, result: Rebuilt, task_of: Callable[[int, ByteRange], RangeTask],
+              range_bytes: int, come_to: Progress) -> list[RangeBuilt]:
     spans = ranges.ranges_of(log, log.min_offset, result.endOffset, range_bytes, True)
-    tasks = [task._replace(number=number, span=span) for number, span in enumerate(spans)]
+    tasks = [task_of(number, span) for number, span in enumerate(spans)]
     built: list[RangeBuilt] = []
     if tasks:
         for done in spark.sparkContext.parallelize(tasks, len(tasks)).map(build_range).toLocalIterator():
@@ -279,7 +280,7 @@ def build_index_file(task: IndexTask) -> int:
     """Write one index file. Runs in a task."""
     before = _read_keys(task.parts, task.first - 1, 1) if task.first else b""
     offset, stored = KEY.unpack(before)[:2] if before else (0, 0)
-    keys = _read_keys(task.parts, task.first, task.count)
+    keys = _read_keys(task.parts, task.first, task.keys)
     slots, entries = task.shape.slots, task.shape.entries
     file = bytearray(file_size(slots, entries))
     done, _ = bulk.put_keys(file, slots, entries, IndexCounters(stored, stored, offset, offset, 0, 1), keys)
@@ -340,7 +341,7 @@ def file_difference(pair: tuple[str, str, int]) -> str | None:
         return f"{own} is missing"
 
 
-def _content_difference(one, other, own: str, unit: int) -> str | None:
+def _content_difference(one: BinaryIO, other: BinaryIO, own: str, unit: int) -> str | None:
     size, position = BLOCK // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE, 0
     while True:
         mine, theirs = one.read(size), other.read(size)

@@ -2,10 +2,11 @@
 import html
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rmqha.pipeline.commit_log_source import FORMAT
@@ -29,12 +30,12 @@ class Report:
     begin: int = 0
     end: int = 0
     slotMs: int = 1000
-    topics: dict[str, dict] = field(default_factory=dict)  # topic -> messages, bytes, queues
+    topics: dict[str, dict[str, Any]] = field(default_factory=dict)  # topic -> messages, bytes, queues
     rates: dict[str, list[int]] = field(default_factory=dict)  # topic -> messages in each slot
     sizes: list[tuple[str, int]] = field(default_factory=list)
     latencies: list[tuple[str, int]] = field(default_factory=list)
-    backlog: list[dict] = field(default_factory=list)  # topic, group, messages
-    hottest: list[dict] = field(default_factory=list)  # topic, key, messages
+    backlog: list[dict[str, Any]] = field(default_factory=list)  # topic, group, messages
+    hottest: list[dict[str, Any]] = field(default_factory=list)  # topic, key, messages
 
 
 def report(spark: SparkSession, store: str, page: str, options: dict[str, str],
@@ -89,11 +90,11 @@ def _histograms(frame: DataFrame, found: Report) -> None:
     found.sizes = [(_label(_SIZES, at, "B"), row[f"s{at}"]) for at in range(len(_SIZES) + 1)]
 
 
-def _counts(column, bounds: tuple[int, ...], prefix: str) -> list:
+def _counts(column: Column, bounds: tuple[int, ...], prefix: str) -> list[Column]:
     return [f.count_if(_between(column, bounds, at)).alias(f"{prefix}{at}") for at in range(len(bounds) + 1)]
 
 
-def _between(column, bounds: tuple[int, ...], number: int):
+def _between(column: Column, bounds: tuple[int, ...], number: int) -> Column:
     if number == 0:
         return column < bounds[0]
     above = column >= bounds[number - 1]
@@ -111,7 +112,7 @@ def _hottest(frame: DataFrame, found: Report) -> None:
                      for row in rows.limit(_HOTTEST).collect()]
 
 
-def _backlog(store: str, found: Report) -> list[dict]:
+def _backlog(store: str, found: Report) -> list[dict[str, Any]]:
     """Messages that groups have not consumed yet, by the store's config/consumerOffset.json."""
     root = os.path.dirname(find_logs([store])[0].path)
     try:
@@ -132,7 +133,8 @@ def _backlog(store: str, found: Report) -> list[dict]:
 def _offset_table(text: str) -> dict[str, dict[str, int]]:
     """topic@group -> queue id -> offset. The keys of the inner objects are bare numbers, which JSON does not allow."""
     from rmqha.remoting.protocol.fastjson import loads
-    table = loads(text).get("offsetTable", {})
+    whole: Any = loads(text)
+    table = whole.get("offsetTable", {})
     return {name: {str(queue): offset for queue, offset in offsets.items()} for name, offsets in table.items()}
 
 
@@ -174,7 +176,7 @@ def _for_script(found: Report) -> str:
     return json.dumps(found.__dict__, ensure_ascii=True).replace("<", "\\u003c")
 
 
-def _table(head: list[str], rows: list[list]) -> str:
+def _table(head: list[str], rows: Sequence[Sequence[object]]) -> str:
     cells = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th>{html.escape(name)}</th>' for name in head)}</tr>{cells}</table>"
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from rmqha.pipeline.log_scan import Block
 
-_COMPARE: dict[str, Callable] = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-                                 ">=": operator.ge}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 # Column of the table -> column of the rows.
 COLUMNS = {"queueId": "queueId", "queueOffset": "queueOffset", "physicalOffset": "offset",
            "storeTimestamp": "storeTime", "storeSize": "size", "sysFlag": "sysFlag"}

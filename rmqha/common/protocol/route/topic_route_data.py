@@ -2,6 +2,7 @@
 import random
 from dataclasses import dataclass, field
 
+from rmqha.common.later import LATER
 from rmqha.common.mix_all import MASTER_ID
 
 
@@ -12,14 +13,14 @@ class QueueData:
     Java: org.apache.rocketmq.common.protocol.route.QueueData (4.9.8)
     """
 
-    brokerName: str | None = None
+    brokerName: str = LATER
     readQueueNums: int = 0
     writeQueueNums: int = 0
     perm: int = 0
     topicSysFlag: int = 0
 
     def __lt__(self, other: "QueueData") -> bool:
-        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error
+        return self.brokerName < other.brokerName
 
 
 @dataclass(slots=True)
@@ -29,8 +30,8 @@ class BrokerData:
     Java: org.apache.rocketmq.common.protocol.route.BrokerData (4.9.8)
     """
 
-    cluster: str | None = None
-    brokerName: str | None = None
+    cluster: str = LATER
+    brokerName: str = LATER
     brokerAddrs: dict[int, str] = field(default_factory=dict)
 
     def select_broker_addr(self) -> str | None:
@@ -40,7 +41,7 @@ class BrokerData:
         return random.choice(list(self.brokerAddrs.values()))
 
     def __lt__(self, other: "BrokerData") -> bool:
-        return self.brokerName < other.brokerName  # type: ignore[operator]  # as in Java, None is an error
+        return self.brokerName < other.brokerName
 
 
 @dataclass(slots=True)
