@@ -8,6 +8,7 @@ import shutil
 import time
 import zlib
 from datetime import datetime, timedelta
+from typing import overload
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -216,6 +217,14 @@ def delete_file(path: str) -> None:
 def join(items: list[str] | None, splitter: str) -> str | None:
     """The items with `splitter` between them; None for None."""
     return None if items is None else splitter.join(items)
+
+
+@overload
+def split(text: str, splitter: str) -> list[str]: ...
+
+
+@overload
+def split(text: None, splitter: str) -> None: ...
 
 
 def split(text: str | None, splitter: str) -> list[str] | None:

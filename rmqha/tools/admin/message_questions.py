@@ -70,6 +70,7 @@ def consume_message_directly(
     """
     msg = admin.mq_admin.view_message(msg_id) if topic is None else view_message(admin, msg_id, topic)
     offset_msg_id = msg.offset_msg_id if isinstance(msg, MessageClientExt) else msg.msg_id
+    assert offset_msg_id is not None  # a decoded message has one
     return admin.api.consume_message_directly(
         parse_socket_address_addr(msg.store_host), consumer_group, client_id, offset_msg_id, admin.timeout_millis * 3)
 

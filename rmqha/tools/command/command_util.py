@@ -22,19 +22,19 @@ def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, Non
 
 def fetch_master_and_slave_distinguish(
     admin: DefaultMQAdminExt, cluster_name: str
-) -> Generator[Part, None, dict[str | None, list[str]]]:
-    """Address of each master -> its slaves' addresses; None stands for masters that are not there.
+) -> Generator[Part, None, list[tuple[str | None, list[str]]]]:
+    """Address of each broker's master, None when it has none now, and its slaves' addresses.
 
     Without such a cluster there are none, and the error is one more part of the output:
 
-        masters = yield from fetch_master_and_slave_distinguish(admin, "DefaultCluster")
+        brokers = yield from fetch_master_and_slave_distinguish(admin, "DefaultCluster")
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveDistinguish (4.9.8)
     """
     brokers = yield from _brokers(admin, cluster_name)
-    return {addrs.get(mix_all.MASTER_ID): [addr for broker_id, addr in sorted(addrs.items())
-                                           if broker_id != mix_all.MASTER_ID]
-            for addrs in brokers}
+    return [(addrs.get(mix_all.MASTER_ID), [addr for broker_id, addr in sorted(addrs.items())
+                                            if broker_id != mix_all.MASTER_ID])
+            for addrs in brokers]
 
 
 def fetch_master_addr_by_cluster_name(

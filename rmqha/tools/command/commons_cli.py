@@ -6,6 +6,7 @@ neither option nor value is ignored; a value may begin with a hyphen unless it i
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 WIDTH = 110  # columns of the help
 _LEFT_PAD, _DESC_PAD = " ", "   "
@@ -104,22 +105,33 @@ class CommandLine:
         values = self._given.get(found.key) if found is not None else None
         return values[0] if values else None
 
+    @overload
+    def text(self, name: str) -> str | None: ...
+
+    @overload
+    def text(self, name: str, default: str) -> str: ...
+
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Its value without blanks around it."""
+        """Its value without blanks around it; the default when it was not given."""
         value = self.get_option_value(name)
         return default if value is None else value.strip()
 
     def required(self, name: str) -> str:
-        """The value of an option without which nothing is parsed, without blanks around it."""
+        """The value of an option that is there, without blanks around it.
+
+        That is: nothing is parsed without it, or without one of its group; or `has_option` has told so.
+        """
         value = self.text(name)
         if value is None:
-            raise ValueError(f"-{name} is missing, and not marked as required")
+            raise ValueError(f"-{name} is missing: it is neither marked as required nor asked for with has_option")
         return value
 
     def integer(self, name: str, default: int = 0, bits: int = 64) -> int:
         """Its value as a number of so many bits; NumberFormatException when it is not one."""
         text = self.text(name)
-        value = default if text is None else parse_long(text)
+        if text is None:
+            return default
+        value = parse_long(text)
         if not -1 << bits - 1 <= value < 1 << bits - 1:
             raise NumberFormatException(text)
         return value

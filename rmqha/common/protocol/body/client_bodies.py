@@ -1,6 +1,7 @@
 """Bodies about clients: who is connected, as what, and whether a subscription is understood."""
 from dataclasses import dataclass, field
 
+from rmqha.common.later import LATER
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.common.text_hash import text_hash
@@ -13,7 +14,7 @@ class Connection:
     Java: org.apache.rocketmq.common.protocol.body.Connection (4.9.8)
     """
 
-    clientId: str | None = None
+    clientId: str = LATER
     clientAddr: str | None = None
     language: str | None = None
     version: int = 0

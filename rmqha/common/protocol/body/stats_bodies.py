@@ -2,6 +2,7 @@
 from dataclasses import dataclass, field
 
 from rmqha.common.admin.stats_tables import ConsumeStats
+from rmqha.common.later import LATER
 
 
 @dataclass(slots=True)
@@ -23,9 +24,9 @@ class BrokerStatsData:
     Java: org.apache.rocketmq.common.protocol.body.BrokerStatsData (4.9.8)
     """
 
-    statsMinute: BrokerStatsItem | None = None
-    statsHour: BrokerStatsItem | None = None
-    statsDay: BrokerStatsItem | None = None
+    statsMinute: BrokerStatsItem = LATER
+    statsHour: BrokerStatsItem = LATER
+    statsDay: BrokerStatsItem = LATER
 
 
 @dataclass(slots=True)

@@ -30,10 +30,10 @@ class ClusterAclConfigVersionListSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Of a broker, or of all masters of a cluster."""
         if command_line.has_option("b"):
-            yield from _files(admin, command_line.text("b"))
+            yield from _files(admin, command_line.required("b"))
             yield "get broker's plain access config version success.\n"
             return
-        addrs = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.text("c"))
+        addrs = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.required("c"))
         yield FILES.heading()
         for addr in addrs:
             yield from _files(admin, addr)

@@ -27,7 +27,7 @@ class DeleteAccessConfigSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """On a broker, or on all of a cluster."""
-        access_key = command_line.text("a")
+        access_key = command_line.required("a")
         addrs = yield from chosen_brokers(admin, command_line)
         for addr in addrs:
             admin.api.delete_access_config(addr, access_key, admin.timeout_millis)

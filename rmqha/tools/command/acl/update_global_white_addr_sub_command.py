@@ -28,7 +28,7 @@ class UpdateGlobalWhiteAddrSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """On a broker, or on all of a cluster."""
-        addresses, path = command_line.text("g"), command_line.text("p")
+        addresses, path = command_line.required("g"), command_line.text("p")
         addrs = yield from chosen_brokers(admin, command_line)
         for addr in addrs:
             admin.api.update_global_white_addrs_config(addr, addresses, path, admin.timeout_millis)

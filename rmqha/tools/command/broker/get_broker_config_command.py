@@ -26,15 +26,17 @@ class GetBrokerConfigCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the brokers, each master before its slaves."""
         if command_line.has_option("b"):
-            addr = command_line.text("b")
+            addr = command_line.required("b")
             yield from _settings(admin, addr, f"============{addr}============\n")
         elif command_line.has_option("c"):
-            brokers = yield from command_util.fetch_master_and_slave_distinguish(admin, command_line.text("c"))
-            for master, slaves in brokers.items():
-                yield from _settings(admin, master, f"============Master: {master}============\n")
+            brokers = yield from command_util.fetch_master_and_slave_distinguish(admin, command_line.required("c"))
+            for master, slaves in brokers:
+                # Differs: slaves without a master are shown; the original asks a name server for it, and fails
+                if master is not None:
+                    yield from _settings(admin, master, f"============Master: {master}============\n")
                 for slave in slaves:
                     yield from _settings(
-                        admin, slave, f"============My Master: {master}=====Slave: {slave}============\n")
+                        admin, slave, f"============My Master: {master or 'null'}=====Slave: {slave}============\n")
 
 
 def _settings(admin: DefaultMQAdminExt, addr: str, title: str) -> Iterator[Part]:

@@ -31,7 +31,7 @@ class SendMsgStatusCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send one after the other; the first is not told."""
-        topic, size = command_line.text("b"), command_line.integer("s", DEFAULT_SIZE, 32)
+        topic, size = command_line.required("b"), command_line.integer("s", DEFAULT_SIZE, 32)
         producer = new_producer(admin, "PID_SMSC")
         producer.instance_name = f"PID_SMSC_{util_all.current_time_millis()}"
         with producer:

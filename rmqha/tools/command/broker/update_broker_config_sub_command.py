@@ -28,13 +28,13 @@ class UpdateBrokerConfigSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Tell the brokers; with -c one that refuses does not end it."""
-        properties = {command_line.text("k"): command_line.text("v")}
+        properties = {command_line.required("k"): command_line.required("v")}
         if command_line.has_option("b"):
-            addr = command_line.text("b")
+            addr = command_line.required("b")
             admin.update_broker_config(addr, properties)
             yield f"update broker config success, {addr}\n"
         elif command_line.has_option("c"):
-            masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.text("c"))
+            masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.required("c"))
             for addr in masters:
                 try:
                     admin.update_broker_config(addr, properties)

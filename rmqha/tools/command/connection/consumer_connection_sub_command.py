@@ -29,7 +29,7 @@ class ConsumerConnectionSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask a broker."""
-        found = admin.examine_consumer_connection_info(command_line.text("g"), command_line.text("b"))
+        found = admin.examine_consumer_connection_info(command_line.required("g"), command_line.text("b"))
         yield CONNECTIONS.heading()
         for one in sorted(found.connectionSet, key=lambda each: each.clientId):
             yield CONNECTIONS.row(one.clientId, one.clientAddr, one.language, get_version_desc(one.version))

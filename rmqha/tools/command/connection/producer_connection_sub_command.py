@@ -27,6 +27,6 @@ class ProducerConnectionSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the broker."""
-        found = examine_producer_connection_info(admin, command_line.text("g"), command_line.text("t"))
+        found = examine_producer_connection_info(admin, command_line.required("g"), command_line.required("t"))
         for index, one in enumerate(sorted(found.connectionSet, key=lambda each: each.clientId), 1):
             yield CONNECTIONS.row(index, one.clientId, one.clientAddr, one.language, get_version_desc(one.version))

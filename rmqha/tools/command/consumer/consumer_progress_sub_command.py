@@ -47,7 +47,7 @@ class ConsumerProgressSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the brokers of the retry topics."""
         if command_line.has_option("g"):
-            yield from _progress(admin, command_line.text("g"), command_line.boolean("s"))
+            yield from _progress(admin, command_line.required("g"), command_line.boolean("s"))
             return
         yield GROUPS.heading()
         prefix = mix_all.RETRY_GROUP_TOPIC_PREFIX

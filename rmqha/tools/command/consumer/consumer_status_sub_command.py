@@ -35,10 +35,10 @@ class ConsumerStatusSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask each client through a broker."""
-        group, jstack = command_line.text("g"), command_line.has_option("s")
+        group, jstack = command_line.required("g"), command_line.has_option("s")
         connections = admin.examine_consumer_connection_info(group, command_line.text("b")).connectionSet
         if command_line.has_option("i"):
-            info = get_consumer_running_info(admin, group, command_line.text("i"), jstack)
+            info = get_consumer_running_info(admin, group, command_line.required("i"), jstack)
             yield Document(info.format_string(), info)
             return
         yield CLIENTS.heading()

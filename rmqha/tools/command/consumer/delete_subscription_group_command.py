@@ -29,13 +29,13 @@ class DeleteSubscriptionGroupCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """On a broker, or on all masters of a cluster."""
-        group, remove_offset = command_line.text("g"), command_line.boolean("r")
+        group, remove_offset = command_line.required("g"), command_line.boolean("r")
         if command_line.has_option("b"):
-            addr = command_line.text("b")
+            addr = command_line.required("b")
             admin.delete_subscription_group(addr, group, remove_offset)
             yield f"delete subscription group [{group}] from broker [{addr}] success.\n"
         elif command_line.has_option("c"):
-            cluster = command_line.text("c")
+            cluster = command_line.required("c")
             addrs = yield from command_util.fetch_master_addr_by_cluster_name(admin, cluster)
             for addr in addrs:
                 admin.delete_subscription_group(addr, group, remove_offset)

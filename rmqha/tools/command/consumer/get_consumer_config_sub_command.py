@@ -27,7 +27,8 @@ class GetConsumerConfigSubCommand(SubCommand):
         info = admin.examine_broker_cluster_info()
         for name in hash_map_order(sorted(info.brokerAddrTable)):
             addr = info.brokerAddrTable[name].select_broker_addr()
-            config = admin.examine_subscription_group_config(addr, command_line.required("g"))
+            # Differs: a broker without an address is passed over; the original asks a name server, and fails
+            config = admin.examine_subscription_group_config(addr, command_line.required("g")) if addr else None
             if config is None:
                 continue
             cluster = next((cluster for cluster, names in sorted(info.clusterAddrTable.items()) if name in names), None)

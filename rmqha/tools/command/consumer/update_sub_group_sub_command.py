@@ -37,11 +37,11 @@ class UpdateSubGroupSubCommand(SubCommand):
         """On a broker, or on all masters of a cluster."""
         config = subscription_group_config(command_line)
         if command_line.has_option("b"):
-            addr = command_line.text("b")
+            addr = command_line.required("b")
             admin.create_and_update_subscription_group_config(addr, config)
             yield f"create subscription group to {addr} success.\n"
         elif command_line.has_option("c"):
-            addrs = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.text("c"))
+            addrs = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.required("c"))
             for addr in addrs:
                 try:
                     admin.create_and_update_subscription_group_config(addr, config)
@@ -59,7 +59,7 @@ def subscription_group_config(command_line: CommandLine) -> SubscriptionGroupCon
     """The group that the options describe."""
     default = SubscriptionGroupConfig(consumeFromMinEnable=False, consumeBroadcastEnable=False)
     return SubscriptionGroupConfig(
-        groupName=command_line.text("g"),
+        groupName=command_line.required("g"),
         consumeEnable=command_line.boolean("s", default.consumeEnable),
         consumeFromMinEnable=command_line.boolean("m", default.consumeFromMinEnable),
         consumeBroadcastEnable=command_line.boolean("d", default.consumeBroadcastEnable),

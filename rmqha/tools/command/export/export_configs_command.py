@@ -32,17 +32,19 @@ class ExportConfigsCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the masters, write the file."""
-        brokers = yield from command_util.fetch_master_and_slave_distinguish(admin, command_line.text("c"))
+        brokers = yield from command_util.fetch_master_and_slave_distinguish(admin, command_line.required("c"))
         configs = {}
-        for master in brokers:
+        # Differs: a broker without a master is passed over; the original asks a name server for its settings, and fails
+        masters = [master for master, _ in brokers if master is not None]
+        for master in masters:
             settings = admin.get_broker_config(master)
             configs[settings["brokerName"]] = {key: settings[key] for key in KEYS if key in settings}
         yield from export({
             "brokerConfigs": configs,
             "clusterScale": {
                 "namesrvSize": len(admin.get_name_server_address_list()),
-                "masterBrokerSize": len(brokers),
-                "slaveBrokerSize": sum(map(len, brokers.values())),
+                "masterBrokerSize": len(masters),
+                "slaveBrokerSize": sum(len(slaves) for _, slaves in brokers),
             },
         }, f"{file_path(command_line)}/configs.json")
 

@@ -38,7 +38,7 @@ class ExportMetadataCommand(SubCommand):
         """Ask the broker, or all masters of the cluster, write the file."""
         folder, special = file_path(command_line), command_line.has_option("s")
         if command_line.has_option("b"):
-            addr = command_line.text("b")
+            addr = command_line.required("b")
             if command_line.has_option("t"):
                 yield from export(admin.get_user_topic_config(addr, special, TIMEOUT_MILLIS), f"{folder}/topic.json")
             elif command_line.has_option("g"):
@@ -51,10 +51,11 @@ class ExportMetadataCommand(SubCommand):
 
     @staticmethod
     def _export_cluster(command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.text("c"))
+        masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.required("c"))
         special = command_line.has_option("s")
         topics = merged_topics([admin.get_user_topic_config(addr, special, TIMEOUT_MILLIS) for addr in masters])
         groups = merged_groups([admin.get_user_subscription_group(addr, TIMEOUT_MILLIS) for addr in masters])
+        result: dict[str, object]
         if command_line.has_option("t"):
             name, result = "topic", {"topicConfigTable": topics}
         elif command_line.has_option("g"):

@@ -45,7 +45,7 @@ class ExportMetricsCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the masters, write the file."""
         info = admin.examine_broker_cluster_info()
-        names = info.clusterAddrTable.get(command_line.text("c"))
+        names = info.clusterAddrTable.get(command_line.required("c"))
         if names is None:
             # Differs: says what is wrong, where Java fails with a NullPointerException
             raise JavaException(command_util.ERROR_MESSAGE)

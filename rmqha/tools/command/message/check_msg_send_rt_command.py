@@ -32,7 +32,7 @@ class CheckMsgSendRTCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send one after the other."""
         amount = command_line.integer("a", DEFAULT_AMOUNT)
-        msg = Message(command_line.text("t") or "", b"a" * command_line.integer("s", DEFAULT_SIZE))
+        msg = Message(command_line.required("t"), b"a" * command_line.integer("s", DEFAULT_SIZE))
         chosen, times = MessageQueue("", "", 0), ResponseTimes()
 
         def select(queues: list[MessageQueue], _msg: Message, number: int) -> MessageQueue:

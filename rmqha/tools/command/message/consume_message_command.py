@@ -68,16 +68,16 @@ class ConsumeMessageCommand(SubCommand):
 
 def wanted_messages(command_line: CommandLine) -> Wanted | str:
     """What the options ask for, or what is wrong with them, in the original's order and words."""
-    topic, broker_name = command_line.text("t"), command_line.text("b")
+    topic = command_line.required("t")
     count = command_line.integer("c", DEFAULT_COUNT)
     if count <= 0:
         return "Please input a positive messageNumber!"
-    if command_line.has_option("i") and broker_name is None:
+    if command_line.has_option("i") and not command_line.has_option("b"):
         return "Please set the brokerName before queueId!"
     if command_line.has_option("o") and not command_line.has_option("i"):
         return "Please set queueId before offset!"
     offset, now = command_line.integer("o"), util_all.current_time_millis()
-    begin, end = (timestamp_format(command_line.text(name)) if command_line.has_option(name) else 0
+    begin, end = (timestamp_format(command_line.required(name)) if command_line.has_option(name) else 0
                   for name in ("s", "e"))
     if begin > now:
         return "Please set the beginTimestamp before now!"
@@ -87,7 +87,7 @@ def wanted_messages(command_line: CommandLine) -> Wanted | str:
         return "Please make sure that the beginTimestamp is less than or equal to the endTimestamp"
     queue = None
     if command_line.has_option("i"):
-        queue = MessageQueue(topic, broker_name, command_line.integer("i", bits=32))
+        queue = MessageQueue(topic, command_line.required("b"), command_line.integer("i", bits=32))
     return Wanted(topic, count, queue, offset, begin, end)
 
 

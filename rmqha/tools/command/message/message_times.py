@@ -22,8 +22,8 @@ def timestamp_format(value: str) -> int:
     # NullPointerException, or goes on with the 45th of December as a day in January
     try:
         if found is not None:
-            *moment, millis = map(int, found.groups())
-            return int(datetime(*moment).timestamp()) * 1000 + millis
+            year, month, day, hour, minute, second, millis = map(int, found.groups())
+            return int(datetime(year, month, day, hour, minute, second).timestamp()) * 1000 + millis
     except (ValueError, OverflowError) as error:
         raise TimestampError(f"{value!r} is no moment: {error}") from error
     raise TimestampError(f"{value!r} is no moment: neither milliseconds since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS")

@@ -39,7 +39,7 @@ class PrintMessageByQueueCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Pull until there is no more, or nothing that matches."""
-        queue = MessageQueue(command_line.text("t"), command_line.text("a"), command_line.integer("i", bits=32))
+        queue = MessageQueue(command_line.required("t"), command_line.required("a"), command_line.integer("i", bits=32))
         expression, charset_name = command_line.text("s", "*"), command_line.text("c", "UTF-8")
         tags: Counter[str] = Counter()
         with pull_consumer(admin) as consumer:
@@ -53,7 +53,7 @@ class PrintMessageByQueueCommand(SubCommand):
                 offset = result.next_begin_offset
                 if result.pull_status is not PullStatus.FOUND:
                     break
-                tags.update(msg.tags for msg in result.msg_found_list if not util_all.is_blank(msg.tags))
+                tags.update(tag for msg in result.msg_found_list if (tag := msg.tags) and not util_all.is_blank(tag))
                 if command_line.boolean("p"):
                     yield from print_messages(result.msg_found_list, charset_name, command_line.boolean("d"))
         if command_line.boolean("f"):

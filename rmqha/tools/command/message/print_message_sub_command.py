@@ -36,7 +36,7 @@ class PrintMessageSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Pull queue by queue."""
         with pull_consumer(admin) as consumer:
-            topic = command_line.text("t")
+            topic = command_line.required("t")
             queues = consumer.fetch_subscribe_message_queues(topic)
             for queue in in_java_order(queues, admin.examine_topic_route_info(topic)):
                 low, high = bounds(consumer, queue, command_line)

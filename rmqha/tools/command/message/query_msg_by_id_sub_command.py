@@ -29,10 +29,10 @@ class QueryMsgByIdSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Go through the ids."""
-        msg_ids = split_ids(command_line.text("i"))
+        msg_ids = split_ids(command_line.required("i"))
         if command_line.has_option("g") and command_line.has_option("d"):
             for msg_id in msg_ids:
-                yield _push_msg(admin, command_line.text("g"), command_line.text("d"), msg_id)
+                yield _push_msg(admin, command_line.required("g"), command_line.required("d"), msg_id)
         elif command_line.has_option("s"):
             if command_line.boolean("s"):
                 yield from _send_again(admin, msg_ids, command_line.text("u"))

@@ -28,8 +28,7 @@ class QueryMsgByOffsetSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Pull one message."""
-        queue = MessageQueue(command_line.text("t") or "", command_line.text("b") or "",  # neither is left out
-                             command_line.integer("i", bits=32))
+        queue = MessageQueue(command_line.required("t"), command_line.required("b"), command_line.integer("i", bits=32))
         with pull_consumer(admin) as consumer:
             result = consumer.pull(queue, "*", command_line.integer("o"), 1)
         if result.pull_status is PullStatus.FOUND:

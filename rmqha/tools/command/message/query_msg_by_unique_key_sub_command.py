@@ -28,10 +28,10 @@ class QueryMsgByUniqueKeySubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the brokers' indexes."""
-        topic, msg_id = command_line.text("t"), command_line.text("i")
+        topic, msg_id = command_line.required("t"), command_line.required("i")
         if command_line.has_option("g") and command_line.has_option("d"):
             result = consume_message_directly(
-                admin, command_line.text("g"), command_line.text("d"), msg_id, topic)
+                admin, command_line.required("g"), command_line.required("d"), msg_id, topic)
             yield Document(str(result), result)
             return
         found = admin.mq_admin.query_message_by_uniq_key(topic, msg_id, UNIQ_KEY_QUERY_MAX, begin=0)

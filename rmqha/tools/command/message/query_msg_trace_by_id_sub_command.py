@@ -37,7 +37,7 @@ class QueryMsgTraceByIdSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Look the trace messages up by their key, the message's id."""
-        msg_id = command_line.text("i")
+        msg_id = command_line.required("i")
         topic = command_line.text("t", topic_validator.RMQ_SYS_TRACE_TOPIC)
         found = admin.mq_admin.query_message(topic, msg_id, MAX_MESSAGES, 0, util_all.current_time_millis())
         yield from _views([view for msg in found.message_list

@@ -39,9 +39,9 @@ def bounds(
     admin = consumer.admin
     low, high = admin.min_offset(queue), admin.max_offset(queue)
     if command_line.has_option(begin):
-        low = admin.search_offset(queue, timestamp_format(command_line.text(begin)))
+        low = admin.search_offset(queue, timestamp_format(command_line.required(begin)))
     if command_line.has_option(end):
-        high = admin.search_offset(queue, timestamp_format(command_line.text(end)))
+        high = admin.search_offset(queue, timestamp_format(command_line.required(end)))
     return low, high
 
 

@@ -37,7 +37,7 @@ class ResetOffsetByTimeCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Tell the brokers; when the group does not run, set its offsets one by one."""
-        group, topic, time = (command_line.text(name) for name in "gts")
+        group, topic, time = (command_line.required(name) for name in "gts")
         timestamp, force = parse_timestamp(time), command_line.boolean("f", True)
         told = (f"group[{group}], topic[{topic}], force[{str(force).lower()}], timestamp(string)[{time}], "
                 f"timestamp(long)[{timestamp}]\n")

@@ -26,7 +26,7 @@ class SkipAccumulationSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Tell the brokers; when the group does not run, set its offsets one by one."""
-        group, topic, force = command_line.text("g"), command_line.text("t"), command_line.boolean("f", True)
+        group, topic, force = command_line.required("g"), command_line.required("t"), command_line.boolean("f", True)
         try:
             offsets = admin.reset_offset_by_timestamp(topic, group, THE_END, force)
         except MQClientException as error:

@@ -36,7 +36,7 @@ class QueryConsumeQueueCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the broker, or the topic's first master. Errors are part of what is printed, as in the original."""
         try:
-            topic, index = command_line.text("t"), command_line.integer("i")
+            topic, index = command_line.required("t"), command_line.integer("i")
             addr = command_line.text("b") or _master_of(admin, topic)
             body = admin.api.query_consume_queue(
                 addr, topic, command_line.integer("q", bits=32), index, command_line.integer("c", DEFAULT_COUNT, 32),

@@ -40,8 +40,8 @@ class AllocateMQSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Compute it from the topic's route."""
-        topic = command_line.text("t")
-        ip_list = util_all.split(command_line.text("i"), ",")
+        topic = command_line.required("t")
+        ip_list = util_all.split(command_line.required("i"), ",")
         route = admin.examine_topic_route_info(topic)
         queues = in_java_order(topic_route_data2_topic_subscribe_info(topic, route), route)
         averagely = AllocateMessageQueueAveragely()

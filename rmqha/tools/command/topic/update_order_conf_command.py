@@ -25,7 +25,7 @@ class UpdateOrderConfCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask or tell the name servers."""
-        topic, method = command_line.text("t"), command_line.text("m")
+        topic, method = command_line.required("t"), command_line.required("m")
         if method == "get":
             conf = admin.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
             yield f"get orderConf success. topic=[{topic}], orderConf=[{conf}] "

@@ -28,15 +28,15 @@ class UpdateTopicPermSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Take the topic's settings from its route, and send them back with the new permission."""
-        topic = command_line.text("t")
+        topic = command_line.required("t")
         route = admin.examine_topic_route_info(topic)
         first = route.queueDatas[0]
         config = TopicConfig(topicName=topic, readQueueNums=first.readQueueNums, writeQueueNums=first.writeQueueNums,
                              topicSysFlag=first.topicSysFlag, perm=command_line.integer("p", bits=32))
         if command_line.has_option("b"):
-            yield from _on_broker(admin, command_line.text("b"), route, config)
+            yield from _on_broker(admin, command_line.required("b"), route, config)
         elif command_line.has_option("c"):
-            masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.text("c"))
+            masters = yield from command_util.fetch_master_addr_by_cluster_name(admin, command_line.required("c"))
             for addr in masters:
                 admin.create_and_update_topic_config(addr, config)
                 yield f"update topic perm from {first.perm} to {config.perm} in {addr} success.\n"

@@ -37,7 +37,7 @@ class UpdateTopicSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Tell the brokers, and with -o the name servers."""
         config = TopicConfig(
-            topicName=command_line.text("t"),
+            topicName=command_line.required("t"),
             readQueueNums=command_line.integer("r", DEFAULT_QUEUES, bits=32),
             writeQueueNums=command_line.integer("w", DEFAULT_QUEUES, bits=32),
             perm=command_line.integer("p", TopicConfig().perm, bits=32),
@@ -45,9 +45,9 @@ class UpdateTopicSubCommand(SubCommand):
             order=command_line.boolean("o"),
         )
         if command_line.has_option("b"):
-            yield from _on_broker(admin, command_line.text("b"), config)
+            yield from _on_broker(admin, command_line.required("b"), config)
         else:
-            yield from _on_cluster(admin, command_line.text("c"), config)
+            yield from _on_cluster(admin, command_line.required("c"), config)
         yield Document(str(config), config)
 
 
