@@ -125,10 +125,9 @@ def test_bad_transaction_listener_leaves_the_outcome_open(caplog, answer):
     causes = CauseLog(logging.getLogger("RocketmqClient"))
     impl = TransactionMQProducerImpl.__new__(TransactionMQProducerImpl)
     impl.hooks = SimpleNamespace(causes=causes)
-    impl.default_mq_producer = SimpleNamespace(
-        transaction_listener=SimpleNamespace(execute_local_transaction=listener))
+    bad = SimpleNamespace(execute_local_transaction=listener)
     for _ in range(3):
-        assert impl._execute(Message("T", b"b"), None)[0] is LocalTransactionState.UNKNOW
+        assert impl._execute(Message("T", b"b"), bad, None)[0] is LocalTransactionState.UNKNOW
     assert list(causes.counts.values()) == [3]
     assert len(warnings(caplog, "executeLocalTransaction")) == 1
 

@@ -138,7 +138,7 @@ class ClientRemotingProcessor:
     def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Give one message to the listener now."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
-        msg = message_decoder.client_decode(request.body)
+        msg = message_decoder.client_decode(request.body or b"")
         result = self._mq_client_factory.consume_message_directly(msg, header.consumerGroup, header.brokerName)
         if result is None:
             return _no_group(header.consumerGroup)

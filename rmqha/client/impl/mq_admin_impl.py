@@ -58,7 +58,7 @@ class MQAdminImpl:
                              topicSysFlag=topic_sys_flag)
         masters = [broker.brokerAddrs[mix_all.MASTER_ID] for broker in sorted(route.brokerDatas)
                    if mix_all.MASTER_ID in broker.brokerAddrs]
-        errors = [error for addr in masters if (error := self._create_topic_on(addr, key, config)) is not None]
+        errors = [failure for addr in masters if (failure := self._create_topic_on(addr, key, config)) is not None]
         if errors and len(errors) == len(masters):
             raise MQClientException("create topic to broker exception") from errors[-1]
 
@@ -190,7 +190,7 @@ class MQAdminImpl:
             return
         upto = response.decode_command_custom_header(QueryMessageResponseHeader).indexLastUpdateTimestamp
         result.index_last_update_timestamp = max(result.index_last_update_timestamp, upto)
-        for msg in message_decoder.decodes(response.body):
+        for msg in message_decoder.decodes(response.body or b""):
             if _matches(msg, header.topic, header.key, is_uniq_key):
                 result.message_list.append(msg)
             else:  # the index compares hash codes

@@ -140,7 +140,8 @@ class MQClientAPIImpl(MQClientAPIAdmin):
     ) -> None:
         """Send and be called back; without an answer up to `retry_times` more tries where `choose_retry` says."""
         request = self._send_request(header, body)
-        _AsyncSend(self, broker_name, msg, request, timeout_ms, send_callback, retry_times, choose_retry).send(addr)
+        _AsyncSend(
+            self, broker_name, msg, header, request, timeout_ms, send_callback, retry_times, choose_retry).send(addr)
 
     @staticmethod
     def _send_request(header: SendMessageRequestHeaderV2, body: Any) -> RemotingCommand:
@@ -167,6 +168,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
         if status is None:
             raise MQBrokerException(response.code, response.remark, addr)
         header = response.decode_command_custom_header(SendMessageResponseHeader)
+        uniq_id: str | None
         if isinstance(msg, MessageBatch):
             uniq_id = ",".join(message_client_id_setter.get_uniq_id(item) or "" for item in msg)
         else:
@@ -255,7 +257,7 @@ class MQClientAPIImpl(MQClientAPIAdmin):
         """The message at a commit log offset."""
         response = self._ask(
             addr, request_code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=phy_offset), timeout_ms)
-        return message_decoder.client_decode(response.body)
+        return message_decoder.client_decode(response.body or b"")
 
     def query_message(
         self, addr: str, header: QueryMessageRequestHeader, timeout_ms: float, is_uniq_key: bool
@@ -375,6 +377,7 @@ class _AsyncSend:
         api: MQClientAPIImpl,
         broker_name: str,
         msg: Message,
+        header: SendMessageRequestHeaderV2,
         request: RemotingCommand,
         timeout_ms: float,
         send_callback: Any,
@@ -384,6 +387,7 @@ class _AsyncSend:
         self._api = api
         self._broker_name = broker_name
         self._msg = msg
+        self._header = header
         self._request = request
         self._deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
         self._send_callback = send_callback
@@ -424,7 +428,7 @@ class _AsyncSend:
         log.warning("async send msg by retry. topic=%s, brokerAddr=%s, brokerName=%s: %s",
                     self._msg.topic, addr, queue.brokerName, error)
         # Differs: the next try names the queue and broker that it goes to; 4.9.8 repeats the first one's
-        header = self._request.custom_header
+        header = self._header
         header.e, header.n = queue.queueId, queue.brokerName
         self._request = MQClientAPIImpl._send_request(header, self._request.body)
         self._broker_name = queue.brokerName

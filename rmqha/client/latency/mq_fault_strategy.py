@@ -33,8 +33,8 @@ class MQFaultStrategy:
             if tolerance.is_available(queue.brokerName):
                 return queue
         broker_name = tolerance.pick_one_at_least()
-        write_queue_nums = info.get_queue_id_by_broker(broker_name)
-        if write_queue_nums <= 0:
+        write_queue_nums = info.get_queue_id_by_broker(broker_name) if broker_name is not None else -1
+        if broker_name is None or write_queue_nums <= 0:
             tolerance.remove(broker_name)
             return info.select_one_message_queue()
         topic = info.select_one_message_queue().topic

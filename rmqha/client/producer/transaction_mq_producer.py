@@ -60,6 +60,7 @@ class TransactionMQProducer(DefaultMQProducer):
 
         MQClientException when it could not be stored. A delay level is ignored.
         """
-        if self.transaction_listener is None:
+        listener = self.transaction_listener
+        if listener is None:
             raise MQClientException("TransactionListener is null")
-        return self.default_mq_producer_impl.send_message_in_transaction(msg, arg)
+        return self.default_mq_producer_impl.send_message_in_transaction(msg, listener, arg)

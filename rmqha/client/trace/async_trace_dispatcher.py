@@ -75,7 +75,9 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
     def get_service_name(self) -> str:
         return f"MQ-AsyncTraceDispatcher-Thread-{self.dispatcher_id}"
 
-    def start(self, name_srv_addr: str, access_channel: AccessChannel) -> None:
+    def start(  # type: ignore[override]  # in Java another method than the thread's start
+        self, name_srv_addr: str, access_channel: AccessChannel
+    ) -> None:
         if self.is_alive():
             return
         self.access_channel = access_channel
@@ -196,7 +198,7 @@ class TraceDataSegment:
     def take(self) -> tuple[str, list[str]]:
         """Take out all events: their text and their keys."""
         beans, self.beans, self.size = self.beans, [], 0
-        keys = set().union(*(bean.trans_key for bean in beans)) - {None}
+        keys = {key for bean in beans for key in bean.trans_key if key is not None}
         return "".join(bean.trans_data for bean in beans), hash_map_order(sorted(keys))
 
 

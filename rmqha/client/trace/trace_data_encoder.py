@@ -31,7 +31,7 @@ class TraceTransferBean:
     """
 
     trans_data: str
-    trans_key: set[str] = field(default_factory=set)
+    trans_key: set[str | None] = field(default_factory=set)  # None: a message without an id
 
 
 def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]:
@@ -133,6 +133,7 @@ def encoder_from_context_bean(context: TraceContext) -> TraceTransferBean:
 
 def _encode_pub(context: TraceContext) -> str:
     bean = context.trace_beans[0]
+    assert bean.msg_type is not None  # as the hook of sends says it
     return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
                  bean.tags, bean.keys, bean.store_host, bean.body_length, context.cost_time, bean.msg_type.value,
                  bean.offset_msg_id, context.is_success) + FIELD_SPLITOR
@@ -157,6 +158,7 @@ def _encode_sub_after(context: TraceContext) -> str:
 
 def _encode_end_transaction(context: TraceContext) -> str:
     bean = context.trace_beans[0]
+    assert bean.msg_type is not None and bean.transaction_state is not None  # as the hook of transactions says them
     return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
                  bean.tags, bean.keys, bean.store_host, bean.msg_type.value, bean.transaction_id,
                  bean.transaction_state.name, bean.from_transaction_check) + FIELD_SPLITOR

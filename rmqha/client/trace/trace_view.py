@@ -36,7 +36,7 @@ class TraceView:
                 continue
             views.append(TraceView(
                 msg_id=bean.msg_id, tags=bean.tags, keys=bean.keys, store_host=bean.store_host,
-                client_host=message_ext.born_host[0], cost_time=context.cost_time, msg_type=context.trace_type.name,
+                client_host=message_ext.born_host_string, cost_time=context.cost_time, msg_type=context.trace_type.name,
                 off_set_msg_id=bean.offset_msg_id, time_stamp=context.time_stamp, topic=bean.topic,
                 group_name=context.group_name, status="success" if context.is_success else "failed"))
         return views

@@ -124,10 +124,10 @@ def client_decode(buffer: Buffer, read_body: bool = True, position: int = 0) -> 
     return message  # type: ignore[return-value]  # what `is_client` asks for
 
 
-def decodes(buffer: Buffer, read_body: bool = True) -> list[MessageClientExt]:
-    """The messages of a pull answer: records one behind the other. MessageDecodeError for damage in one."""
+def decodes(buffer: Buffer, read_body: bool = True) -> list[MessageExt]:
+    """The messages of a pull answer, as `client_decode` makes them. MessageDecodeError for damage in one."""
     # Differs: Java drops the damaged record and all behind it, and the consumer goes on behind them.
-    messages = []
+    messages: list[MessageExt] = []
     position, end = 0, len(buffer)
     while position < end:
         message = client_decode(buffer, read_body, position)

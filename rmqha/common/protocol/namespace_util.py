@@ -4,14 +4,18 @@ System topics and groups have no namespace.
 
 Java: org.apache.rocketmq.common.protocol.NamespaceUtil (4.9.8)
 """
+from typing import TypeVar
+
 from rmqha.common import mix_all
 from rmqha.common.topic import topic_validator
 
 NAMESPACE_SEPARATOR = "%"
 STRING_BLANK = ""
 
+NameT = TypeVar("NameT", str, str | None)  # a topic or group; None stays None
 
-def without_namespace(resource: str | None, *namespace: str | None) -> str | None:
+
+def without_namespace(resource: NameT, *namespace: str | None) -> NameT:
     """The topic or group without its namespace; given a `namespace` (one at most), only without that one."""
     if not resource or _is_system_resource(resource):
         return resource
@@ -22,7 +26,7 @@ def without_namespace(resource: str | None, *namespace: str | None) -> str | Non
     return prefix + bare[index + 1:] if index > 0 else resource
 
 
-def wrap_namespace(namespace: str | None, resource_without_namespace: str | None) -> str | None:
+def wrap_namespace(namespace: str | None, resource_without_namespace: NameT) -> NameT:
     """The topic or group in the namespace, if it is not in it yet."""
     resource = resource_without_namespace
     if not namespace or not resource:

@@ -1,7 +1,7 @@
 """A pull consumer: all in the caller's thread."""
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
@@ -48,7 +48,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     ) -> None:
         super().__init__(default_mq_pull_consumer, rpc_hook, client_manager)
         self.default_mq_pull_consumer = default_mq_pull_consumer
-        self.rebalance_impl = RebalancePullImpl(self)
+        self.rebalance_impl = RebalancePullImpl(self, default_mq_pull_consumer)
 
     # ---- life
 
@@ -170,6 +170,18 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
             return filter_api.build_subscription_data(mq.topic, sub_expression)
         except ValueError as error:
             raise MQClientException("parse subscription error") from error
+
+    @overload
+    def _pull_kernel(
+        self, mq: MessageQueue, subscription: SubscriptionData, offset: int, max_nums: int, block: bool,
+        timeout_ms: float, callback: None,
+    ) -> PullResult: ...
+
+    @overload
+    def _pull_kernel(
+        self, mq: MessageQueue, subscription: SubscriptionData, offset: int, max_nums: int, block: bool,
+        timeout_ms: float, callback: PullCallback,
+    ) -> None: ...
 
     def _pull_kernel(
         self, mq: MessageQueue, subscription: SubscriptionData, offset: int, max_nums: int, block: bool,

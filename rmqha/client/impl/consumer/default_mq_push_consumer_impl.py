@@ -316,9 +316,11 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         check_push_config(consumer)
         self._subscribe_to_retry_topic()
         self._prepare_client()
-        self.consume_orderly = isinstance(consumer.message_listener, MessageListenerOrderly)
-        make = ConsumeMessageOrderlyService if self.consume_orderly else ConsumeMessageConcurrentlyService
-        self.consume_message_service = make(self, consumer.message_listener)
+        listener = consumer.message_listener
+        assert listener is not None  # check_push_config
+        self.consume_orderly = isinstance(listener, MessageListenerOrderly)
+        self.consume_message_service = ConsumeMessageOrderlyService(self, listener) \
+            if isinstance(listener, MessageListenerOrderly) else ConsumeMessageConcurrentlyService(self, listener)
         self._register()
         self.consume_message_service.start()
         self.mq_client_factory.start()

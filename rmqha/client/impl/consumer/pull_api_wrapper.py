@@ -1,6 +1,6 @@
 """Pulling: which broker to ask, and what to make of its answer."""
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullResultExt, PullStatus
@@ -48,7 +48,7 @@ class PullAPIWrapper:
             return pull_result
         self.update_pull_from_which_node(mq, pull_result.suggest_which_broker_id)
         if pull_result.pull_status is PullStatus.FOUND and pull_result.message_binary is not None:
-            found: list[MessageExt] = message_decoder.decodes(pull_result.message_binary)
+            found = message_decoder.decodes(pull_result.message_binary)
             wanted = subscription_data.tagsSet
             if wanted and not subscription_data.classFilterMode:
                 found = [msg for msg in found if msg.tags in wanted]
@@ -83,6 +83,20 @@ class PullAPIWrapper:
         """Ask this broker for the queue next time."""
         self._pull_from_which_node_table[mq] = broker_id
 
+    @overload
+    def pull_kernel_impl(
+        self, mq: MessageQueue, sub_expression: str | None, expression: str | None, sub_version: int, offset: int,
+        max_nums: int, sys_flag: int, commit_offset: int, broker_suspend_max_time_millis: int, timeout_millis: float,
+        pull_callback: None = None,
+    ) -> PullResultExt: ...
+
+    @overload
+    def pull_kernel_impl(
+        self, mq: MessageQueue, sub_expression: str | None, expression: str | None, sub_version: int, offset: int,
+        max_nums: int, sys_flag: int, commit_offset: int, broker_suspend_max_time_millis: int, timeout_millis: float,
+        pull_callback: PullCallback,
+    ) -> None: ...
+
     def pull_kernel_impl(
         self,
         mq: MessageQueue,
@@ -94,7 +108,7 @@ class PullAPIWrapper:
         sys_flag: int,
         commit_offset: int,
         broker_suspend_max_time_millis: int,
-        timeout_millis: int,
+        timeout_millis: float,
         pull_callback: PullCallback | None = None,
     ) -> PullResultExt | None:
         """Pull; without a callback wait for the (undecoded) result."""

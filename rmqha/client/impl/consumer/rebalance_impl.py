@@ -30,20 +30,16 @@ class RebalanceImpl:
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceImpl (4.9.8)
     """
 
-    def __init__(
-        self,
-        consumer_group: str | None = None,
-        message_model: MessageModel | None = None,
-        allocate_message_queue_strategy: AllocateMessageQueueStrategy | None = None,
-        mq_client_factory: "MQClientInstance | None" = None,
-    ) -> None:
+    # From the consumer's start on:
+    consumer_group: str
+    message_model: MessageModel
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy
+    mq_client_factory: "MQClientInstance"
+
+    def __init__(self) -> None:
         self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
         self.topic_subscribe_info_table: dict[str, set[MessageQueue]] = {}  # by topic; sets are replaced, not changed
         self.subscription_inner: dict[str, SubscriptionData] = {}  # by topic
-        self.consumer_group = consumer_group
-        self.message_model = message_model
-        self.allocate_message_queue_strategy = allocate_message_queue_strategy
-        self.mq_client_factory = mq_client_factory
         self._rebalance_lock = threading.RLock()
         self.causes = CauseLog(log)  # what the user's strategy and listener did wrong
 

@@ -1,7 +1,6 @@
 """Rebalance of a lite pull consumer."""
 from typing import TYPE_CHECKING
 
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
 from rmqha.client.impl.consumer.rebalance_push_impl import first_offset
@@ -17,17 +16,16 @@ class RebalanceLitePullImpl(RebalancePullImpl):
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceLitePullImpl (4.9.8)
     """
 
-    _consumer_impl: "DefaultLitePullConsumerImpl"
+    def __init__(self, default_lite_pull_consumer_impl: "DefaultLitePullConsumerImpl") -> None:
+        super().__init__(default_lite_pull_consumer_impl, default_lite_pull_consumer_impl.default_lite_pull_consumer)
+        self._lite_consumer_impl = default_lite_pull_consumer_impl
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Pull the new share, and tell the listener."""
-        self._consumer_impl.update_assign_queue_and_start_pull_task(topic, mq_all, mq_divided)
+        self._lite_consumer_impl.update_assign_queue_and_start_pull_task(topic, mq_all, mq_divided)
         super().message_queue_changed(topic, mq_all, mq_divided)
-
-    def _message_queue_listener(self) -> MessageQueueListener | None:
-        return self._consumer_impl.default_lite_pull_consumer.message_queue_listener
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
         last_offset = self._consumer_impl.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
@@ -35,6 +33,6 @@ class RebalanceLitePullImpl(RebalancePullImpl):
             return last_offset
         if last_offset != -1:  # no answer
             return -1
-        consumer = self._consumer_impl.default_lite_pull_consumer
+        consumer = self._lite_consumer_impl.default_lite_pull_consumer
         return first_offset(mq, consumer.consume_from_where, consumer.consume_timestamp,
                             self.mq_client_factory.mq_admin_impl)

@@ -2,14 +2,15 @@
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl
+    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
+    from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+    from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 
 log = logging.getLogger("RocketmqClient")
 
@@ -20,24 +21,24 @@ class RebalancePullImpl(RebalanceImpl):
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePullImpl (4.9.8)
     """
 
-    def __init__(self, default_mq_pull_consumer_impl: "DefaultMQPullConsumerImpl") -> None:
+    def __init__(
+        self, consumer_impl: "ConsumerImpl", consumer: "DefaultMQPullConsumer | DefaultLitePullConsumer"
+    ) -> None:
         super().__init__()
-        self._consumer_impl = default_mq_pull_consumer_impl
+        self._consumer_impl = consumer_impl
+        self._consumer = consumer
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Tell who wants to know."""
-        listener = self._message_queue_listener()
+        listener = self._consumer.message_queue_listener
         if listener is None:
             return
         try:
             listener.message_queue_changed(topic, mq_all, mq_divided)
         except BaseException as error:  # the user's code
             self.causes.raised(error, "messageQueueChanged exception")
-
-    def _message_queue_listener(self) -> MessageQueueListener | None:
-        return self._consumer_impl.default_mq_pull_consumer.message_queue_listener
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
         self._consumer_impl.offset_store.persist(mq)

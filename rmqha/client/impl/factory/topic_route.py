@@ -55,7 +55,7 @@ def _broker_name(data: QueueData) -> str:
 
 
 def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
-    queues = []
+    queues: list[MessageQueue] = []
     for broker in order_topic_conf.split(";"):
         if broker:
             name, count = broker.split(":")

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rmqha.client import validators
 from rmqha.client.common import client_error_code
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqClient")
+
+_NO_CALLBACK = SendCallback()  # of sends that are not asynchronous
 
 MessageQueueSelector = Callable[[list[MessageQueue], Message, Any], MessageQueue | None]
 """All writable queues, the message and the caller's argument -> the queue to use."""
@@ -174,7 +176,8 @@ class DefaultMQProducerImpl:
         if queue is None:
             queue = self.mq_fault_strategy.select_one_message_queue(self._publish_info_of(msg.topic))
         self._check_queue(msg, queue)
-        self.send_kernel_impl(msg, queue, CommunicationMode.ONEWAY, None, self.default_mq_producer.send_msg_timeout)
+        self.send_kernel_impl(
+            msg, queue, CommunicationMode.ONEWAY, _NO_CALLBACK, self.default_mq_producer.send_msg_timeout)
 
     def send_async(
         self, msg: Message, send_callback: SendCallback, timeout_ms: float, queue: MessageQueue | None = None
@@ -204,7 +207,7 @@ class DefaultMQProducerImpl:
         self._make_sure_state_ok()
         validators.check_message(msg, self.default_mq_producer.max_message_size)
         self._check_queue(msg, queue)
-        return self.send_kernel_impl(msg, queue, CommunicationMode.SYNC, None, timeout_ms)
+        return self.send_kernel_impl(msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, timeout_ms)
 
     def request(self, msg: Message, timeout_ms: float, queue: MessageQueue | None) -> MessageExt:
         """Send a request and wait for its reply."""
@@ -318,12 +321,24 @@ class DefaultMQProducerImpl:
             info = self.topic_publish_info_table.get(topic)
         return info
 
+    @overload
+    def send_kernel_impl(
+        self, msg: Message, mq: MessageQueue, mode: Literal[CommunicationMode.SYNC], send_callback: SendCallback,
+        timeout_ms: float, publish_info: TopicPublishInfo | None = None,
+    ) -> SendResult: ...
+
+    @overload
+    def send_kernel_impl(
+        self, msg: Message, mq: MessageQueue, mode: Literal[CommunicationMode.ONEWAY, CommunicationMode.ASYNC],
+        send_callback: SendCallback, timeout_ms: float, publish_info: TopicPublishInfo | None = None,
+    ) -> None: ...
+
     def send_kernel_impl(
         self,
         msg: Message,
         mq: MessageQueue,
         mode: CommunicationMode,
-        send_callback: SendCallback | None,
+        send_callback: SendCallback,
         timeout_ms: float,
         publish_info: TopicPublishInfo | None = None,
     ) -> SendResult | None:
@@ -449,30 +464,34 @@ class _Tries:
                     return self._result
                 raise RemotingTooMuchRequestException("sendDefaultImpl call timeout") from self._error
             self._brokers_sent.append(queue.brokerName)
-            if self._try(queue, left_ms):
-                return self._result
+            result = self._try(queue, left_ms)
+            if result is not None:
+                return result
         if self._result is not None:
             return self._result
         raise self._failure() from self._error
 
-    def _try(self, queue: MessageQueue, left_ms: float) -> bool:
-        """True when there is a result to give back."""
+    def _try(self, queue: MessageQueue, left_ms: float) -> SendResult | None:
+        """The result to give back; None to try again."""
         producer, fault_strategy = self._impl.default_mq_producer, self._impl.mq_fault_strategy
         begin_ns = time.monotonic_ns()
         try:
-            self._result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, None, left_ms)
+            result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, left_ms)
+            self._result = result
             fault_strategy.update_fault_item(queue.brokerName, (time.monotonic_ns() - begin_ns) // 1_000_000, False)
-            return self._result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok
+            if result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok:
+                return result
+            return None
         except MQBrokerException as error:
             self._note(queue, error, begin_ns)
             if error.response_code in producer.retry_response_codes:
-                return False
+                return None
             if self._result is not None:
-                return True
+                return self._result
             raise
         except (RemotingException, MQClientException) as error:
             self._note(queue, error, begin_ns)
-            return False
+            return None
 
     def _note(self, queue: MessageQueue, error: Exception, begin_ns: int) -> None:
         cost_ms = (time.monotonic_ns() - begin_ns) // 1_000_000

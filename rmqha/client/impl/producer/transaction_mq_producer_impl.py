@@ -12,7 +12,7 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl
 from rmqha.client.producer.send_result import SendResult, SendStatus
-from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionSendResult
+from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
@@ -70,6 +70,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
         """A broker asks what became of `msg`."""
+        assert self._check_executor is not None  # brokers ask a producer that has started
         try:
             self._check_executor.submit(self._check, addr, msg, header)
         except RejectedExecutionError:
@@ -87,17 +88,20 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             self.hooks.causes.raised(
                 error, "Broker call checkTransactionState, but checkLocalTransactionState exception")
             remark = f"checkLocalTransactionState Exception: {type(error).__name__}, {error}"
-        unique_key = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        msg_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or msg.msg_id
+        assert msg_id is not None  # a decoded message has one
         end = EndTransactionRequestHeader(
             bname=header.bname, producerGroup=group, tranStateTableOffset=header.tranStateTableOffset,
             commitLogOffset=header.commitLogOffset, commitOrRollback=_OUTCOMES[state or LocalTransactionState.UNKNOW],
-            fromTransactionCheck=True, msgId=unique_key or msg.msg_id, transactionId=header.transactionId)
+            fromTransactionCheck=True, msgId=msg_id, transactionId=header.transactionId)
         if state is not LocalTransactionState.COMMIT_MESSAGE:
             log.warning("when broker check, client says %s of this transaction, %s", state, end)
         self.hooks.end_transaction(msg, end.msgId, addr, state or LocalTransactionState.UNKNOW, True)
         self._end_transaction_oneway(addr, end, remark, _CHECK_TIMEOUT_MS)
 
-    def send_message_in_transaction(self, user_msg: Message, arg: Any) -> TransactionSendResult:
+    def send_message_in_transaction(
+        self, user_msg: Message, listener: TransactionListener, arg: Any
+    ) -> TransactionSendResult:
         """See the facade."""
         msg = self.with_namespace(user_msg)
         msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
@@ -110,7 +114,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             raise MQClientException("send message Exception") from error
         state, remark = LocalTransactionState.ROLLBACK_MESSAGE, None
         if result.send_status is SendStatus.SEND_OK:
-            state, remark = self._execute(user_msg, arg)
+            state, remark = self._execute(user_msg, listener, arg)
             msg.transaction_id = user_msg.transaction_id
         self._end_transaction(msg, result, state, remark)
         return TransactionSendResult(
@@ -119,10 +123,11 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             offset_msg_id=result.offset_msg_id, region_id=result.region_id, trace_on=result.trace_on,
             local_transaction_state=state)
 
-    def _execute(self, msg: Message, arg: Any) -> tuple[LocalTransactionState, str | None]:
+    def _execute(
+        self, msg: Message, listener: TransactionListener, arg: Any
+    ) -> tuple[LocalTransactionState, str | None]:
         msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         try:
-            listener = self.default_mq_producer.transaction_listener
             state = self._checked(listener.execute_local_transaction(msg, arg), "executeLocalTransaction")
         except BaseException as error:  # the user's code; the broker will ask
             self.hooks.causes.raised(error, "executeLocalTransactionBranch exception, %s", msg)
@@ -142,17 +147,18 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     def _end_transaction(
         self, msg: Message, result: SendResult, state: LocalTransactionState, remark: str | None
     ) -> None:
-        broker_name = result.message_queue.brokerName
+        msg_id, broker_name = result.msg_id, result.message_queue.brokerName
+        assert msg_id is not None  # `send` gives each message one
         header = EndTransactionRequestHeader(
             bname=broker_name, producerGroup=self.default_mq_producer.producer_group,
             tranStateTableOffset=result.queue_offset,
-            commitLogOffset=message_decoder.decode_message_id(result.offset_msg_id or result.msg_id).offset,
-            commitOrRollback=_OUTCOMES[state], msgId=result.msg_id, transactionId=result.transaction_id)
+            commitLogOffset=message_decoder.decode_message_id(result.offset_msg_id or msg_id).offset,
+            commitOrRollback=_OUTCOMES[state], msgId=msg_id, transactionId=result.transaction_id)
         addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
         if addr is None:
             log.warning("local transaction execute %s, but broker %s is not known any more", state, broker_name)
             return
-        self.hooks.end_transaction(msg, result.msg_id, addr, state, False)
+        self.hooks.end_transaction(msg, msg_id, addr, state, False)
         self._end_transaction_oneway(addr, header, remark, self.default_mq_producer.send_msg_timeout)
 
     def _end_transaction_oneway(
