@@ -1,4 +1,7 @@
 """`ha promote` and `ha follow`: who is the master of replicas that change roles (enableAutoSwitchHA)."""
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from rmqha.client.exception import MQBrokerException
@@ -9,6 +12,8 @@ from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedReq
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.ha.broker_admin import BrokerAdmin, NoAnswerError, ReplicationToolError, chosen, parsed_address
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # A role change ends connections and dispatches what is left.
 _CHANGE_TIMEOUT_S = 60
@@ -50,7 +55,7 @@ def last_epoch(cache: EpochEntryCache) -> int:
     return max((entry.epoch for entry in cache.epochList or ()), default=0)
 
 
-def role_options(command):
+def role_options(command: F) -> F:
     """--broker, --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=_CHANGE_TIMEOUT_S, show_default=True,

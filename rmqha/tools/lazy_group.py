@@ -5,6 +5,10 @@ from typing import Any
 import click
 
 
+class _MissingExtraError(click.ClickException):
+    exit_code = 2
+
+
 class LazyGroup(click.Group):
     """Stands in the help as any other group. `target`: module:attribute; `extra`: which of the project's brings it."""
 
@@ -21,11 +25,10 @@ class LazyGroup(click.Group):
     def _load(self) -> click.Group:
         module, _, attribute = self._target.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
+            group: click.Group = getattr(importlib.import_module(module), attribute)
         except ImportError as error:
             if (error.name or "").partition(".")[0] == "rmqha":
                 raise
-            told = click.ClickException(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
-                                        f"pip install 'rmqha[{self._extra}]'")
-            told.exit_code = 2
-            raise told from error
+            raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
+                                     f"pip install 'rmqha[{self._extra}]'") from error
+        return group

@@ -159,20 +159,20 @@ class LocalCluster:
     def stop(self) -> None:
         """End all: slaves first, the name server last; what does not end within 15 s is killed. Idempotent."""
         for group in (self.slaves, self.masters, [self.name_server]):
-            running = [server for server in group if server.process is not None]
-            for server in running:
-                server.process.send_signal(signal.SIGTERM)
-            for server in running:
-                self._wait_for_end(server)
+            running = [(server, server.process) for server in group if server.process is not None]
+            for _server, process in running:
+                process.send_signal(signal.SIGTERM)
+            for server, process in running:
+                self._wait_for_end(server, process)
 
     def pairs(self) -> list[tuple[Server, Server]]:
         """Each slave with its master: (master, slave)."""
         return [(master, slave) for master in self.masters for slave in self.slaves
                 if slave.broker_name == master.broker_name]
 
-    def _wait_for_end(self, server: Server) -> None:
+    def _wait_for_end(self, server: Server, process: subprocess.Popen[bytes]) -> None:
         try:
-            server.process.wait(STOP_TIMEOUT_S)
+            process.wait(STOP_TIMEOUT_S)
             server.process = None
         except subprocess.TimeoutExpired:
             self.kill(server)

@@ -219,8 +219,8 @@ class Quickstart:
 
         def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
             with lock:
-                received.update(message.keys for message in messages)
-                brokers.update((message.keys, message.broker_name) for message in messages)
+                received.update(message.keys or "" for message in messages)
+                brokers.update((message.keys or "", message.broker_name or "") for message in messages)
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
         consumer = DefaultMQPushConsumer(GROUP, self._cluster.name_server.address, listener)

@@ -1,6 +1,7 @@
 """Limits for checks: an amount of bytes, a time, or both."""
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,7 +29,13 @@ class Limits:
         return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class LimitsType(click.ParamType):
+if TYPE_CHECKING:
+    _LimitsParam = click.ParamType[Limits]
+else:
+    _LimitsParam = click.ParamType  # generic from click 8.4 on; 8.1 will do
+
+
+class LimitsType(_LimitsParam):
     """`64MiB`, `30s`, or both: `64MiB,30s`. A bare number is bytes; M is MiB, and minutes are `min`."""
 
     name = "limits"

@@ -181,12 +181,12 @@ def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Re
         if ha_host and ha_port.isdigit():
             checks.append((ha_host, int(ha_port), "its HA port, by brokerIP2", "open it on the way from its slaves, or "
                            "correct brokerIP2: it is what they are told", report.error))
-    for host, port, use, todo, say in checks:
-        found = probe(host, port, timeout_s)
+    for at_host, at_port, use, todo, say in checks:
+        found = probe(at_host, at_port, timeout_s)
         if found is Probe.OPEN:
-            report.good("ports", told.who, f"{host}:{port}, {use}, answers")
+            report.good("ports", told.who, f"{at_host}:{at_port}, {use}, answers")
         else:
-            say("ports", told.who, f"{host}:{port}, {use}: {_WHY[found]}", todo)
+            say("ports", told.who, f"{at_host}:{at_port}, {use}: {_WHY[found]}", todo)
 
 
 def _check_clock(told: Told, report: Report) -> None:

@@ -2,7 +2,8 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Self, TypeVar
 
 import click
 
@@ -88,7 +89,7 @@ class BrokerAdmin:
         if namesrv:
             self._api.update_name_server_address_list(namesrv)
 
-    def __enter__(self) -> "BrokerAdmin":
+    def __enter__(self) -> Self:
         self._api.start()
         return self
 
@@ -159,8 +160,8 @@ class BrokerAdmin:
             if deadline is not None and time.monotonic() > deadline:
                 return None
             try:
-                stats = self._asked(f"broker {address}", lambda name=topic: self._api.get_topic_stats_info(
-                    address, name, self.timeout_ms))
+                stats = self._asked(f"broker {address}", partial(
+                    self._api.get_topic_stats_info, address, topic, self.timeout_ms))
             except RefusedError:  # a topic that has gone meanwhile
                 continue
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
@@ -212,8 +213,10 @@ class BrokerAdmin:
 def number(table: dict[str, str], key: str, address: str, default: int = 0) -> int:
     """A number that the broker at `address` tells; an error for people when it is not one."""
     text = table.get(key)
+    if text is None:
+        return default
     try:
-        return default if text is None else int(text)
+        return int(text)
     except ValueError:
         raise ReplicationToolError(f"the broker {address} tells {key}={text[:50]!r}, which is no number. Is it a "
                                    "RocketMQ broker?") from None

@@ -1,4 +1,7 @@
 """Options that several replication commands share, and times and rates as texts."""
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from rmqha.common import mix_all
@@ -8,8 +11,10 @@ from rmqha.tools.ha.replication import Group, Reader
 from rmqha.tools.ha.views import Reading
 from rmqha.tools.store.output import size_text
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def cluster_options(command):
+
+def cluster_options(command: F) -> F:
     """--namesrv, --broker, --cluster, --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
@@ -36,11 +41,11 @@ def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None
     for each in chosen(name_servers.brokers, cluster, broker):
         groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
     faults = name_servers.faults()
-    for each, fault in name_servers.missing():
-        group = groups.get((each.cluster, each.name))
+    for missing, fault in name_servers.missing():
+        group = groups.get((missing.cluster, missing.name))
         if group is not None:
             group.faults.append(fault)
-        elif cluster in (None, each.cluster) and broker in (None, each.name, each.address):
+        elif cluster in (None, missing.cluster) and broker in (None, missing.name, missing.address):
             faults.append(fault)  # the last one of its name
     return Reading(reader.read(list(groups.values())), faults)
 

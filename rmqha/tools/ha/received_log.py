@@ -55,18 +55,21 @@ class ReceivedLog:
         At the latest the last record's beginning; None while the folder is empty. Reads the last file, and earlier
         ones when all that is in it is young.
         """
-        if self.end is None or self.end == self.begin:
-            return self.begin
-        newest, found, at = None, self.begin, (self.end - 1) // self.file_size * self.file_size
-        while at >= self.begin:
-            begins = self._records_of(at)
-            if begins and newest is None:
-                newest, found = max(stored for _offset, stored in begins), begins[-1][0]
-            young = next((offset for offset, stored in begins if stored > newest - settle_ms), None)
-            if young is not None:
-                found = min(found, young)
-            if begins and young != begins[0][0]:
-                break
+        begin, end = self.begin, self.end
+        if begin is None or end is None or end == begin:
+            return begin
+        newest: int | None = None
+        found, at = begin, (end - 1) // self.file_size * self.file_size
+        while at >= begin:
+            begins = self._records_of(at, end)
+            if begins:
+                if newest is None:
+                    newest, found = max(stored for _offset, stored in begins), begins[-1][0]
+                young = next((offset for offset, stored in begins if stored > newest - settle_ms), None)
+                if young is not None:
+                    found = min(found, young)
+                if young != begins[0][0]:
+                    break
             at -= self.file_size
         return found
 
@@ -162,10 +165,10 @@ class ReceivedLog:
         full = start + self.file_size
         return (end, full) if walk.end.offset >= full else (last, end)
 
-    def _records_of(self, start: int) -> list[tuple[int, int]]:
-        """(offset, store time) of each record of one file that begins before `end`."""
+    def _records_of(self, start: int, log_end: int) -> list[tuple[int, int]]:
+        """(offset, store time) of each record of one file that begins before `log_end`."""
         begins: list[tuple[int, int]] = []
-        end = min(start + self.file_size, self.end)
+        end = min(start + self.file_size, log_end)
         for records in self._log().walk(start):
             begins += [(record.offset, record.store_timestamp) for record in records if record.offset < end]
             if records[-1].offset >= end:

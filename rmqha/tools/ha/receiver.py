@@ -115,7 +115,9 @@ class Receiver:
         while self._arrivals and self._arrivals[0][0] <= before:
             settled = self._arrivals.popleft()
         if settled is None:
-            return self._log.settled(settle_ms)
+            place = self._log.settled(settle_ms)
+            assert place is not None  # `_begin` asks for it of a log that holds something
+            return place
         self._arrivals.appendleft(settled)
         return settled[1]
 
@@ -190,7 +192,7 @@ class Receiver:
         self.received += len(data)
         now = time.monotonic()
         if not self._arrivals or now - self._arrivals[-1][0] > _SAMPLE_S:
-            self._arrivals.append((now, log.end))
+            self._arrivals.append((now, offset + len(data)))
 
     def _sync_and_report(self, stream: ByteStream, idle: bool, master: Master) -> None:
         log, now = self._log, time.monotonic()
@@ -198,8 +200,9 @@ class Receiver:
             if log.synced != log.end:
                 log.sync()
             self._last_sync = now
-        if self._acknowledge and (self._position or 0) >= self._compared_to and (log.synced or 0) > self._reported:
-            self._report(stream, log.synced)
+        synced = log.synced or 0
+        if self._acknowledge and (self._position or 0) >= self._compared_to and synced > self._reported:
+            self._report(stream, synced)
         elif (now - self._last_report) * 4000 > master.housekeeping_ms:
             self._report(stream, self._reported)
 

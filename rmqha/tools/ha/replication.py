@@ -74,16 +74,16 @@ class Reader:
             group.times.append(begin)
         self._look_again(groups, self._probe is None)
         if self._probe is not None:
-            self._probe_and_look(groups)
+            self._probe_and_look(groups, self._probe)
         self._times_until = time.monotonic() + self._admin.timeout_ms / 1000
         return [self._view(group) for group in groups]
 
-    def _probe_and_look(self, groups: Sequence[Group]) -> None:
+    def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], None]) -> None:
         """A message to each master of which too little is known, so that its log goes on."""
         probed = [group for group in groups if self._undecided(group)]
         for group in probed:
             try:
-                self._probe(group.masters[0])
+                probe(group.masters[0])
             except ReplicationToolError as error:
                 group.faults.append(Fault(Status.WARNING, f"the probe failed: {error.message}"))
         if probed:

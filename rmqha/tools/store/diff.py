@@ -1,7 +1,8 @@
 """`store diff`: a master's store against its slave's, over what both hold."""
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -31,7 +32,7 @@ class Diff:
     end_a: int = 0
     end_b: int = 0
     offset: int | None = None  # of the first byte that differs
-    record: dict = field(default_factory=dict)  # the record around it
+    record: dict[str, Any] = field(default_factory=dict)  # the record around it
     blank_bytes: int = 0  # files whose blank rests differ, which nobody reads
     queues: int = 0
     units: int = 0
@@ -39,7 +40,7 @@ class Diff:
     differences: list[str] = field(default_factory=list)
 
 
-def diff_stores(a: StoreReader, b: StoreReader, come_to=lambda position: None) -> Diff:
+def diff_stores(a: StoreReader, b: StoreReader, come_to: Callable[[int], None] = lambda position: None) -> Diff:
     """Compare two stores."""
     found = Diff(end_a=a.log.log_end(), end_b=b.log.log_end())
     found.begin = max(a.log.min_offset, b.log.min_offset)
@@ -53,7 +54,8 @@ def diff_stores(a: StoreReader, b: StoreReader, come_to=lambda position: None) -
     return found
 
 
-def _diff_logs(a: CommitLogReader, b: CommitLogReader, found: Diff, come_to) -> None:
+def _diff_logs(a: CommitLogReader, b: CommitLogReader, found: Diff,
+               come_to: Callable[[int], None]) -> None:
     offset = found.begin
     while offset < found.end:
         size = min(_BLOCK, found.end - offset)
@@ -135,7 +137,7 @@ def _describe(a: CommitLogReader, b: CommitLogReader, offset: int, found: Diff) 
     found.differences.append(f"{what}; byte {offset - start} of the record at {start}{topic}; different: {fields}")
 
 
-def _message(log: CommitLogReader, offset: int) -> dict | None:
+def _message(log: CommitLogReader, offset: int) -> dict[str, Any] | None:
     try:
         return message_object(log, offset)
     except StoreToolError:  # no record there: said by the absence
@@ -151,7 +153,7 @@ def _different_fields(a: CommitLogReader, b: CommitLogReader, offset: int) -> li
     return [f"{name} {_value(one)} and {_value(other)}" for (name, one), other in pairs if one != other]
 
 
-def _value(value: int | bytes) -> str:
+def _value(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -177,7 +179,7 @@ def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | N
         lengths = [max(high - low, 0) for low, high in spans]
         if not all(lengths):
             return
-    if not all(lengths):
+    if mine is None or theirs is None or not all(lengths):
         side = "A" if lengths[0] else "B"
         found.differences.append(f"queue {name} is only in {side}: {max(lengths)} units of messages that both logs "
                                  "hold")
@@ -198,7 +200,8 @@ def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | N
             return
 
 
-def _unit_difference(one: bytes, other: bytes, index: int) -> tuple[int, tuple, tuple] | None:
+def _unit_difference(one: bytes, other: bytes, index: int
+                     ) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
     """Where units differ; an address in the extension files, which each side has of its own, is no difference."""
     size = min(len(one), len(other)) // UNIT * UNIT
     for number, (mine, theirs) in enumerate(zip(CQ_UNIT.iter_unpack(one[:size]), CQ_UNIT.iter_unpack(other[:size])),

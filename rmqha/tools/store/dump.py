@@ -2,17 +2,18 @@
 import base64
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import click
 
 from rmqha.common.message import message_const
-from rmqha.common.message.message_decoder import MessageDecodeError, create_message_id, decode, decode_message_id
+from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
 from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.store.dispatch import plain_keys
 from rmqha.tools.store.errors import StoreToolError
@@ -64,7 +65,7 @@ class Dump:
         self.wanted = wanted
         self.holes = 0
 
-    def records(self, come_to=lambda position: None) -> Iterator[LogRecord]:
+    def records(self, come_to: Callable[[int], None] = lambda position: None) -> Iterator[LogRecord]:
         """The records, in order, from the file on in which the wanted time begins."""
         fits = self.wanted.fits
         begin = self._begin()
@@ -107,7 +108,7 @@ class RecordBytes:
         return self._data[at:at + record.size]
 
 
-def message_object(log: CommitLogReader, offset: int) -> dict:
+def message_object(log: CommitLogReader, offset: int) -> dict[str, Any]:
     """All of the message at `offset`. StoreToolError when there is none."""
     data = log.record_bytes(offset)
     if not data:
@@ -116,7 +117,7 @@ def message_object(log: CommitLogReader, offset: int) -> dict:
     return decoded(data, offset)
 
 
-def decoded(data: bytes, offset: int) -> dict:
+def decoded(data: bytes, offset: int) -> dict[str, Any]:
     """All of the record `data` at `offset`, by Java's names; the body as "body" (text) or "bodyBase64"."""
     notes = {}
     stored = decode(data, True, False)
@@ -129,21 +130,23 @@ def decoded(data: bytes, offset: int) -> dict:
     return {**_fields(message, offset), **notes, "properties": message.properties, **_body(message.body)}
 
 
-def _fields(message: MessageExt, offset: int) -> dict:
+def _fields(message: MessageExt, offset: int) -> dict[str, Any]:
+    born_host, store_host = message.born_host, message.store_host
+    assert born_host is not None and store_host is not None  # it was decoded
     fields = {
         "commitLogOffset": offset, "storeSize": message.store_size, "msgId": message.msg_id, "topic": message.topic,
         "queueId": message.queue_id, "queueOffset": message.queue_offset, "flag": message.flag,
-        "sysFlag": message.sys_flag, "bornTimestamp": message.born_timestamp, "bornHost": _host(message.born_host),
-        "storeTimestamp": message.store_timestamp, "storeHost": _host(message.store_host),
+        "sysFlag": message.sys_flag, "bornTimestamp": message.born_timestamp, "bornHost": _host(born_host),
+        "storeTimestamp": message.store_timestamp, "storeHost": _host(store_host),
         "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset, "bodyCRC": message.body_crc}
     if message.commit_log_offset != offset:
         fields["physicalOffset"] = message.commit_log_offset  # what the record says, wrongly
-        fields["msgId"] = create_message_id(message.store_host, offset)
+        fields["msgId"] = create_message_id(store_host, offset)
     return fields
 
 
-def _host(host: tuple[str, int]) -> str:
+def _host(host: Host) -> str:
     return f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
 
 
@@ -175,7 +178,7 @@ def _print_table(records: Iterable[LogRecord]) -> None:
         first = False
 
 
-def _print_full(message: dict) -> None:
+def _print_full(message: dict[str, Any]) -> None:
     properties = message.pop("properties")
     texts = {name: f"{value} ({time_text(value)})" if name.endswith("Timestamp") else cell(str(value))
              for name, value in message.items() if not name.startswith("body") or name == "bodyCRC"}
@@ -212,7 +215,7 @@ def _one_offset(log: CommitLogReader, path: str, wanted: Wanted, offset: int | N
 def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | None:
     """With a topic, the index of the store may know the place."""
     folder = os.path.join(path, "index")
-    if wanted.topic is None or not os.path.isdir(folder):
+    if wanted.topic is None or wanted.unique_key is None or not os.path.isdir(folder):
         return None
     for reader in reversed(list_index(folder)[0]):
         for offset in reader.find(wanted.topic, wanted.unique_key):
@@ -257,7 +260,7 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: str | N
         return
     dump = Dump(log, wanted)
     with ExitStack() as stack:
-        come_to = lambda position: None  # noqa: E731
+        come_to: Callable[[int], None] = lambda position: None  # noqa: E731
         if not sys.stdout.isatty():
             come_to = stack.enter_context(progress("dump", log.files_end - log.min_offset))
         records = islice(dump.records(come_to), limit)

@@ -146,7 +146,7 @@ class IndexComparer:
 
     def finish(self, header: bytes, slots: bytes) -> None:
         """Compare header and slots."""
-        if self.difference is not None or self.live:
+        if self.difference is not None or self.live or self.reader is None:
             return
         if read_at(self.reader.path, 0, INDEX_HEADER_SIZE) != header:
             self.difference = "different in the header"

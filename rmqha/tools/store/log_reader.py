@@ -8,7 +8,7 @@ follows yet, a block is therefore read again a moment later, and only records th
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
@@ -60,19 +60,25 @@ class LogWalk:
         self.check_crc = check_crc
         self.spans = spans
         self.blanks: list[Blank] = []
-        self.end: LogEnd | None = None
+        self._end: LogEnd | None = None
         self.last_store_timestamp = 0  # of the last record seen, ms
+
+    @property
+    def end(self) -> LogEnd:
+        """Where it ended, once it has."""
+        assert self._end is not None, "the walk goes on"
+        return self._end
 
     def __iter__(self) -> Iterator[list[LogRecord]]:
         """The records, block by block."""
-        self.end = None
+        self._end = None
         segments = self.log.folder.segments
         index = self.log.folder.at(self.position)
-        while self.end is None:
+        while self._end is None:
             segment = segments[index] if 0 <= index < len(segments) else None
             if segment is None or not segment.start <= self.position < segment.start + self.log.file_size:
                 later = bool(segments) and self.position < segments[-1].start
-                self.end = LogEnd(self.position, None, "the file is missing" if later else "")
+                self._end = LogEnd(self.position, None, "the file is missing" if later else "")
                 return
             yield from self._segment(segment)
             index += 1
@@ -84,7 +90,7 @@ class LogWalk:
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
-            self.end = LogEnd(self.position, segment, "the file has been removed")
+            self._end = LogEnd(self.position, segment, "the file has been removed")
             return
         try:
             yield from self._blocks(segment, fd)
@@ -119,7 +125,7 @@ class LogWalk:
                     self.blanks.append(Blank(segment, position, scan.size, length - position))
                 self.position = segment.start + length
             else:
-                self.end = LogEnd(self.position, segment, scan.reason)
+                self._end = LogEnd(self.position, segment, scan.reason)
             return
 
     def _take_span(self, data: bytes) -> int:
@@ -149,7 +155,7 @@ class LogWalk:
             reason = "the file ends here" if self.position > segment.start else "the file is empty"
         else:
             reason = "the record is cut off by the end of the file"
-        self.end = LogEnd(self.position, segment, reason)
+        self._end = LogEnd(self.position, segment, reason)
 
 
 class CommitLogReader:
@@ -268,7 +274,7 @@ def _skip_hole(fd: int, position: int) -> int:
         raise
 
 
-def whole_log(log: CommitLogReader, on_hole, begin: int | None = None,
+def whole_log(log: CommitLogReader, on_hole: Callable[[LogEnd, LogRecord], bool], begin: int | None = None,
               spans: SpanTaker | None = None) -> Iterator[tuple[LogWalk, list[LogRecord]]]:
     """(walk, records) over a log to its end. `on_hole(end, record)` is asked what to do where it is damaged and goes
     on with `record`: true goes on there.

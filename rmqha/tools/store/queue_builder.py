@@ -54,7 +54,7 @@ class QueueBuilder:
                 self.units += 1
                 problem = f"index 0 follows {index - 2}, and is followed by {index}"
             else:
-                self._begin_anew()
+                self._begin_anew(self._zero)
             self._zero = None
         elif index == 0 and self.next_index > 0:
             self._zero = unit
@@ -78,11 +78,11 @@ class QueueBuilder:
         self.units += 1
         return problem
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, zero: bytes) -> None:
         self._chunk.clear()
         self.sink.begin_anew()
         self.first_index = self._chunk_index = 0
-        self._chunk += self._zero
+        self._chunk += zero
         self.next_index = self.units = 1
 
     def goes_on_at(self, index: int) -> bool:
@@ -112,7 +112,7 @@ class QueueBuilder:
     def finish(self) -> None:
         """The last record is in."""
         if self._zero is not None:
-            self._begin_anew()
+            self._begin_anew(self._zero)
         self._flush()
         self.sink.finish(self.next_index)
 
@@ -205,7 +205,7 @@ class QueueComparer:
 
     def finish(self, end_index: int) -> None:
         """Findings about what follows the last unit."""
-        if self.difference is not None or self.live:
+        if self.difference is not None or self.live or self.reader is None:
             return
         index = max(end_index, self.reader.first_index)
         while data := self.reader.read(index, _REST_UNITS):

@@ -2,8 +2,10 @@
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from typing import TypedDict, Unpack
 
 import click
 
@@ -64,6 +66,14 @@ class Rebuilt:
         return all(each.state in ("equal", "written") for each in [*self.queues, *self.index])
 
 
+class RebuildOptions(TypedDict, total=False):
+    """How to build: see the command's options."""
+
+    delay_levels: str
+    queue_file_size: int | None
+    skip_damage: bool
+
+
 class Rebuild:
     """One pass over the log of `store`. `target`: the folder to build in, None to compare with what is there."""
 
@@ -82,14 +92,15 @@ class Rebuild:
         self._max_gap = (store.log.files_end - store.log.min_offset) // MIN_RECORD_LENGTH
         self._index_sinks: list[IndexComparer | IndexWriter] = []
         self._index_files = [reader for reader in store.index_files()[0] if not reader.is_empty] if with_index else []
-        self._index = IndexBuilder(self._shape(), self._index_sink) if with_index else None
+        self._index_shape = self._shape()
+        self._index = IndexBuilder(self._index_shape, self._index_sink) if with_index else None
         self._index_names: list[str] = []
 
     def _shape(self) -> Shape:
         shapes = [reader.shape for reader in self._index_files if reader.shape is not None]
         return self.store.index_shape or (shapes[0] if shapes else Shape(DEFAULT_SLOTS, DEFAULT_ENTRIES))
 
-    def run(self, come_to=lambda position: None) -> Rebuilt:
+    def run(self, come_to: Callable[[int], None] = lambda position: None) -> Rebuilt:
         """Build everything."""
         log, result = self.store.log, self.result
         for walk, records in whole_log(log, self._on_hole, spans=span_taker(self._dispatcher, self._take)):
@@ -118,14 +129,14 @@ class Rebuild:
         self.result.records += span.count
         for run in runs:
             key = run.topic, run.queue_id
-            (self._builders.get(key) or self._new_queue(key)).put_run(run.index, run.units)
+            (self._builders.get(key) or self._new_queue(key)).put_run(run.first_index, run.units)
         if self._index is not None:
             self._index.put_rows(span.keys)
         return True
 
     def _goes_on(self, run: RunOfUnits) -> bool:
         builder = self._builders.get((run.topic, run.queue_id))
-        return run.index >= 0 if builder is None else builder.goes_on_at(run.index)
+        return run.first_index >= 0 if builder is None else builder.goes_on_at(run.first_index)
 
     def _record(self, record: LogRecord) -> None:
         result, properties = self.result, record.properties()
@@ -157,6 +168,7 @@ class Rebuild:
 
     def _index_sink(self) -> IndexComparer | IndexWriter:
         number = len(self._index_sinks)
+        sink: IndexComparer | IndexWriter
         if self.target is None:
             reader = self._index_files[number] if number < len(self._index_files) else None
             sink = IndexComparer(reader, self.store.live and (reader is None or reader is self._index_files[-1]))
@@ -165,7 +177,7 @@ class Rebuild:
             folder = paths.get_store_path_index(self.target) + _NEW
             os.makedirs(folder, exist_ok=True)
             self._index_names.append(self._new_name())
-            sink = IndexWriter(os.path.join(folder, self._index_names[-1]), self._index.shape)
+            sink = IndexWriter(os.path.join(folder, self._index_names[-1]), self._index_shape)
         self._index_sinks.append(sink)
         return sink
 
@@ -208,8 +220,8 @@ class Rebuild:
                              for reader in self._index_files[len(self._index_sinks):]]
 
     def _entries_of(self, number: int) -> int:
-        per_file = self._index.shape.entries - 1
-        return min(per_file, self._index.keys - number * per_file)
+        per_file = self._index_shape.entries - 1
+        return min(per_file, self.result.keys - number * per_file)
 
 
 def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> int:
@@ -268,7 +280,8 @@ def _forget_divergence(root: str) -> None:
         os.unlink(path)
 
 
-def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to, **options) -> Rebuilt:
+def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
+          **options: Unpack[RebuildOptions]) -> Rebuilt:
     """Build in `target` and put it in place, with brokers kept out."""
     os.makedirs(target, exist_ok=True)
     lock = paths.get_lock_file(target)
@@ -334,7 +347,8 @@ def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, no_in
     if (out is not None or force) and not apply_:
         raise StoreToolError("--out and --force say where and how to write: they need --apply")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries), file_size)
-    options = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size, "skip_damage": skip_damage}
+    options: RebuildOptions = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size,
+                               "skip_damage": skip_damage}
     with progress("rebuild", store.log.files_end - store.log.min_offset) as come_to:
         if apply_:
             result = apply(store, out or root, force, not no_index, come_to, **options)

@@ -9,17 +9,17 @@ from rmqha.tools.store.dispatch import Dispatcher
 
 
 class RunOfUnits(NamedTuple):
-    """Units of one queue that follow one another; `index` is that of the first."""
+    """Units of one queue that follow one another; `first_index` is that of the first."""
 
     topic: str
     queue_id: int
-    index: int
+    first_index: int
     units: bytes
 
     @property
     def end(self) -> int:
         """Index behind the last unit."""
-        return self.index + len(self.units) // CQ_STORE_UNIT_SIZE
+        return self.first_index + len(self.units) // CQ_STORE_UNIT_SIZE
 
 
 class SpanTaker(NamedTuple):

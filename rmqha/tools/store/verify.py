@@ -2,7 +2,9 @@
 
 One pass over the commit log checks its records and holds them against the consume queues and the index.
 """
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
 
@@ -53,24 +55,19 @@ class Verification:
         self.counts = Counts()
         self.with_index = with_index
         self._dispatcher = Dispatcher(delay_levels, store.deleted_topics())
-        self._queues: QueuesCheck | None = None
-        self._index: IndexCheck | None = None
-        self._bad_crc: LogRecord | None = None  # the last record so far, if its CRC is wrong
-        self._last_store_timestamp = 0  # ms
+        self._log_check: LogCheck | None = None  # made once the files were looked at
 
-    def run(self, come_to=lambda position: None) -> Findings:
+    def run(self, come_to: Callable[[int], None] = lambda position: None) -> Findings:
         """Check everything, up to the limit of flaws. `come_to` is told the bytes of log that are done."""
         try:
             self._run(come_to)
         except EnoughFlawsError:
             self.findings.notes["only the first flaws are shown; --all shows more"] += 1
-        if self._queues is not None:
-            self.counts.units = self._queues.units
-        if self._index is not None:
-            self.counts.keys = self._index.keys
+        if self._log_check is not None:
+            self._log_check.count()
         return self.findings
 
-    def _run(self, come_to) -> None:
+    def _run(self, come_to: Callable[[int], None]) -> None:
         store, findings = self.store, self.findings
         check_commit_log_files(store, findings)
         readers, foreign = store.queues()
@@ -79,19 +76,45 @@ class Verification:
             reader.file_size = size
         check_queue_files(readers, foreign, store.live, findings)
         self.counts.queues = len(readers)
-        self._queues = QueuesCheck(store, readers, findings)
+        check = self._log_check = LogCheck(store, findings, self.counts, self._dispatcher,
+                                           QueuesCheck(store, readers, findings))
         if self.with_index:
             files, foreign = store.index_files()
             check_index_files(files, foreign, store.live, findings)
             self.counts.indexFiles = len(files)
-            self._index = IndexCheck(store, files, findings)
-        end = self._walk_log(come_to)
-        self._queues.finish(end, self._last_store_timestamp)
-        if self._index is not None:
-            self._index.finish(end)
-        check_checkpoint(store, self._last_store_timestamp, findings)
+            check.index = IndexCheck(store, files, findings)
+        check.run(come_to)
+        check_checkpoint(store, check.last_store_timestamp, findings)
 
-    def _walk_log(self, come_to) -> int:
+
+class LogCheck:
+    """The pass over the log: its records, and the consume queues and the index beside them."""
+
+    def __init__(self, store: StoreReader, findings: Findings, counts: Counts, dispatcher: Dispatcher,
+                 queues: QueuesCheck) -> None:
+        self.store = store
+        self.findings = findings
+        self.counts = counts
+        self.index: IndexCheck | None = None  # None: it is left out
+        self.last_store_timestamp = 0  # ms
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._bad_crc: LogRecord | None = None  # the last record so far, if its CRC is wrong
+
+    def run(self, come_to: Callable[[int], None]) -> None:
+        """Check all of it."""
+        end = self._walk_log(come_to)
+        self._queues.finish(end, self.last_store_timestamp)
+        if self.index is not None:
+            self.index.finish(end)
+
+    def count(self) -> None:
+        """Tell how many units and keys there were, so far."""
+        self.counts.units = self._queues.units
+        if self.index is not None:
+            self.counts.keys = self.index.keys
+
+    def _walk_log(self, come_to: Callable[[int], None]) -> int:
         """Check the records; the offset at which they end."""
         log = self.store.log
         self.counts.minOffset = self.counts.maxOffset = log.min_offset
@@ -103,7 +126,7 @@ class Verification:
                     self._record(record)
                 self.counts.maxOffset = walk.position
                 come_to(walk.position - log.min_offset)
-            self._last_store_timestamp = max(self._last_store_timestamp, walk.last_store_timestamp)
+            self.last_store_timestamp = max(self.last_store_timestamp, walk.last_store_timestamp)
             self._blanks(walk)
             resume = self._at_end(walk)
             if resume is None:
@@ -116,7 +139,7 @@ class Verification:
         runs = runs_of(span) if self._bad_crc is None else None
         if runs is None or has_dead(runs, self._dispatcher.marks) or \
                 not all(self._queues.fits(run) for run in runs) or \
-                self._index is not None and not self._index.take_rows(span.keys):
+                self.index is not None and not self.index.take_rows(span.keys):
             return False
         for run in runs:
             self._queues.take(run)
@@ -129,7 +152,7 @@ class Verification:
         self.counts.bytes += record.size
         place = self._place(record.offset)
         if self._bad_crc is not None:
-            self._crc_flaw()
+            self._crc_flaw(self._bad_crc)
         if record.physical_offset != record.offset:
             self.findings.flaw(*place, f"the record at offset {record.offset} says that it lies at "
                                f"{record.physical_offset}")
@@ -137,15 +160,15 @@ class Verification:
             self._bad_crc = record
         properties = record.properties()
         self._queues.record(record, self._dispatcher.units(record, properties), place)
-        if self._index is not None:
-            self._index.record(record, self._dispatcher.keys(record, properties))
+        if self.index is not None:
+            self.index.record(record, self._dispatcher.keys(record, properties))
 
     def _place(self, offset: int) -> tuple[str, int]:
         segment = self.store.log.folder.segments[self.store.log.folder.at(offset)]
         return segment.path, offset - segment.start
 
-    def _crc_flaw(self) -> None:
-        record, self._bad_crc = self._bad_crc, None
+    def _crc_flaw(self, record: LogRecord) -> None:
+        self._bad_crc = None
         self.findings.flaw(*self._place(record.offset), f"the CRC of the record at offset {record.offset} (topic "
                            f"{record.topic}, {record.body_length} bytes of body) is wrong")
 
@@ -157,7 +180,7 @@ class Verification:
     def _at_end(self, walk: LogWalk) -> int | None:
         """Where to go on behind a hole; None when the log has really come to its end."""
         log, end = self.store.log, walk.end
-        found = log.next_record(end.offset, self._last_store_timestamp)
+        found = log.next_record(end.offset, self.last_store_timestamp)
         if found is None or log.goes_on_at(end.offset):  # a running broker has written on since
             self._real_end(walk)
             return None
@@ -176,7 +199,7 @@ class Verification:
             if self.store.may_be_torn:
                 self.findings.note(f"the last record, at offset {self._bad_crc.offset}, is not whole (its CRC)")
             else:
-                self._crc_flaw()
+                self._crc_flaw(self._bad_crc)
         if not end.reason or end.segment is None:
             return
         what = f"no record at offset {end.offset}, the end of the log: {end.reason}"
@@ -189,7 +212,7 @@ class Verification:
             self.findings.flaw(end.segment.path, end.position, what)
 
 
-def report(verification: Verification) -> dict:
+def report(verification: Verification) -> dict[str, Any]:
     """What was found, for JSON."""
     findings, store = verification.findings, verification.store
     return {"clean": not findings.flaws, "root": store.root, "state": store.state,

@@ -36,8 +36,8 @@ class IndexCheck:
         checkpoint = store.checkpoint()
         self._flushed_to = checkpoint.index_msg_timestamp if checkpoint is not None else 0
         self._entries = _EntryWalk(self)
-        self._file: IndexReader | None = None  # of the current entry
-        self._entry: IndexEntry | None = None
+        self._at: tuple[IndexReader, IndexEntry] | None = None  # the current entry, and its file; None at the end
+        self._file: IndexReader | None = None  # of the last entry
         self._first_offset: int | None = None
         self._uncovered = 0  # keys in front of the first entry
         self._late = 0  # keys behind the last entry
@@ -53,7 +53,7 @@ class IndexCheck:
         offset = record.offset
         self._skip_to(offset)
         expected = {index_key_hash_method(key) for key in keys}
-        if self._entry is None:
+        if self._at is None:
             if not self._late:
                 self._late_from = offset
             self._late += len(keys)
@@ -65,32 +65,34 @@ class IndexCheck:
         if found == expected:
             return
         lost = expected - found
-        if lost and self._entry is None and self.store.may_be_torn:  # its keys were being added one by one
+        reader, entry = self._at if self._at is not None else (self._file, None)
+        if lost and self._at is None and self.store.may_be_torn:  # its keys were being added one by one
             self._late, self._late_from = len(lost), offset
         elif lost:
             names = [key.partition("#")[2] for key in keys if index_key_hash_method(key) in lost]
-            self._flaw(self._file, self._entry, f"no entry for key {names[0]!r} of the record at {offset}")
+            self._flaw(reader, entry, f"no entry for key {names[0]!r} of the record at {offset}")
         if found - expected:
-            self._flaw(self._file, self._entry,
+            self._flaw(reader, entry,
                        f"an entry in front of this one points at {offset}, whose record has no such key")
 
     def _take(self, record: LogRecord) -> set[int]:
         """The hashes of the entries that point at `record`."""
         found = set()
-        while self._entry is not None and self._entry.phy_offset == record.offset:
-            entry, begin = self._entry, self._file.head.begin_timestamp
+        while self._at is not None and self._at[1].phy_offset == record.offset:
+            reader, entry = self._at
+            begin = reader.head.begin_timestamp
             found.add(entry.key_hash)
             # the first entry counts from the end of the file before
             if entry.number > 1 and entry.seconds != time_diff_seconds(record.store_timestamp, begin):
-                self._flaw(self._file, entry, f"the time of entry {entry.number} is {entry.seconds} s behind the "
+                self._flaw(reader, entry, f"the time of entry {entry.number} is {entry.seconds} s behind the "
                            f"file's first, the record's {time_diff_seconds(record.store_timestamp, begin)} s")
             self._advance()
         return found
 
     def _skip_to(self, offset: int) -> None:
         """Pass entries in front of `offset`: they point at no record with keys."""
-        while self._entry is not None and self._entry.phy_offset < offset:
-            self._astray(self._file, self._entry)
+        while self._at is not None and self._at[1].phy_offset < offset:
+            self._astray(*self._at)
             self._advance()
 
     def _astray(self, reader: IndexReader, entry: IndexEntry) -> None:
@@ -98,11 +100,12 @@ class IndexCheck:
             self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, where no record has its key")
 
     def _advance(self) -> None:
-        self._file, self._entry = next(self._entries, (self._file, None))
-        if self._entry is not None:
+        self._at = next(self._entries, None)
+        if self._at is not None:
+            self._file, entry = self._at
             self.entries += 1
             if self._first_offset is None:
-                self._first_offset = self._entry.phy_offset
+                self._first_offset = entry.phy_offset
 
     def _flaw(self, reader: IndexReader | None, entry: IndexEntry | None, what: str) -> None:
         """A flaw, unless the next start drops the file anyway."""
@@ -110,17 +113,17 @@ class IndexCheck:
         if self.store.crashed and reader.head.end_timestamp > self._flushed_to:
             self.findings.note(f"index file {reader.name} has flaws: it was not flushed, and the next start drops it")
             return
-        self.findings.flaw(reader.path, None if entry is None else _position(reader.shape, entry.number), what)
+        self.findings.flaw(reader.path, None if entry is None else _position(_shape_of(reader), entry.number), what)
 
     def take_rows(self, rows: bytes) -> bool:
         """`record` for the key rows of a bulk scan when the next entries are theirs, one by one; else false."""
         count = len(rows) // KEY.size
-        if count and self._entry is None:
+        if count and self._at is None:
             if not self._late:
                 self._late_from = KEY.unpack_from(rows)[0]
             self._late += count
-        elif count:
-            if not self._entries.take_rows(self._entry, rows):
+        elif count and self._at is not None:
+            if not self._entries.take_rows(*self._at, rows):
                 return False
             self.entries += count - 1
             self._advance()
@@ -136,9 +139,10 @@ class IndexCheck:
         if entry.phy_offset < before:
             self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, the one before at {before}")
 
-    def check_totals(self, reader: IndexReader, last: array, used: int, number: int, end_offset: int) -> None:
+    def check_totals(self, reader: IndexReader, last: "array[int]", used: int, number: int,
+                     end_offset: int) -> None:
         """Check what a file says of itself against its entries, of which `number` was the last one."""
-        head, shape = reader.head, reader.shape
+        head = reader.head
         if self.store.live and reader is self.files[-1]:
             return  # it is being written
         if number != head.index_count - 1:
@@ -148,7 +152,7 @@ class IndexCheck:
         if end_offset != head.end_phy_offset:
             self._flaw_at(reader, _END_AT, f"it ends with offset {head.end_phy_offset}, its last entry with "
                           f"{end_offset}")
-        slots = reader.slots(shape)
+        slots = reader.slots(_shape_of(reader))
         if slots != last:
             slot = next(index for index, (one, other) in enumerate(zip(slots, last)) if one != other)
             self._flaw_at(reader, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE,
@@ -162,12 +166,13 @@ class IndexCheck:
 
     def finish(self, log_end: int) -> None:
         """What is left when the log is at its end."""
-        while self._entry is not None:
-            if self._entry.phy_offset < log_end:
-                self._astray(self._file, self._entry)
+        while self._at is not None:
+            reader, entry = self._at
+            if entry.phy_offset < log_end:
+                self._astray(reader, entry)
             elif not self.store.may_be_torn:
-                self._flaw(self._file, self._entry, f"entry {self._entry.number} points at {self._entry.phy_offset}, "
-                           f"behind the end of the log at {log_end}")
+                self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, behind the end of the "
+                           f"log at {log_end}")
             self._advance()
         if self._uncovered:
             self._flaw(self.files[0], None, f"the index begins at offset {self._first_offset}: {self._uncovered} keys "
@@ -191,7 +196,7 @@ class _EntryWalk:
 
     def __init__(self, check: IndexCheck) -> None:
         self._check = check
-        self._reader: IndexReader | None = None
+        self._shape = Shape(1, 0)  # of the file it is in
         self._slots = bytearray()  # header, slots, and room for entries
         self._entries_at = 0
         self._used = 0  # slots
@@ -207,8 +212,8 @@ class _EntryWalk:
 
     def _all(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
         for reader in self._check.files:
-            self._reader, self._used, self._number = reader, 0, 0
-            self._entries_at = INDEX_HEADER_SIZE + reader.shape.slots * HASH_SLOT_SIZE
+            self._shape, self._used, self._number = _shape_of(reader), 0, 0
+            self._entries_at = INDEX_HEADER_SIZE + self._shape.slots * HASH_SLOT_SIZE
             self._slots = bytearray(self._entries_at + _ROWS_AT_ONCE * INDEX_SIZE)
             begin = -1
             while begin != self._number:  # again behind what was taken many at once
@@ -217,7 +222,7 @@ class _EntryWalk:
             self._check.check_totals(reader, self._newest_of_slots(), self._used, self._number, self._before)
 
     def _one_by_one(self, reader: IndexReader, first: int) -> Iterator[tuple[IndexReader, IndexEntry]]:
-        for entry in reader.entries(reader.shape, first):
+        for entry in reader.entries(self._shape, first):
             slot_at = self._slot_at(entry.key_hash)
             newest = SLOT.unpack_from(self._slots, slot_at)[0]
             self._number, before = entry.number, self._before
@@ -231,20 +236,20 @@ class _EntryWalk:
                     return
 
     def _slot_at(self, key_hash: int) -> int:
-        return INDEX_HEADER_SIZE + key_hash % self._reader.shape.slots * HASH_SLOT_SIZE
+        return INDEX_HEADER_SIZE + key_hash % self._shape.slots * HASH_SLOT_SIZE
 
-    def _newest_of_slots(self) -> array:
+    def _newest_of_slots(self) -> "array[int]":
         newest = array("i", bytes(self._slots[INDEX_HEADER_SIZE:self._entries_at]))
         if sys.byteorder == "little":
             newest.byteswap()
         return newest
 
-    def take_rows(self, entry: IndexEntry, rows: bytes) -> bool:
+    def take_rows(self, reader: IndexReader, entry: IndexEntry, rows: bytes) -> bool:
         """Go on to the last of the entries of `rows`, the first of which is `entry`, the last one that was given.
 
         False, and nothing is changed, when they are not all there in this file, in this order.
         """
-        reader, shape = self._reader, self._reader.shape
+        shape = self._shape
         count, first = len(rows) // KEY.size, entry.number
         end, begin_timestamp = first + count, reader.head.begin_timestamp
         offset, store_timestamp, key_hash, _ = KEY.unpack_from(rows)
@@ -263,6 +268,12 @@ class _EntryWalk:
         self._used += counters.hash_slot_count
         self._number, self._before = end - 1, KEY.unpack_from(rows, len(rows) - KEY.size)[0]
         return True
+
+
+def _shape_of(reader: IndexReader) -> Shape:
+    """The shape of one of the files that are checked."""
+    assert reader.shape is not None  # others are left out
+    return reader.shape
 
 
 def _position(shape: Shape, number: int) -> int:

@@ -8,6 +8,7 @@ from rmqha.tools.store.dispatch import Unit as DispatchUnit
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, Unit, ext_position, unpack
 from rmqha.tools.store.record_scan import LogRecord
+from rmqha.tools.store.segments import Folder
 from rmqha.tools.store.span_taker import RunOfUnits
 from rmqha.tools.store.store_reader import StoreReader
 
@@ -43,7 +44,7 @@ class QueuesCheck:
         self.findings = findings
         self.units = 0
         self._states = {key: _QueueState(reader) for key, reader in readers.items()}
-        self._ext_folders: dict[QueueKey, object] = {}
+        self._ext_folders: dict[QueueKey, Folder] = {}
 
     def record(self, record: LogRecord, units: list[DispatchUnit], place: tuple[str, int]) -> None:
         """Compare the units of one record, which lies at `place`."""
@@ -64,14 +65,14 @@ class QueuesCheck:
     def fits(self, run: RunOfUnits) -> bool:
         """Whether the units of a bulk scan are there where their queue goes on."""
         state = self._states.get((run.topic, run.queue_id))
-        return state is not None and not state.missing and (state.first is None or run.index == state.next) \
-            and state.reader.read(run.index, len(run.units) // UNIT) == run.units
+        return state is not None and not state.missing and (state.first is None or run.first_index == state.next) \
+            and state.reader.read(run.first_index, len(run.units) // UNIT) == run.units
 
     def take(self, run: RunOfUnits) -> None:
         """Go on behind units that fit."""
         state = self._states[run.topic, run.queue_id]
         if state.first is None:
-            state.first = run.index
+            state.first = run.first_index
         state.next = run.end
         self.units += len(run.units) // UNIT
 
@@ -116,7 +117,7 @@ class QueuesCheck:
         at = folder.at(position)
         segment = folder.segments[at] if at >= 0 else None
         data = read_at(segment.path, position - segment.start, _EXT_HEAD.size) if segment is not None else b""
-        if len(data) < _EXT_HEAD.size:
+        if segment is None or len(data) < _EXT_HEAD.size:
             self.findings.note("units whose extension is gone")
             return True
         size, tags_code, _store_time, _map_size = _EXT_HEAD.unpack(data)

@@ -6,7 +6,7 @@ import pytest
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.tools.store import index_builder, log_reader
 from rmqha.tools.store.rebuild import Rebuild
-from rmqha.tools.store.verify import Verification
+from rmqha.tools.store.verify import LogCheck
 from tests.store.bulk.test_bulk import compiled_kernel
 from tests.store.support import tree
 
@@ -66,7 +66,7 @@ def test_each_way_writes_the_same(run, copy, tmp_path, monkeypatch, name):
 def test_most_records_of_a_good_store_are_taken_at_once(run_json, copy, monkeypatch, way):
     choose(monkeypatch, way)
     single = []
-    for owner, method in ((Rebuild, "_record"), (Verification, "_record")):
+    for owner, method in ((Rebuild, "_record"), (LogCheck, "_record")):
         original = getattr(owner, method)
         monkeypatch.setattr(owner, method, lambda *args, original=original: (single.append(args), original(*args))[1])
     root = copy("own")
