@@ -1,5 +1,6 @@
 """Validators, exceptions, settings, counters."""
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,10 +10,13 @@ from rmqha.client.common.thread_local_index import ThreadLocalIndex
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.check_push_config import check_push_config
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 
 @pytest.mark.parametrize("group, says", [
@@ -113,3 +117,10 @@ def test_consumer_may_use_any_number_of_queues_as_threshold_off():
     consumer = DefaultMQPushConsumer("g", "127.0.0.1:1", lambda messages: None)
     consumer.pull_threshold_for_topic = consumer.pull_threshold_size_for_topic = -1
     check_push_config(consumer)
+
+
+def test_message_of_an_answer_without_a_body_is_a_clear_error():
+    api = MQClientAPIImpl.__new__(MQClientAPIImpl)
+    api._ask = lambda *_: RemotingCommand.create_response_command(response_code.SUCCESS, None)
+    with pytest.raises(MessageDecodeError, match="ends within the head"):
+        api.view_message("127.0.0.1:10911", 0, 3_000)
