@@ -1,6 +1,5 @@
 """Validators, exceptions, settings, counters."""
 import threading
-from types import SimpleNamespace
 
 import pytest
 
