@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
+from rmqha.common.round import WAKE, at_round_end
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
-from rmqha.common.round import WAKE, at_round_end
 from rmqha.store import queue_ends
 from rmqha.store.abort_file import create_temp_file, delete_file
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
@@ -27,8 +27,11 @@ from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
 from rmqha.store.commit_log import CommitLog
-from rmqha.store.commit_log_dispatcher import (CommitLogDispatcher, CommitLogDispatcherBuildConsumeQueue,
-                                               CommitLogDispatcherBuildIndex)
+from rmqha.store.commit_log_dispatcher import (
+    CommitLogDispatcher,
+    CommitLogDispatcherBuildConsumeQueue,
+    CommitLogDispatcherBuildIndex,
+)
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic

@@ -14,8 +14,12 @@ from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_const import (PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS, PROPERTY_TAGS,
-                                                PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+from rmqha.common.message.message_const import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+)
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import host_to_bytes

@@ -7,8 +7,18 @@ from collections.abc import Sequence
 from rmqha.common.message.message_layout import Buffer
 from rmqha.native import kernels
 from rmqha.store.bulk import bulk_python
-from rmqha.store.bulk.bulk_layout import (DEFAULT_LIMIT, KEY, MAX_LIMIT, RUN, IndexCounters, Run, Span, Stop,
-                                          TopicShare, Walk)
+from rmqha.store.bulk.bulk_layout import (
+    DEFAULT_LIMIT,
+    KEY,
+    MAX_LIMIT,
+    RUN,
+    IndexCounters,
+    Run,
+    Span,
+    Stop,
+    TopicShare,
+    Walk,
+)
 
 _MAX_OFFSET = (1 << 62) - 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_layout as layout
 from rmqha.store.bulk import bulk, bulk_python
-from rmqha.store.bulk.bulk_layout import (KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare, Walk)
+from rmqha.store.bulk.bulk_layout import KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare, Walk
 from rmqha.store.consume_queue_layout import pack_unit
 from rmqha.store.record_check import check_message_and_return_size
 from tests.store.bulk.records import LONG, expected, facts, spans
