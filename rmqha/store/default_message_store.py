@@ -105,7 +105,9 @@ class DefaultMessageStore:
         self.clean_consume_queue_service = CleanConsumeQueueService(self)
         self.store_stats_service = StoreStatsService()
         self.index_service = IndexService(self)
-        self.ha_service = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else HAService(self)
+        # The key is read once: while the store runs it can change, and the service can't
+        self._auto_switch = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else None
+        self.ha_service: HAService = self._auto_switch if self._auto_switch is not None else HAService(self)
         self.reput_message_service = ReputMessageService(self)
         self.schedule_message_service = ScheduleMessageService(self)
         self.multi_dispatch = self.commit_log.multi_dispatch
@@ -505,10 +507,9 @@ class DefaultMessageStore:
         return queue.get_unit(index) if queue is not None else None
 
     def readable_offset(self) -> int:
-        """End of what may be dispatched: that of the log; with enableAutoSwitchHA, of what is confirmed."""
-        max_offset = self.commit_log.get_max_offset()
-        return min(max_offset, self.ha_service.confirm_offset()) if self.message_store_config.enableAutoSwitchHA \
-            else max_offset
+        """End of what may be dispatched: that of the log; with an AutoSwitchHAService, of what is confirmed."""
+        max_offset, auto_switch = self.commit_log.get_max_offset(), self._auto_switch
+        return max_offset if auto_switch is None else min(max_offset, auto_switch.confirm_offset())
 
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not dispatched yet."""

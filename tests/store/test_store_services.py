@@ -382,6 +382,22 @@ def test_gathered_messages_are_dispatched(tmp_path):
         wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 50, 60_000, "dispatched")
 
 
+def test_switching_roles_on_while_it_runs_does_not_stop_the_dispatch(store):
+    store.message_store_config.enableAutoSwitchHA = True
+    put(store, message())
+    wait_dispatched(store)
+    assert len(bodies(store)) == 1
+
+
+def test_switching_roles_off_while_it_runs_dispatches_nothing_unconfirmed(tmp_path, monkeypatch):
+    with open_store(tmp_path, enableAutoSwitchHA=True) as store:
+        put(store, message())
+        monkeypatch.setattr(store.ha_service, "confirm_offset", lambda: 17)
+        store.message_store_config.enableAutoSwitchHA = False
+        assert store.readable_offset() == 17
+        monkeypatch.undo()
+
+
 def test_round_with_puts_wakes_the_dispatch_behind_its_answers(tmp_path):
     order = []
 
