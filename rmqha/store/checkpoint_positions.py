@@ -84,11 +84,12 @@ class PositionsFile:
     def _read(self, slot: int, data: bytes, times: Times) -> None:
         if len(data) < _SLOT.size + _CRC.size or _CRC.unpack_from(data, _SLOT.size)[0] != zlib.crc32(data[:_SLOT.size]):
             return
-        magic, number, *numbers, flags = _SLOT.unpack_from(data)
+        magic, number, *its_times, log_flushed, dispatched, flags = _SLOT.unpack_from(data)
         is_newest, self.number = number > self.number, max(self.number, number)
-        if magic == _MAGIC and tuple(numbers[:3]) == times and (is_newest or self.found is None):
+        if magic == _MAGIC and tuple(its_times) == times and (is_newest or self.found is None):
             boot = boot_bits()
-            self.found = Positions(*numbers[3:], bool(flags & _BY_SLAVE), boot == flags & ~_BY_SLAVE and boot != 0)
+            self.found = Positions(log_flushed, dispatched, bool(flags & _BY_SLAVE),
+                                   boot == flags & ~_BY_SLAVE and boot != 0)
             self._next_slot = 1 - slot
 
     def write(self, positions: Positions, times: Times) -> None:

@@ -402,11 +402,11 @@ class CommitLogRecovery:
         checkpoint = store.store_checkpoint
         checkpoint.dispatched = min(checkpoint.dispatched, start)
         for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
-            queue = behind.get((request.topic, request.queue_id))
-            if queue is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \
-                    and request.commit_log_offset >= queue.max_physic_offset \
+            lacking = behind.get((request.topic, request.queue_id))
+            if lacking is not None and request.sys_flag & _TRANSACTION_MASK not in _NOT_IN_QUEUES \
+                    and request.commit_log_offset >= lacking.max_physic_offset \
                     and not self._is_dead(request.topic, request.commit_log_offset):
-                queue.put_message_position_info_wrapper(request)
+                lacking.put_message_position_info_wrapper(request)
             for name, queue_id, queue_offset in multi_dispatch.queues_of(request) if multi_dispatch else ():
                 further = behind.get((name, queue_id))
                 if further is not None and request.commit_log_offset >= further.max_physic_offset \
@@ -442,4 +442,5 @@ class CommitLogRecovery:
 def _magic_of(mapped_file: MappedFile) -> int:
     if mapped_file.file_size < MESSAGE_MAGIC_CODE_POSITION + INT.size:
         return 0
-    return INT.unpack_from(mapped_file.slice_byte_buffer(), MESSAGE_MAGIC_CODE_POSITION)[0]
+    magic_code: int = INT.unpack_from(mapped_file.slice_byte_buffer(), MESSAGE_MAGIC_CODE_POSITION)[0]
+    return magic_code

@@ -369,7 +369,7 @@ class ConsumeQueue:
         commit_log = self.default_message_store.commit_log
         mapped_file = file_by_time(self.mapped_file_queue, commit_log, timestamp)
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
-        if result is None:
+        if mapped_file is None or result is None:
             return 0
         with result:
             low = max(self.min_logic_offset - mapped_file.file_from_offset, 0)

@@ -11,6 +11,7 @@ units in front of a first message whose index is not 0 are filled with (0, 21474
 """
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 
 CQ_STORE_UNIT_SIZE = 20
 MSG_TAG_OFFSET_INDEX = 12
@@ -29,8 +30,8 @@ _COUNTED_FIRST = 64  # most queues of very many have few units
 _MANY_BLANKS = PRE_BLANK_UNIT * _COUNTED_AT_ONCE
 
 pack_unit = CQ_UNIT.pack
-unpack_unit = CQ_UNIT.unpack_from
-iter_units = CQ_UNIT.iter_unpack
+unpack_unit: Callable[..., tuple[int, int, int]] = CQ_UNIT.unpack_from
+iter_units: Callable[..., Iterator[tuple[int, int, int]]] = CQ_UNIT.iter_unpack
 
 
 def is_ext_addr(tags_code: int) -> bool:
@@ -141,5 +142,5 @@ def first_unit_behind(units: bytes | memoryview, phy_offset: int) -> int:
 
 
 def _end_of(units: bytes | memoryview, number: int) -> int:
-    offset, size, _ = CQ_UNIT.unpack_from(units, number * CQ_STORE_UNIT_SIZE)
+    offset, size, _ = unpack_unit(units, number * CQ_STORE_UNIT_SIZE)
     return offset + size

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.completable import Completable
+from rmqha.common.later import LATER
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.round import WAKE, at_round_end
 from rmqha.common.scheduled_service import ScheduledService
@@ -118,7 +119,7 @@ class DefaultMessageStore:
         self.is_shutdown = True  # no puts, no gets
         self.shut_down_normal = False
         self._stopping = threading.Event()  # wakes tasks that pause
-        self.store_checkpoint: StoreCheckpoint | None = None  # from load on
+        self.store_checkpoint: StoreCheckpoint = LATER  # from load on
         self.dispatcher_list: list[CommitLogDispatcher] = [
             CommitLogDispatcherBuildConsumeQueue(self), CommitLogDispatcherBuildIndex(self)]
         self._store_lock = StoreLock(paths.get_lock_file(message_store_config.storePathRootDir))
@@ -410,7 +411,7 @@ class DefaultMessageStore:
 
     def get_earliest_message_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
         """Store time (ms) of the oldest message, of the log or of a queue; -1 when there is none."""
-        if topic is None:
+        if topic is None or queue_id is None:
             return self._reader.store_time_at(self.get_min_phy_offset())
         queue = self.get_consume_queue(topic, queue_id)
         return self._reader.store_time_of(queue, queue.get_min_offset_in_queue()) if queue is not None else -1

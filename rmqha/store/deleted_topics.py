@@ -92,7 +92,8 @@ class DeletedTopics(ConfigManager):
         """Whether a message's topic was deleted, or made again with fewer queues, since the message was checked."""
         message, names = context.message, self.names
         if message is None:
-            return any([row.topic in names and self._is_gone(row.topic, row.queue_id) for row in context.rows])
+            return any([row.topic in names and self._is_gone(row.topic, row.queue_id)
+                        for row in context.rows])  # type: ignore[union-attr]  # without a message there are rows
         topic, queue_id = message.topic, message.queue_id
         if topic in _WAITING_TOPICS:
             topic, queue_id = message.properties.get(message_const.PROPERTY_REAL_TOPIC) or topic, 0

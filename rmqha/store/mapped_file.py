@@ -114,22 +114,28 @@ class MappedFile(ReferenceResource):
         view = self._view
         if view is not None:
             return view
+        keeper = self._map_keeper
+        if keeper is None:
+            raise self._unmapped_for_good()
         try:
             view = self._map_again()
         except OSError as error:
-            if error.errno not in _NO_MAP or not self._map_keeper.make_room():
+            if error.errno not in _NO_MAP or not keeper.make_room():
                 raise
             view = self._map_again()
-        self._map_keeper.note(self)
+        keeper.note(self)
         return view
+
+    def _unmapped_for_good(self) -> OSError:
+        return OSError(errno.EBADF, "unmapped for good", self.file_name)
 
     def _map_again(self) -> memoryview:
         with self._clean_lock:
             view = self._view
             if view is not None:
                 return view
-            if self._map_keeper is None or self.cleanup_over:
-                raise OSError(errno.EBADF, "unmapped for good", self.file_name)
+            if self.cleanup_over:
+                raise self._unmapped_for_good()
             fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
             try:
                 if os.fstat(fd).st_size < self.file_size:
@@ -284,12 +290,13 @@ class MappedFile(ReferenceResource):
         Without a buffer there is nothing to commit: the write position. OSError when the disk says no: what is not
         committed stays in the buffer.
         """
-        if self.write_buffer is None:
+        buffer = self.write_buffer
+        if buffer is None:
             return self.wrote_position
         if self._is_able_to_commit(commit_least_pages):
             if self.hold():
                 try:
-                    self._commit0()
+                    self._commit0(buffer)
                     if self.committed_position == self.file_size:
                         self._return_write_buffer()
                 finally:
@@ -298,19 +305,19 @@ class MappedFile(ReferenceResource):
                 log.warning("in commit, hold failed, commit offset = %s", self.committed_position)
         return self.committed_position
 
-    def _commit0(self) -> None:
+    def _commit0(self, buffer: memoryview) -> None:
         # Differs: a failed write is the caller's to see; the original logs it, and goes on
         write_pos = self.wrote_position
         written = self.committed_position
         while written < write_pos:
-            with self.write_buffer[written:write_pos] as waiting:
+            with buffer[written:write_pos] as waiting:
                 written += os.pwrite(self._fd, waiting, written)
         # only whole: readers take the end of what is committed for the end of a record
         self.committed_position = write_pos
 
     def _return_write_buffer(self) -> None:
         buffer, self.write_buffer = self.write_buffer, None
-        if buffer is not None:
+        if buffer is not None and self.transient_store_pool is not None:
             self.transient_store_pool.return_buffer(buffer)
 
     def _is_able_to_commit(self, commit_least_pages: int) -> bool:
@@ -539,15 +546,21 @@ class MappedFile(ReferenceResource):
                  (time.monotonic_ns() - begin) // 1_000_000)
         self.mlock()
 
+    def _own_map(self) -> mmap.mmap:
+        """Of a file without a keeper that is not closed."""
+        assert self._mmap is not None
+        return self._mmap
+
     def mlock(self) -> bool:
         """Lock the map in memory, and have it read ahead; False when the system does not lock it."""
-        result = lib_c.mlock(self._mmap, self.file_name)
-        self._mmap.madvise(mmap.MADV_WILLNEED)
+        mapped = self._own_map()
+        result = lib_c.mlock(mapped, self.file_name)
+        mapped.madvise(mmap.MADV_WILLNEED)
         return result
 
     def set_read_ahead(self, enabled: bool) -> None:
         """Have the kernel read ahead, as it does by itself, or not."""
-        self._mmap.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
+        self._own_map().madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
 
     def munlock(self) -> bool:
         """Undo `mlock`; False when the file is gone, or the system says no."""

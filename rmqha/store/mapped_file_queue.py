@@ -87,7 +87,8 @@ class MappedFileQueue:
                     mapped_file.zero_from(position)
                     mapped_file.go_back_to(position)
                 else:
-                    _ = mapped_file.destroy(1000) or mapped_file.delete()  # the log will grow into its name again
+                    if not mapped_file.destroy(1000):
+                        mapped_file.delete()  # the log will grow into its name again
                     self._forget_deleted([mapped_file])
 
     def go_back_to(self, offset: int) -> None:
@@ -96,7 +97,8 @@ class MappedFileQueue:
         for mapped_file in keep:
             mapped_file.go_back_to(min(offset - mapped_file.file_from_offset, self.mapped_file_size))
         for mapped_file in reversed(self.mapped_files[len(keep):]):
-            _ = mapped_file.destroy(1000) or mapped_file.delete()
+            if not mapped_file.destroy(1000):
+                mapped_file.delete()
             self._forget_deleted([mapped_file])
 
     def _forget_deleted(self, files: list[MappedFile]) -> None:
@@ -280,7 +282,8 @@ class MappedFileQueue:
             log.info("on recover, destroy a logic mapped file %s", last.file_name)
 
     def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int,
-                                    interval_forcibly_ms: int, clean_immediately: bool, pause=None) -> int:
+                                    interval_forcibly_ms: int, clean_immediately: bool,
+                                    pause: Callable[[int], bool] | None = None) -> int:
         """Delete files older than `expired_time_ms` (or any) from the front, never the last; return how many.
 
         `pause(ms)` waits between two deletions, so that the disk stays responsive; it returns True to stop.

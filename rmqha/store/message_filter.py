@@ -1,6 +1,13 @@
 """Which messages a consumer wants."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rmqha.common.java_compat import int32
 from rmqha.common.protocol.heartbeat.subscription_data import SUB_ALL, SubscriptionData
+
+if TYPE_CHECKING:
+    from rmqha.store.consume_queue_ext import CqExtUnit
 
 
 class MessageFilter:
@@ -9,7 +16,7 @@ class MessageFilter:
     Java: org.apache.rocketmq.store.MessageFilter (4.9.8)
     """
 
-    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit=None) -> bool:
+    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
         """False when the unit alone tells that the message is not wanted; `tags_code` None when it is not known."""
         raise NotImplementedError
 
@@ -27,7 +34,7 @@ class DefaultMessageFilter(MessageFilter):
     def __init__(self, subscription_data: SubscriptionData | None) -> None:
         self.subscription_data = subscription_data
 
-    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit=None) -> bool:
+    def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
         """True without a code, without a subscription, for all tags, or for a code that was asked for."""
         subscription = self.subscription_data
         if tags_code is None or subscription is None or subscription.classFilterMode:

@@ -196,7 +196,8 @@ class MessageReader:
         if result is None:
             return 0
         with result:
-            return INT.unpack_from(result.buffer)[0]
+            size: int = INT.unpack_from(result.buffer)[0]
+            return size
 
     def look_message_by_offset(self, commit_log_offset: int, size: int | None) -> MessageExt | None:
         """See DefaultMessageStore."""

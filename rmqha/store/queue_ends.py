@@ -105,7 +105,6 @@ def _ends_of(store: DefaultMessageStore) -> QueueEnds:
         ends = [end for queue in queues.values() if (end := queue.noted_end()) is not None]
         if ends:
             topics.append(TopicEnds(topic, mtime_of(os.path.join(root, topic)), ends))
-    assert store.store_checkpoint is not None
     return QueueEnds(_VERSION, store.store_checkpoint.number,
                      store.message_store_config.get_mapped_file_size_consume_queue(), mtime_of(root), topics)
 
@@ -133,7 +132,6 @@ def forget(store: DefaultMessageStore) -> None:
 
 def _check(ends: QueueEnds, store: DefaultMessageStore) -> None:
     checkpoint = store.store_checkpoint
-    assert checkpoint is not None
     if checkpoint.found is None or ends.number != checkpoint.number:
         raise WrongQueueEndsError(f"it is of write {ends.number} of the checkpoint, which was written since")
     file_size = store.message_store_config.get_mapped_file_size_consume_queue()

@@ -97,7 +97,7 @@ def skip_good_records(buffer: memoryview, position: int, end: int, file_from_off
     return position
 
 
-def _no_message(stop: int, size: int, fields: tuple, buffer: memoryview, topic_at: int,
+def _no_message(stop: int, size: int, fields: tuple[int, ...], buffer: memoryview, topic_at: int,
                 properties_at: int) -> DispatchRequest:
     """The blank rest of a file, or something that is neither; see `record_at`."""
     if stop == Stop.BAD_MAGIC:

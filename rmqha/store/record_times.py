@@ -77,7 +77,8 @@ def _store_timestamp(data: bytes, start: int, offset: int) -> int | None:
     if LONG.unpack_from(data, start + PHYSICAL_OFFSET_POSITION)[0] != offset + start:
         return None
     sys_flag = INT.unpack_from(data, start + SYSFLAG_POSITION)[0]
-    return LONG.unpack_from(data, start + store_timestamp_position(sys_flag))[0]
+    stored: int = LONG.unpack_from(data, start + store_timestamp_position(sys_flag))[0]
+    return stored
 
 
 def _log_bytes(store: DefaultMessageStore, offset: int, size: int) -> bytes:

@@ -90,4 +90,5 @@ def _has_hole(buffer: memoryview, begin: int, end: int) -> bool:
 
 
 def _int_at(buffer: memoryview | bytes, position: int) -> int:
-    return INT.unpack_from(buffer, position)[0]
+    value: int = INT.unpack_from(buffer, position)[0]
+    return value

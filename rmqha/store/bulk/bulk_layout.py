@@ -68,7 +68,7 @@ class Walk(NamedTuple):
     record, the stored total size for LENGTH_MISMATCH (-1 when that is not above 0).
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # in the place of a tuple's method
     position: int
     stop: Stop
     size: int
@@ -78,7 +78,7 @@ class TopicShare(NamedTuple):
     """A topic of a scan, its good records and their bytes."""
 
     name: str
-    count: int
+    count: int  # type: ignore[assignment]  # as above
     size: int
 
 
@@ -90,13 +90,13 @@ class Run(NamedTuple):
     topic: int
     queue_id: int
     first_unit: int
-    count: int
+    count: int  # type: ignore[assignment]  # as above
 
 
 class Span(NamedTuple):
     """The good records of a span: a Walk, and the rows of the module's table."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # as above
     position: int
     stop: Stop
     size: int

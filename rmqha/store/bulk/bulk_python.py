@@ -37,6 +37,9 @@ _MULTI_DISPATCH = message_const.PROPERTY_INNER_MULTI_DISPATCH.encode()
 _ROLLBACK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
 _WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
 
+_Rows = tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]
+"""Topics, records, runs, units, keys."""
+
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int) -> tuple[int, int, int, int]:
     """See `bulk.walk`."""
@@ -54,11 +57,12 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset
 
 
 def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc: bool, delays: Sequence[int] | None,
-         multi_dispatch: bool, limit: int) -> tuple:
+         multi_dispatch: bool, limit: int) -> tuple[int, int, int, int, *_Rows]:
     """See `bulk.scan`."""
     with memoryview(buffer) as view, view[:end] as span:
         collector = _Collector(delays, multi_dispatch)
-        position, stop, size = start, Stop.END, 0
+        position, size = start, 0
+        stop: int = Stop.END
         while position < end:
             if len(collector.records) >= limit or len(collector.keys) >= limit * KEYS_PER_RECORD:
                 stop = Stop.LIMIT
@@ -95,6 +99,20 @@ def _level(properties: dict[bytes, bytes]) -> int | None:
         return None
 
 
+class _OpenRun:
+    """Units of one queue that follow one another so far."""
+
+    __slots__ = ("queue_offset", "topic", "queue_id", "store_timestamp", "next_offset", "units")
+
+    def __init__(self, queue_offset: int, topic: int, queue_id: int) -> None:
+        self.queue_offset = queue_offset
+        self.topic = topic
+        self.queue_id = queue_id
+        self.store_timestamp = 0  # ms, of the last record
+        self.next_offset = queue_offset
+        self.units: list[bytes] = []
+
+
 class _Collector:
     """The rows of one scan."""
 
@@ -102,18 +120,19 @@ class _Collector:
         self._delays = delays
         self._multi_dispatch = multi_dispatch
         self._topic_numbers: dict[bytes, int] = {}
-        self._topics: list[list] = []  # name, records, bytes
-        self._open_runs: dict[tuple[int, int], list] = {}  # (topic, queue id): [next queue offset, its run]
-        self._runs: list[list] = []  # queue offset, store time, topic, queue id, units
+        self._topic_names: list[str] = []
+        self._topic_totals: list[list[int]] = []  # records, bytes
+        self._open_runs: dict[tuple[int, int], _OpenRun] = {}  # by topic and queue id
+        self._runs: list[_OpenRun] = []
         self.records: list[bytes] = []
         self.keys: list[bytes] = []
 
-    def add(self, offset: int, size: int, fields: tuple, topic_data: bytes, data: bytes) -> int:
+    def add(self, offset: int, size: int, fields: tuple[int, ...], topic_data: bytes, data: bytes) -> int:
         """Take one record; GOOD, or why not."""
         _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _, _ = fields
         properties = _properties(data)
-        scheduled = self._delays is not None and topic_data == _SCHEDULE
-        level = _level(properties) if scheduled else 0
+        delays = self._delays if topic_data == _SCHEDULE else None
+        level = _level(properties) if delays is not None else 0
         if level is None or physical_offset != offset or self._multi_dispatch and _MULTI_DISPATCH in properties:
             return Stop.ODD
         try:
@@ -122,8 +141,8 @@ class _Collector:
             hashes = self._key_hashes(name, properties) if sys_flag & _ROLLBACK != _ROLLBACK else ()
         except UnicodeDecodeError:
             return Stop.ODD
-        if scheduled and (level := min(level, len(self._delays))) > 0:
-            tags_code = store_timestamp + self._delays[level - 1]
+        if delays is not None and (level := min(level, len(delays))) > 0:
+            tags_code = store_timestamp + delays[level - 1]
             if not -_MAX_LONG - 1 <= tags_code <= _MAX_LONG:
                 return Stop.ODD
         topic = self._topic(topic_data, name, size)
@@ -142,31 +161,34 @@ class _Collector:
         return [index_key_hash_method(f"{topic}#{key}") for key in keys]
 
     def _topic(self, data: bytes, name: str, size: int) -> int:
-        number = self._topic_numbers.setdefault(data, len(self._topics))
-        if number == len(self._topics):
-            self._topics.append([name, 0, 0])
-        share = self._topics[number]
-        share[1] += 1
-        share[2] += size
+        number = self._topic_numbers.setdefault(data, len(self._topic_names))
+        if number == len(self._topic_names):
+            self._topic_names.append(name)
+            self._topic_totals.append([0, 0])
+        totals = self._topic_totals[number]
+        totals[0] += 1
+        totals[1] += size
         return number
 
     def _add_unit(self, topic: int, queue_id: int, queue_offset: int, store_timestamp: int, unit: bytes) -> None:
-        queue = self._open_runs.setdefault((topic, queue_id), [None, None])
-        if queue[0] != queue_offset:
-            queue[1] = [queue_offset, store_timestamp, topic, queue_id, []]
-            self._runs.append(queue[1])
-        queue[0] = queue_offset + 1
-        queue[1][1] = store_timestamp
-        queue[1][4].append(unit)
+        run = self._open_runs.get((topic, queue_id))
+        if run is None or run.next_offset != queue_offset:
+            run = self._open_runs[topic, queue_id] = _OpenRun(queue_offset, topic, queue_id)
+            self._runs.append(run)
+        run.next_offset = queue_offset + 1
+        run.store_timestamp = store_timestamp
+        run.units.append(unit)
 
-    def results(self) -> tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]:
-        """Topics, records, runs, units, keys."""
-        runs, units = [], []
-        for queue_offset, store_timestamp, topic, queue_id, own in self._runs:
-            runs.append(RUN.pack(queue_offset, store_timestamp, topic, queue_id, len(units), len(own)))
-            units += own
-        return ([tuple(topic) for topic in self._topics], b"".join(self.records), b"".join(runs), b"".join(units),
-                b"".join(self.keys))
+    def results(self) -> _Rows:
+        """All rows."""
+        runs: list[bytes] = []
+        units: list[bytes] = []
+        for run in self._runs:
+            runs.append(RUN.pack(run.queue_offset, run.store_timestamp, run.topic, run.queue_id, len(units),
+                                 len(run.units)))
+            units += run.units
+        topics = [(name, count, size) for name, (count, size) in zip(self._topic_names, self._topic_totals)]
+        return topics, b"".join(self.records), b"".join(runs), b"".join(units), b"".join(self.keys)
 
 
 def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: tuple[int, ...], keys: bytes, first: int,

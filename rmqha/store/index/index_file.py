@@ -129,6 +129,7 @@ class IndexFile:
 
     def _predecessor(self, number: int, slot: int) -> int:
         if number < self.index_num:
+            previous: int
             key_hash, _, _, previous = ENTRY.unpack_from(self._buffer, self._entries_at + number * INDEX_SIZE)
             if key_hash % self.hash_slot_num == slot and INVALID_INDEX < previous < number:
                 return previous

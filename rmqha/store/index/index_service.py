@@ -145,7 +145,8 @@ class IndexService:
         start = max(files[0].index_header.begin_phy_offset, commit_log.get_min_offset(), 0)
         for index_file in files:
             self._remove(index_file)
-            _ = index_file.destroy(1000) or index_file.mapped_file.delete()
+            if not index_file.destroy(1000):
+                index_file.mapped_file.delete()
         fsync_folder(self.store_path)
         self._built_to = -1
         for request in commit_log.walk_records(start, phy_offset):
@@ -199,10 +200,11 @@ class IndexService:
                 self._built_to = request.commit_log_offset
                 return
             log.warning("Index file [%s] is full, trying to create another one", index_file.file_name)
-            index_file = self.retry_get_and_create_index_file()
-            if index_file is None:
+            next_file = self.retry_get_and_create_index_file()
+            if next_file is None:
                 log.error("putKey error commitlog %s uniqkey %s", request.commit_log_offset, request.uniq_key)
                 return
+            index_file = next_file
 
     def build_index_of_rows(self, rows: bytes) -> None:
         """`build_index` of many records in order: the key rows of a bulk scan."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.later import LATER
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import message_properties2string
@@ -206,7 +207,7 @@ class ScheduleMessageService(ConfigManager):
 
         Its stored properties are built before DELAY is cleared, so a delivered record still carries it, as in Java.
         """
-        msg_inner = MessageExtBrokerInner(None, msg_ext.body)
+        msg_inner = MessageExtBrokerInner(body=msg_ext.body)
         msg_inner.flag = msg_ext.flag
         msg_inner.properties = properties = msg_ext.properties
         topic_filter_type = MessageExt.parse_topic_filter_type(msg_inner.sys_flag)
@@ -219,10 +220,11 @@ class ScheduleMessageService(ConfigManager):
         msg_inner.reconsume_times = msg_ext.reconsume_times
         msg_inner.wait_store_msg_ok = False
         msg_inner.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
-        msg_inner.topic = properties.get(message_const.PROPERTY_REAL_TOPIC)
+        topic = properties.get(message_const.PROPERTY_REAL_TOPIC)
         queue_id = properties.get(message_const.PROPERTY_REAL_QUEUE_ID)
-        if not msg_inner.topic or queue_id is None:
+        if not topic or queue_id is None:
             raise ValueError("it has no REAL_TOPIC or no REAL_QID")
+        msg_inner.topic = topic
         msg_inner.queue_id = parse_int(queue_id)
         return msg_inner
 
@@ -454,7 +456,7 @@ class PutResultProcess:
         self.physic_offset = physic_offset
         self.physic_size = physic_size
         self.auto_resend = auto_resend
-        self.topic: str | None = None
+        self.topic: str = LATER  # from put on
         self.resend_count = 0
         self.is_hopeless = False  # the store will never take it
         self.status = ProcessStatus.RUNNING

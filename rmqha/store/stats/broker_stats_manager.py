@@ -70,9 +70,10 @@ class BrokerStatsManager:
 
     def start(self) -> None:
         """Begin to sample and to log."""
-        for item_set in (*self.stats_table.values(), self.moment_stats_item_set_fall_size,
-                         self.moment_stats_item_set_fall_time):
+        for item_set in self.stats_table.values():
             item_set.init(self._scheduler)
+        for moment_set in (self.moment_stats_item_set_fall_size, self.moment_stats_item_set_fall_time):
+            moment_set.init(self._scheduler)
 
     def shutdown(self) -> None:
         """Stop the timer. Idempotent."""
