@@ -12,8 +12,9 @@ import logging
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import time_ns
+from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.completable import Completable
@@ -21,18 +22,28 @@ from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.round import serves_one_connection
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
-from rmqha.common.round import serves_one_connection
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
 from rmqha.store.append_message_result import AppendMessageResult, AppendMessageStatus
 from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_FLUSH, SYNC_MASTER
+from rmqha.store.config.message_store_config import (
+    MULTI_PATH_SPLITTER,
+    SLAVE,
+    SYNC_FLUSH,
+    SYNC_MASTER,
+    MessageStoreConfig,
+)
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
-from rmqha.store.flush_services import (CommitRealTimeService, FlushCommitLogService, FlushRealTimeService,
-                                        GroupCommitService)
+from rmqha.store.flush_services import (
+    CommitRealTimeService,
+    FlushCommitLogService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -47,6 +58,9 @@ from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 from rmqha.store.torn_record import may_be_torn
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
 
 __all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
            "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
@@ -77,7 +91,7 @@ class CommitLog:
     Java: org.apache.rocketmq.store.CommitLog (4.9.8)
     """
 
-    def __init__(self, default_message_store) -> None:
+    def __init__(self, default_message_store: DefaultMessageStore) -> None:
         config = default_message_store.message_store_config
         self.default_message_store = default_message_store
         self.config = config
@@ -107,7 +121,7 @@ class CommitLog:
         self.flush_disk_watcher = FlushDiskWatcher()
         self._recovery = CommitLogRecovery(self)
 
-    def _new_mapped_file_queue(self, config) -> MappedFileQueue:
+    def _new_mapped_file_queue(self, config: MessageStoreConfig) -> MappedFileQueue:
         path = config.get_store_path_commit_log()
         allocation_unit = min(ALLOCATION_UNIT, self.mapped_file_size) if config.preallocateMappedFile else 0
         allocate_service = self.default_message_store.allocate_mapped_file_service
@@ -173,7 +187,7 @@ class CommitLog:
         return self.mapped_file_queue.remain_how_many_data_to_flush()
 
     def delete_expired_file(self, expired_time_ms: int, delete_files_interval_ms: int, interval_forcibly_ms: int,
-                            clean_immediately: bool, pause=None) -> int:
+                            clean_immediately: bool, pause: Callable[[int], bool] | None = None) -> int:
         """Delete old files from the front; return how many."""
         return self.mapped_file_queue.delete_expired_file_by_time(
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
@@ -254,13 +268,12 @@ class CommitLog:
         config = self.config
         if config.maxMessageSize != self.message_ext_encoder.max_message_body_size:
             self.update_max_message_size()
-        rows = None
-        if not config.enableMultiDispatch or not self.multi_dispatch.is_multi_dispatch_msg(msg):
-            row = self.message_ext_encoder.encode(msg)
-            if type(row) is PutMessageResult:
-                return Completable.completed(row)
-            rows = [row]
-        return self._put(rows, msg, msg.prepared_transaction_offset)
+        if config.enableMultiDispatch and self.multi_dispatch.is_multi_dispatch_msg(msg):
+            return self._put([], msg, msg.prepared_transaction_offset, multi_dispatch=msg)
+        row = self.message_ext_encoder.encode(msg)
+        if isinstance(row, PutMessageResult):
+            return Completable.completed(row)
+        return self._put([row], msg, msg.prepared_transaction_offset)
 
     def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
         """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
@@ -285,26 +298,23 @@ class CommitLog:
         return self._put(rows, batch, is_batch=True)
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
-        """Append all: one lock, one clock, one write, one wait for disk and slaves. None, with nothing done, when they
-        have to be put one by one: the file has no room for all of them."""
+        """Append rows that came together: one lock, one clock, one write, one wait for disk and slaves. At the end of a
+        file fewer of them are taken: `rows` of what comes back. None when none was: whoever puts them one by one gets
+        the reason."""
         context = PutMessageContext(rows, store_host)
         context.begin = time_ns() // 1_000_000
         context.status = self.put(context)
         return context if context.is_ok else None
 
-    def _put(self, rows: list[MessageRow] | None, msg: MessageExt, prepared_offset: int = 0,
-             is_batch: bool = False) -> Completable[PutMessageResult]:
+    def _put(self, rows: list[MessageRow], msg: MessageExt, prepared_offset: int = 0, is_batch: bool = False,
+             multi_dispatch: MessageExtBrokerInner | None = None) -> Completable[PutMessageResult]:
         """Append a message, or the messages of a batch, and count them; see PutMessageContext."""
         try:
             store_host = msg.store_host_bytes
         except ValueError as error:
             log.warning("message of topic %s can't be stored: %s", msg.topic, error)
             return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
-        context = PutMessageContext(rows, store_host, msg, prepared_offset, is_batch)
-        if rows is not None and context.size + END_FILE_MIN_BLANK_LENGTH > self.mapped_file_size:
-            # Differs: the original closes one empty file after the other for such a message
-            log.warning("message of %s bytes is larger than a file of the commit log", context.size)
-            return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
+        context = PutMessageContext(rows, store_host, msg, prepared_offset, is_batch, multi_dispatch)
         status = self.put(context)
         if not context.is_ok:
             return Completable.completed(PutMessageResult(status.get()))
@@ -355,35 +365,33 @@ class CommitLog:
         context.is_ok = True
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
             self._wake_followers(context)
-        context.data = None
+        context.data = b""  # it may be long, and wait long
         return self.when_safe(context, ack_nums, term)
 
     def _append(self, context: PutMessageContext) -> PutMessageStatus:
-        """Under the put lock: append all rows or none, to the last file or, if they may roll, the next one.
-        Whoever puts one by one those that may not fills the file up, and gets the reason."""
+        """Under the put lock: append what `context` carries to the last file, or when that is full to the next one."""
         files, position = self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
         try:
             for _ in (1, 2):
                 if mapped_file is None or mapped_file.wrote_position == mapped_file.file_size:
-                    mapped_file = self.mapped_file_queue.get_last_mapped_file(0) if context.may_roll else None
+                    mapped_file = self.mapped_file_queue.get_last_mapped_file(0)
                 if mapped_file is None:
-                    if context.may_roll:
-                        log.error("create mapped file error, topic: %s clientAddr: %s", context.topic,
-                                  context.message.born_host_string)
+                    log.error("create mapped file error, topic: %s clientAddr: %s", context.topic, context.client)
                     return PutMessageStatus.CREATE_MAPEDFILE_FAILED
                 position = mapped_file.wrote_position
                 status = mapped_file.append_message(self.append_message_callback, context)
                 if status is _APPENDED:
                     return _PUT_OK_STATUS
+                if status is AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
+                    log.warning("message of %s bytes is larger than a file of the commit log", context.size)
+                    return PutMessageStatus.MESSAGE_ILLEGAL
                 if status is not AppendMessageStatus.END_OF_FILE:
                     break
                 position = -1
                 self._file_is_full(mapped_file)
         except OSError as error:
-            if context.may_roll:
-                return self._append_failed(error)
-            log.warning("messages that came together are put one by one: %s", error)
+            return self._append_failed(error)
         except ValueError as error:
             # Differs: the original writes numbers that do not fit their field cut off.
             log.warning("message of topic %s can't be stored: %s", context.topic, error)
@@ -396,7 +404,7 @@ class CommitLog:
     def _wake_followers(self, context: PutMessageContext) -> None:
         """The log has got what `context` carries: wake who sends it to slaves and who dispatches it."""
         store, rows = self.default_message_store, context.rows
-        if not context.may_roll and serves_one_connection():
+        if context.message is None and serves_one_connection():
             store.ha_service.send_appended(context.physical_offsets[0], context.data)
         else:
             store.ha_service.on_appended()
@@ -448,8 +456,9 @@ class CommitLog:
 
     def _append_broke_off(self, mapped_file: MappedFile | None, position: int, context: PutMessageContext) -> None:
         """An append that began at `position` has failed for no known reason: log and tables must fit together."""
-        is_counted = context.queue_offsets is not None
-        if position >= 0 and (mapped_file.wrote_position != position or is_counted and context.multi_dispatch):
+        is_counted = bool(context.queue_offsets)
+        if mapped_file is not None and position >= 0 and (
+                mapped_file.wrote_position != position or is_counted and context.multi_dispatch is not None):
             log.error("What the commit log has taken is not known. The store takes no more messages.")
             self.default_message_store.running_flags.make_flush_error()
         elif is_counted:
@@ -541,7 +550,7 @@ class CommitLog:
         if position + max(size, message_layout.HEAD_LENGTH) > mapped_file.file_size:
             return False
         head = message_layout.HEADS[0].unpack_from(mapped_file.slice_byte_buffer(), position)
-        return head[:2] == (size, MESSAGE_MAGIC_CODE)
+        return bool(head[:2] == (size, MESSAGE_MAGIC_CODE))
 
     def roll_next_file(self, offset: int) -> int:
         """Offset of the file behind the one that holds `offset`."""
@@ -633,14 +642,15 @@ def store_timestamp_of(buffer: memoryview) -> int:
     """STORETIMESTAMP of the record at the beginning of `buffer`; -1 when the buffer ends before."""
     if len(buffer) < message_layout.HEAD_LENGTH:
         return -1
-    sys_flag = message_layout.INT.unpack_from(buffer, message_layout.SYSFLAG_POSITION)[0]
-    return message_layout.LONG.unpack_from(buffer, message_layout.store_timestamp_position(sys_flag))[0]
+    sys_flag, = message_layout.INT.unpack_from(buffer, message_layout.SYSFLAG_POSITION)
+    store_timestamp: int = message_layout.LONG.unpack_from(buffer, message_layout.store_timestamp_position(sys_flag))[0]
+    return store_timestamp
 
 
 def _set_v6_flags(msg: MessageExt) -> None:
-    if ":" in msg.born_host[0]:
+    if msg.born_host and ":" in msg.born_host[0]:
         msg.sys_flag |= message_layout.host_flags(msg.born_host_bytes, b"")
-    if ":" in msg.store_host[0]:
+    if msg.store_host and ":" in msg.store_host[0]:
         msg.sys_flag |= message_layout.host_flags(b"", msg.store_host_bytes)
 
 

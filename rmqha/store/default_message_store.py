@@ -275,8 +275,8 @@ class DefaultMessageStore:
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
-        """Store messages that came together and need nothing but to be appended: all, or None, with nothing done, when
-        they have to be put one by one. Whoever puts them then gets the reason. See `count_rows`."""
+        """Store messages that came together and need nothing but to be appended: all, or at the end of a file fewer, or
+        none (None), and whoever puts them one by one gets the reason. See `CommitLog.put_rows`, `count_rows`."""
         return self.commit_log.put_rows(rows, store_host) if self.running_flags.is_writeable else None
 
     def count_rows(self, context: PutMessageContext) -> None:

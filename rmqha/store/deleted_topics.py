@@ -93,7 +93,7 @@ class DeletedTopics(ConfigManager):
         message, names = context.message, self.names
         if message is None:
             return any([row.topic in names and self._is_gone(row.topic, row.queue_id)
-                        for row in context.rows])  # type: ignore[union-attr]  # without a message there are rows
+                        for row in context.rows])
         topic, queue_id = message.topic, message.queue_id
         if topic in _WAITING_TOPICS:
             topic, queue_id = message.properties.get(message_const.PROPERTY_REAL_TOPIC) or topic, 0

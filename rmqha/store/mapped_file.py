@@ -19,7 +19,6 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -213,15 +212,10 @@ class MappedFile(ReferenceResource):
             self.allocate(position, end)
         (self.write_buffer or self._mmap or self._map())[position:end] = data
 
-    def write_parts_at(self, position: int, parts: Iterable[bytes | memoryview], size: int) -> None:
-        """`write_at` of several parts one behind the other, `size` bytes in all."""
-        if position + size > self._allocated_to:
-            self.allocate(position, position + size)
-        target = self.write_buffer or self._mmap or self._map()
-        for part in parts:
-            end = position + len(part)
-            target[position:end] = part
-            position = end
+    def reserve(self, start: int, end: int) -> None:
+        """Have disk blocks for the bytes from `start` to `end`. OSError: the disk is full."""
+        if end > self._allocated_to:
+            self.allocate(start, end)
 
     def allocate(self, start: int, end: int) -> None:
         """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit. OSError: the disk is full.

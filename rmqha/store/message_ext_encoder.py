@@ -99,7 +99,8 @@ class MessageExtEncoder:
         topic, key = encode_topic(batch.topic), f"{batch.topic}-{batch.queue_id}"
         born_host = host_to_bytes(batch.born_host)
         head_size = _HEADS[batch.sys_flag >> 4 & 3].size
-        rows, total = [], 0
+        rows: list[MessageRow] = []
+        total = 0
         for flag, body, properties in layout.iterate_batch(batch.body):
             own = bytes(properties)
             if own and batch_properties and not own.endswith(_PROPERTY_SEPARATOR):

@@ -44,23 +44,11 @@ class MessageRow(NamedTuple):
 
 def records_in_python(rows: list[MessageRow], total: int, table: dict[str, int], offset: int, now: int,
                       store_host: bytes, prepared_offset: int = 0) -> Records:
-    """The records of `rows` in one piece; see `record_parts`. ValueError also when `total` is wrong."""
-    queue_offsets, physical_offsets, parts, next_offsets, totals, with_nuls = record_parts(
-        rows, total, table, offset, now, store_host, prepared_offset)
-    data = b"".join(parts)
-    if len(data) != total:
-        raise ValueError(f"records of {len(data)} bytes, told as {total}")
-    return queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls
-
-
-def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offset: int, now: int, store_host: bytes,
-                 prepared_offset: int) -> tuple[list[int], list[int], list[Buffer], dict[str, int], Totals,
-                                                list[int] | None]:
-    """The parts of the records of `rows`, `total` bytes in all, which begin at commit log `offset` and are stored at
-    `now` (ms) by `store_host`.
+    """The records of `rows`, `total` bytes in all, which begin at commit log `offset` and are stored at `now` (ms) by
+    `store_host`.
 
     `table`: each queue's next offset before them; 0 for those it does not have. `prepared_offset`: commit log offset
-    of the prepared message that they end. ValueError when a size is wrong, or an offset can't be; struct.error (the
+    of the prepared message that they end. ValueError when a size is wrong or an offset can't be; struct.error (the
     compiled one: TypeError or OverflowError) when a field does not fit.
 
     Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
@@ -74,9 +62,7 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
     for topic, queue_id, key, size, crc, flag, sys_flag, born, born_host, reconsumed, body, tail in rows:
         queue_offset, head = 0, HEADS[sys_flag >> 4 & 3]
         if not sys_flag & _WITHOUT_QUEUE_OFFSET:
-            queue_offset = next_offsets.get(key)
-            if queue_offset is None:
-                queue_offset = table.get(key, 0)
+            queue_offset = next_offsets[key] if key in next_offsets else table.get(key, 0)
             if not 0 <= queue_offset < _MAX_LONG:
                 raise ValueError("a queue offset that can't be")
             next_offsets[key] = queue_offset + 1
@@ -91,7 +77,10 @@ def record_parts(rows: list[MessageRow], total: int, table: dict[str, int], offs
         totals[topic] = times + 1, bytes_before + size
     with_nuls = [index for index, row in enumerate(rows)
                  if row.tail and row.tail.find(0, row.tail[0] + LENGTHS_SIZE) >= 0]
-    return queue_offsets, physical_offsets, parts, next_offsets, totals, with_nuls or None
+    data = b"".join(parts)
+    if len(data) != total:
+        raise ValueError(f"records of {len(data)} bytes, told as {total}")
+    return queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls or None
 
 
 records_of_rows = kernels.MESSAGE_ROWS.function("records_of_rows", records_in_python)

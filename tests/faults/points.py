@@ -116,23 +116,16 @@ def all_of(*plants: Plant) -> Plant:
 def torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
     """Only a part of what is to be written arrives: the bytes that `cut` (of the length) tells."""
     def plant(trap: Trap) -> None:
-        one, parts_of = MappedFile.write_at, MappedFile.write_parts_at
+        original = MappedFile.write_at
 
         def write_at(self, position, data):
             if folder in self.file_name and when(len(data)) and trap.is_due():
                 part = cut(len(data))
-                one(self, position + (part.start or 0), bytes(data)[part])
+                original(self, position + (part.start or 0), bytes(data)[part])
                 trap.die()
-            one(self, position, data)
+            original(self, position, data)
 
-        def write_parts_at(self, position, parts, size):
-            if folder in self.file_name and trap.is_due():
-                part = cut(size)
-                one(self, position + (part.start or 0), b"".join(parts)[part])
-                trap.die()
-            parts_of(self, position, parts, size)
-
-        MappedFile.write_at, MappedFile.write_parts_at = write_at, write_parts_at
+        MappedFile.write_at = write_at
     return plant
 
 

@@ -145,9 +145,9 @@ class Process:
         """Several messages that need nothing but to be appended, each for a queue of its own."""
         messages = [make_message(name, *rng.choice(QUEUES), rng.choice([40, 300, 900])) for name in names]
         result = self.store.put_rows([row_of(msg) for msg in messages], host_to_bytes(_HOST))
-        if result is None:  # the file is full
+        if result is None:
             return
-        result.status.get(90_000)  # whatever it is: they are in the log
+        result.status.get(90_000)  # whatever it is: they are in the log, at a file's end the first of them
         for name, msg, offset in zip(names, messages, result.queue_offsets):
             self.acknowledge(name, msg.topic, msg.queue_id, offset)
 

@@ -107,6 +107,43 @@ def test_file_ends_with_a_blank_that_fills_it(store):
     assert all(length == size for _, length, magic in everything if magic == message_layout.MESSAGE_MAGIC_CODE)
 
 
+def row(store, msg):
+    return store.commit_log.message_ext_encoder.encode(msg)._replace(crc=message_layout.body_crc32(msg.body))
+
+
+@pytest.mark.parametrize("lengths", [[100] * 90, [5, 3000, 700, 2000, 1, 1, 3900, 9, 1500] * 4])
+def test_rows_at_the_end_of_a_file_go_on_in_the_next_one_as_messages_do(tmp_path, lengths):
+    logs = []
+    for together in (False, True):
+        with open_store(tmp_path / str(together)) as store:
+            messages = [message(queue_id=number % 3, body=b"x" * length) for number, length in enumerate(lengths)]
+            if together:
+                rows, most = [row(store, msg) for msg in messages], []
+                while rows:
+                    context = store.put_rows(rows, messages[0].store_host_bytes)
+                    assert context.rows == rows[:len(context.rows)] and len(context.queue_offsets) == len(context.rows)
+                    most.append(len(context.rows))
+                    del rows[:len(context.rows)]
+                assert max(most) > 1 < len(most) < len(messages)
+            else:
+                put(store, *messages)
+            wait_dispatched(store)
+            logs.append((heads(store), [bodies(store, "T", queue_id) for queue_id in range(3)]))
+    assert logs[0] == logs[1]
+
+
+def test_what_no_file_has_room_for_closes_none(tmp_path):
+    with open_store(tmp_path, maxMessageSize=4 * FILE_SIZE) as store:
+        large = message(body=b"x" * FILE_SIZE)
+        put(store, message())
+        assert store.put_rows([row(store, large), row(store, message())], large.store_host_bytes) is None
+        assert status(store, large) is PutMessageStatus.MESSAGE_ILLEGAL
+        parts = [b"x" * (FILE_SIZE // 2)] * 3
+        assert store.put_messages(batch(parts)).put_message_status is PutMessageStatus.MESSAGE_ILLEGAL
+        put(store, message())
+        assert len(heads(store)) == 2
+
+
 @pytest.mark.parametrize("room", [8, 7])
 def test_eight_bytes_are_always_left_for_the_blank(tmp_path, room):
     with open_store(tmp_path) as store:

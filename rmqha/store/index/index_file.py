@@ -203,9 +203,8 @@ class IndexFile:
         if stop <= first:
             return first
         self._allocate_slots()
-        # no parts: the room for them is reserved, and the kernel writes them
-        self.mapped_file.write_parts_at(self._entries_at + header.index_count * INDEX_SIZE, (),
-                                        (stop - first) * INDEX_SIZE)
+        at = self._entries_at + header.index_count * INDEX_SIZE
+        self.mapped_file.reserve(at, at + (stop - first) * INDEX_SIZE)
         first, header.counters = bulk.put_keys(self._buffer, self.hash_slot_num, self.index_num, header.counters, rows,
                                                first, stop)
         return first

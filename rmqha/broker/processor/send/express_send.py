@@ -14,7 +14,7 @@ from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import Host
 from rmqha.common.round import COUNT, at_round_end
-from rmqha.remoting.frame_decoder import FrameDecoder
+from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameDecoder
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.message_rows import MessageRow
@@ -66,8 +66,7 @@ class ExpressSend:
                 _MAX_TOGETHER, MessageRow)
             if sends:
                 if routes.are_open(channel, topics):
-                    self._put(channel, kind, sends, opaques, data[position:end])
-                    position = end
+                    position = self._put(channel, kind, sends, opaques, data, position, end)
             elif unknown is None or not routes.make(channel, unknown):
                 break
         return position
@@ -77,27 +76,32 @@ class ExpressSend:
         self._store_host, self._store_host_bytes = host, message_layout.host_to_bytes(host)
         self._store_host_text = self._store_host_bytes.hex().upper().encode()
 
-    def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], data: memoryview) -> None:
-        """Put the sends of the frames in `data`."""
+    def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], data: memoryview,
+             position: int, end: int) -> int:
+        """Put the sends, whose frames are `data` from `position` to `end`; the position behind those that were put."""
         result = self.store.put_rows(sends, self._store_host_bytes)
         if result is None:
-            for frame in FrameDecoder().feed(data):
+            for frame in FrameDecoder().feed(data[position:end]):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
-            return
-        result.status.then(_Put(self, channel, kind, sends, opaques, self._store_host_text, result).answer)
+            return end
+        if len(result.rows) < len(sends):
+            opaques, end = opaques[:len(result.rows)], position
+            for _ in opaques:
+                end += LENGTH_FIELD_SIZE + int.from_bytes(data[end:end + LENGTH_FIELD_SIZE])
+        result.status.then(_Put(self, channel, kind, opaques, self._store_host_text, result).answer)
+        return end
 
 
 class _Put:
     """Sends that were put together, until they are answered and counted."""
 
-    __slots__ = ("_lane", "_channel", "_kind", "_sends", "_opaques", "_host", "_result", "_answers")
+    __slots__ = ("_lane", "_channel", "_kind", "_opaques", "_host", "_result", "_answers")
 
-    def __init__(self, lane: ExpressSend, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int],
-                 host: bytes, result: PutMessageContext) -> None:
+    def __init__(self, lane: ExpressSend, channel: Channel, kind: int, opaques: list[int], host: bytes,
+                 result: PutMessageContext) -> None:
         self._lane = lane
         self._channel = channel
         self._kind = kind
-        self._sends = sends
         self._opaques = opaques
         self._host = host
         self._result = result
@@ -111,7 +115,7 @@ class _Put:
 
     def _encode(self, code: int) -> bytes:
         result = self._result
-        return self._lane.answers.encode(code, self._kind, self._host, result.physical_offsets, self._sends,
+        return self._lane.answers.encode(code, self._kind, self._host, result.physical_offsets, result.rows,
                                          result.queue_offsets, self._opaques)
 
     def count(self) -> None:
@@ -120,4 +124,4 @@ class _Put:
         self._lane.store.count_rows(self._result)
         for topic, (times, size) in self._result.totals.items():
             stats.inc_topic_put(topic, times, size)
-        stats.inc_broker_put_nums(len(self._sends))
+        stats.inc_broker_put_nums(len(self._opaques))

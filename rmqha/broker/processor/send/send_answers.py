@@ -82,8 +82,9 @@ def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: byt
     """The frames whose headers are `between`, and between each two of them the marks, in this order."""
     parts: list[bytes] = []
     for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
-        texts = [b"%d" % values[mark] if mark == _TEXTS else values[mark] for mark in order]
-        header = b"".join([part for pair in zip(between, texts) for part in pair]) + between[-1]
+        texts = (*values[:3], b"%d" % values[3])
+        marked = [texts[mark] for mark in order]
+        header = b"".join([part for pair in zip(between, marked) for part in pair]) + between[-1]
         parts += (_FRAME_START.pack(4 + len(header), len(header)), header)
     return b"".join(parts)
 
@@ -125,7 +126,8 @@ class _BinaryAnswers:
                opaques: list[int]) -> bytes:
         """The frames, their headers in the binary form."""
         first, second, third = self._between
-        pack, parts = LENGTH.pack, []
+        pack = LENGTH.pack
+        parts: list[bytes] = []
         for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
             a, b, c = self._arrange(values)
             fields = self._same_size + len(a) + len(b) + len(c)

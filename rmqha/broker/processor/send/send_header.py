@@ -39,6 +39,8 @@ _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PRO
 _KEPT_LENGTH = 4096  # bytes of properties the order of whose names is kept
 _MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
 
+_Fields = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | int]
+"""Topic, queue id, sysFlag, born timestamp, flag, properties, reconsume times, opaque; as they came."""
 SimpleHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
 """Topic, queue id, sysFlag, born timestamp (ms), flag, the record's end (topic and properties with their lengths),
 reconsume times, opaque, where the body begins in the frame, its BODYCRC, the header's serialize type."""
@@ -55,7 +57,9 @@ def read_simple_header(frame: memoryview | bytes, cluster: bytes) -> SimpleHeade
     if len(frame) < 4 or frame[0] not in _READERS or end > len(frame):
         return None
     fields = _READERS[frame[0]](bytes(frame[4:end]))
-    properties = None if fields is None else _stored_properties(fields[5], cluster)
+    if fields is None:
+        return None
+    properties = _stored_properties(fields[5], cluster)
     if properties is None or len(properties) > MAX_PROPERTIES_LENGTH or len(fields[0]) > MAX_TOPIC_LENGTH:
         return None
     topic, queue_id, sys_flag, born, flag, _, reconsumed, opaque = fields
@@ -64,16 +68,16 @@ def read_simple_header(frame: memoryview | bytes, cluster: bytes) -> SimpleHeade
             int(opaque), end, body_crc32(body) if body else 0, frame[0])
 
 
-def _read_json(header: bytes) -> tuple[bytes, ...] | None:
+def _read_json(header: bytes) -> _Fields | None:
     match = _match_header(header) if header.isascii() else None
     if match is None:
         return None
-    *first, escaped, reconsumed, opaque = match.groups()
+    topic, queue_id, sys_flag, born, flag, escaped, reconsumed, opaque = match.groups()
     text = escaped.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-    return None if b"\\" in text else (*first, text, reconsumed, opaque)
+    return None if b"\\" in text else (topic, queue_id, sys_flag, born, flag, text, reconsumed, opaque)
 
 
-def _read_binary(header: bytes) -> tuple[bytes | int, ...] | None:
+def _read_binary(header: bytes) -> _Fields | None:
     """The fields a to n of a ROCKETMQ header, each behind its name."""
     if len(header) < _FIXED_PART.size:
         return None
@@ -95,7 +99,7 @@ def _read_binary(header: bytes) -> tuple[bytes | int, ...] | None:
     for name, pattern in _PATTERNS.items():
         if pattern.fullmatch(found[name]) is None if name in found else name not in _OPTIONAL:
             return None
-    return (*[found[name] for name in (b"b", b"e", b"f", b"g", b"h", b"i", b"j")], opaque)
+    return found[b"b"], found[b"e"], found[b"f"], found[b"g"], found[b"h"], found[b"i"], found[b"j"], opaque
 
 
 def _stored_properties(text: bytes, cluster: bytes) -> bytes | None:

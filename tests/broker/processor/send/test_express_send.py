@@ -37,8 +37,9 @@ class Wire:
             put = lane.store.put_rows
 
             def counted(sends, store_host):
-                self.taken += len(sends)
-                return put(sends, store_host)
+                result = put(sends, store_host)
+                self.taken += len(sends if result is None else result.rows)
+                return result
             lane.store.put_rows = counted
         host, port = broker.address.split(":")
         self.socket = socket.create_connection((host, int(port)), 60)
