@@ -4,10 +4,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rmqha.broker.processor.abstract_send_message_processor import _parse_plain_v2
 from rmqha.common import mq_version
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
@@ -15,9 +12,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
 )
-from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.put_message_result import PutMessageStatus
@@ -178,35 +173,6 @@ def test_busy_store_turns_sends_away(broker, monkeypatch):
     monkeypatch.setattr(broker.store, "is_os_page_cache_busy", lambda: True)
     response = broker.send("Busy")
     assert response.code == response_code.SYSTEM_BUSY and response.remark.startswith("[REJECTREQUEST]")
-
-
-HEADER_FIELDS = st.fixed_dictionaries({}, optional={
-    **{name: st.one_of(st.text(max_size=4), st.sampled_from(["PG", "Topic"])) for name in "abcin"},
-    **{name: st.one_of(st.integers(-2, 1100).map(str), st.sampled_from(["", "x", " 1", "1_0", "٣", "2147483648"]))
-       for name in "defhjl"},
-    "g": st.one_of(st.integers(0, 10**14).map(str), st.just("1700000000000"), st.text(max_size=13)),
-    **{name: st.sampled_from(["true", "false", "TRUE", "", "yes"]) for name in "km"},
-})
-
-
-@given(HEADER_FIELDS)
-def test_short_way_of_reading_a_header_gives_what_the_long_way_gives(fields):
-    header = _parse_plain_v2(fields)
-    if header is None:
-        return
-    request = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2)
-    request.ext_fields = fields
-    try:
-        v2 = request.decode_command_custom_header(SendMessageRequestHeaderV2)
-    except RemotingCommandException as failure:
-        raise AssertionError(f"the long way refuses {fields}") from failure
-    assert header == SendMessageRequestHeaderV2.create_send_message_request_header_v1(v2)
-
-
-def test_short_way_is_taken_for_what_clients_send():
-    fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000", "h": "0",
-              "i": "", "j": "0", "k": "false", "m": "false", "n": "broker-a"}
-    assert _parse_plain_v2(fields).queueId == 3
 
 
 def send_back(broker, response, group="group", delay_level=1, version=mq_version.CURRENT_VERSION, **fields):
