@@ -14,9 +14,31 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from rmqha.store.ha.ha_handshake import (
-    ANSWER_SIZE, ASK, HELLO_SIZE, VERDICT_SIZE, Answer, Finding, HandshakeError, Question, Range, Verdict, Who,
-    WhoCompares, decode_answer, decode_from_slave, decode_hello, decode_verdict, encode_answer, encode_finding,
-    encode_hello, encode_question, encode_verdict, encode_who, encode_who_compares, is_greeting)
+    ANSWER_SIZE,
+    ASK,
+    HELLO_SIZE,
+    VERDICT_SIZE,
+    Answer,
+    Finding,
+    HandshakeError,
+    Question,
+    Range,
+    Verdict,
+    Who,
+    WhoCompares,
+    decode_answer,
+    decode_from_slave,
+    decode_hello,
+    decode_verdict,
+    encode_answer,
+    encode_finding,
+    encode_hello,
+    encode_question,
+    encode_verdict,
+    encode_who,
+    encode_who_compares,
+    is_greeting,
+)
 
 _MAX_QUESTIONS = 10_000  # of one greeting
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.atomics import AtomicInteger, AtomicLong
 from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.round import REPLICATE, at_round_end
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.listening import HA_PORT, listen
-from rmqha.common.round import REPLICATE, at_round_end
 from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
 from rmqha.store.config.store_path_config_helper import get_diverged_file
 from rmqha.store.ha import ha_status
@@ -31,8 +31,10 @@ from rmqha.store.ha.divergence import Divergence
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection import HAConnection
-from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
-from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationService
+from rmqha.store.ha.ha_connection_state_notification_service import (
+    HAConnectionStateNotificationRequest,
+    HAConnectionStateNotificationService,
+)
 from rmqha.store.ha.ha_handshake import Range
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.wait_notify_object import WaitNotifyObject

@@ -17,8 +17,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.common.round import Round
+from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.first_file_search import Found
 from rmqha.store.ha.greeting import SlaveGreeting

@@ -6,8 +6,8 @@ import struct
 import threading
 import time
 
-from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_handshake
 from rmqha.store.ha.greeting import Judgement, MasterGreeting, SlaveGreeting
-from rmqha.store.ha.ha_handshake import ASK, Answer, Block, Finding, HandshakeError, Question, Range, Verdict, Who
-from rmqha.store.ha.ha_handshake import WhoCompares
+from rmqha.store.ha.ha_handshake import (
+    ASK,
+    Answer,
+    Block,
+    Finding,
+    HandshakeError,
+    Question,
+    Range,
+    Verdict,
+    Who,
+    WhoCompares,
+)
 from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
 from rmqha.store.ha.log_tail import introduction, read_tail
 from tests.store.ha.cuts import CUTS, pieces

@@ -4,8 +4,8 @@ import struct
 import pytest
 
 from rmqha.store.ha import ha_client, known_masters, master_connection
-from rmqha.store.ha.known_masters import MasterKind
 from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.known_masters import MasterKind
 from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
 from tests.store.ha.support import FakeMaster, FakeStore, follow, running, served
 from tests.store.ha.test_log_comparison import COMMON, first_other, store_of

@@ -9,8 +9,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from rmqha.store.ha.autoswitch.auto_switch_transfer import (
-    MasterHandshake, SlaveHandshake, decode_master_handshake, decode_slave_frame, encode_master_handshake,
-    encode_slave_handshake)
+    MasterHandshake,
+    SlaveHandshake,
+    decode_master_handshake,
+    decode_slave_frame,
+    encode_master_handshake,
+    encode_slave_handshake,
+)
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 
 LogEnd = tuple[int, tuple[EpochEntry, ...]]  # a log's max offset, and its epochs

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
 from rmqha.store.ha.autoswitch.auto_switch_greeting import (
-    EpochsDifferError, SlaveEpochGreeting, consistent_point, epochs_text)
+    EpochsDifferError,
+    SlaveEpochGreeting,
+    consistent_point,
+    epochs_text,
+)
 from rmqha.store.ha.autoswitch.auto_switch_transfer import (
-    MasterFrameDecoder, MasterHandshake, SlaveHandshake, TransferRun)
+    MasterFrameDecoder,
+    MasterHandshake,
+    SlaveHandshake,
+    TransferRun,
+)
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
 from rmqha.store.ha.ha_client import HAClient

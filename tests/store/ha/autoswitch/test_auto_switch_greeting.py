@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.autoswitch.auto_switch_greeting import (
-    EpochsDifferError, EpochStep, MasterEpochGreeting, Refusal, SlaveEpochGreeting, consistent_point)
+    EpochsDifferError,
+    EpochStep,
+    MasterEpochGreeting,
+    Refusal,
+    SlaveEpochGreeting,
+    consistent_point,
+)
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake, SlaveHandshake
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import TransferError
