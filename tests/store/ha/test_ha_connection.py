@@ -467,7 +467,7 @@ def test_serving_connections_come_and_go_without_a_trace(master):
     wait_until(lambda: threading.active_count() <= threads)
     wait_until(lambda: open_descriptors() <= descriptors)
     wait_until(lambda: master.shares == 0)
-    assert master.ha_service.wait_notify_object.waiting_threads == 0
+    wait_until(lambda: master.ha_service.wait_notify_object.waiting_threads == 0)
 
 
 def test_shutdown_closes_connections_and_joins_their_threads():
