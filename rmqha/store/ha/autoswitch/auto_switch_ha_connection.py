@@ -156,6 +156,8 @@ class EpochFrames(FrameFormat):
     def _encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
         """Frames of bytes that are all of the first one's epoch."""
         entry = self._epoch_cache.find_epoch_entry_by_offset(offset)
+        if entry is None:  # since the end of its run was looked for
+            raise ConnectionAbortedError(f"the epoch of commit log offset {offset} was deleted")
         confirm_offset = self.connection.ha_service.confirm_offset()
         buffers: list[bytes | memoryview] = []
         for start in range(0, len(body), batch_size):

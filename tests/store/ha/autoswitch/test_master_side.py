@@ -52,6 +52,25 @@ def test_a_frame_ends_with_its_epoch(tmp_path):
             assert start <= offset and offset + len(data) <= min(following, default=1 << 60), epoch
 
 
+def test_a_slave_whose_epoch_is_deleted_while_its_bytes_are_sent_is_closed(master, caplog):
+    caplog.set_level("INFO", "RocketmqStore")
+    with SlavePeer.connect(master) as peer:
+        peer.greet()
+        service, epoch_cache = master.ha_service.connection_list[0].write_socket_service, master.ha_service.epoch_cache
+        end_of_run = service._end_of_run
+
+        def end_of_deleted_run(offset: int) -> int:
+            end = end_of_run(offset)
+            epoch_cache.truncate_suffix_by_epoch(0)
+            return end
+
+        service._end_of_run = end_of_deleted_run
+        peer.say(0)
+        assert peer.is_closed()
+    wait_until(lambda: "the epoch of commit log offset 0 was deleted" in caplog.text, WAIT_MS)
+    assert "service has exception" not in caplog.text
+
+
 @pytest.mark.parametrize("last_file, start", [(0, 0), (1, 2 * SEGMENT)])
 def test_an_empty_slave_begins_with_the_file_that_it_asks_for(tmp_path, last_file, start):
     with master_of(tmp_path) as store:
