@@ -77,10 +77,10 @@ class Divergence:
             self.queue_count += 1
             if self._queues is not None:
                 return
-            self._queues = Diverged(offset, reason)
+            self._queues = found = Diverged(offset, reason)
             log.error("this slave's queues are not its master's: %s. Stop it, build its queues again with "
                       "`rmqha store rebuild --apply --force`, or set it up anew", reason)
-            self._write()
+            self._write(found)
 
     def cut_off(self, offset: int) -> None:
         """Log and queues end at `offset` now. A record behind it did not fit because of what was cut off."""
@@ -98,8 +98,7 @@ class Divergence:
             except FileNotFoundError:
                 log.debug("no finding was written")
 
-    def _write(self) -> None:
-        found = self._queues
+    def _write(self, found: Diverged) -> None:
         try:
             known = {"offset": found.offset, "reason": found.reason[:_MAX_REASON], "count": self.queue_count}
             with open(self._path, "w", encoding="utf-8") as file:

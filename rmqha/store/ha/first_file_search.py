@@ -29,7 +29,10 @@ class FirstFileSearch:
 
     def __init__(self, segment_size: int) -> None:
         self._segment_size = segment_size
-        self._restart()
+        self._lowest = 0  # no file before it is there
+        self._highest = 0  # this one is, or was
+        self._last = -1  # where the master's last file begins, -1: not known
+        self._asked: int | None = None  # the file that is asked for, None: the last one
 
     def next_report(self) -> int:
         """What to report first on the next connection."""
@@ -53,6 +56,7 @@ class FirstFileSearch:
 
     def nothing_came(self) -> Found:
         """No data followed the heartbeat: the file is not there."""
+        assert self._asked is not None  # of the last file the first frame tells all
         log.info("the master no longer has the commit log file %d", self._asked)
         self._lowest = self._asked + self._segment_size
         if self._lowest > self._highest:  # it was there a moment ago
@@ -74,7 +78,4 @@ class FirstFileSearch:
         return Found.AGAIN
 
     def _restart(self) -> None:
-        self._lowest = 0  # no file before it is there
-        self._highest = 0  # this one is, or was
-        self._last = -1  # where the master's last file begins, -1: not known
-        self._asked: int | None = None  # the file that is asked for, None: the last one
+        self._lowest, self._highest, self._last, self._asked = 0, 0, -1, None

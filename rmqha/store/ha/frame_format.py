@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.greeting import Judgement, MasterGreeting, Step
@@ -22,24 +22,27 @@ log = logging.getLogger("RocketmqStore")
 DecodeReports = Callable[[bytes | memoryview], Sequence[int]]
 EncodeFrames = Callable[[int, bytes | memoryview, int], list[bytes | memoryview]]
 
+S = TypeVar("S")  # what a greeting gives for each thing that the slave says
+S_co = TypeVar("S_co", covariant=True)
 
-class Greeting(Protocol):
+
+class Greeting(Protocol[S_co]):
     """The master's part of a handshake: a step for each thing that the slave says, until `is_over`."""
 
     is_over: bool
     rest: bytes  # what came behind it
 
-    def receive(self, data: bytes | memoryview) -> Iterator[object]:
+    def receive(self, data: bytes | memoryview) -> Iterator[S_co]:
         """The steps that come of `data`."""
 
 
-class FrameFormat:
+class FrameFormat(Generic[S]):
     """What of a connection another protocol does otherwise; each connection has its own.
 
     ReadSocketService's thread uses what stands before `max_body_size`, whoever sends the rest.
     """
 
-    def __init__(self, connection: HAConnection, *, greeting: Greeting | None, decode_reports: DecodeReports,
+    def __init__(self, connection: HAConnection, *, greeting: Greeting[S] | None, decode_reports: DecodeReports,
                  acknowledged: Callable[[int], None], max_body_size: int, encode_frames: EncodeFrames,
                  end_of_run: Callable[[int], int] | None = None) -> None:
         self.connection = connection
@@ -52,7 +55,7 @@ class FrameFormat:
         # those that a put names.
         self.end_of_run = end_of_run
 
-    def answer(self, step: Step) -> bool:
+    def answer(self, step: S) -> bool:
         """Say what the greeting wants to be said; False when the connection has to be closed."""
         raise NotImplementedError
 
@@ -69,7 +72,7 @@ class FrameFormat:
         raise NotImplementedError
 
 
-class OffsetFrames(FrameFormat):
+class OffsetFrames(FrameFormat[Step]):
     """RocketMQ 4.9's 8-byte reports and 12-byte headers, behind the greeting if the slave asks for it."""
 
     def __init__(self, connection: HAConnection) -> None:

@@ -218,8 +218,9 @@ class SlaveGreeting:
         self.held, self._rest, self.is_heard = hello[0], self._rest[hello[1]:], True
         who = self._introduction()
         self.end = who.end
-        if self._compare is None:
+        if isinstance(who, Who):
             return encode_who(who)
+        assert self._compare is not None  # who introduces itself so can ask
         self._comparison = self._compare(self.held)
         return encode_who_compares(who) + self._ask(self._comparison, None)
 
@@ -233,7 +234,7 @@ class SlaveGreeting:
     def _ask(self, comparison: Comparison, answer: Answer | None) -> bytes:
         """The next question, or what was found."""
         try:
-            return encode_question(comparison.send(answer))
+            return encode_question(next(comparison) if answer is None else comparison.send(answer))
         except StopIteration as stop:
             finding: Finding = stop.value
         self._comparison, self.same_up_to = None, finding.same_up_to

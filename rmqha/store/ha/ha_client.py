@@ -11,8 +11,10 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from rmqha.common.later import LATER
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
 from rmqha.common.waker import Waker
@@ -23,7 +25,7 @@ from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.known_masters import KnownMasters, MasterKind
 from rmqha.store.ha.log_cut import cut_off
-from rmqha.store.ha.master_connection import MasterConnection, ReplicationError
+from rmqha.store.ha.master_connection import MasterConnection, OffsetMasterConnection, ReplicationError
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import FollowedRecords
 
@@ -61,8 +63,6 @@ class HAClient(ServiceThread):
     Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
     """
 
-    new_connection: Callable[[HAClient, str, socket.socket], MasterConnection] = MasterConnection
-
     def __init__(self, default_message_store: DefaultMessageStore) -> None:
         super().__init__()
         self.default_message_store = default_message_store
@@ -70,7 +70,7 @@ class HAClient(ServiceThread):
         self.master_address: str | None = None  # replaced by any thread, read at each connect
         self.state = HAConnectionState.READY
         self.last_error = ""  # why the last connection ended, "" while one works
-        self.selector: selectors.BaseSelector | None = None  # of the waker and the present connection
+        self.selector: selectors.BaseSelector = LATER  # of the waker and the present connection; made by the thread
         self.flow_monitor = FlowMonitor(self.config)
         self.followed = FollowedRecords()
         self.search: FirstFileSearch | None = None  # for the master's first file, while this log is empty
@@ -83,7 +83,7 @@ class HAClient(ServiceThread):
         self.last_cut: tuple[int, int, str] | None = None  # where the log was cut off, where it had ended, the file
         self._rejoin_asked = False  # ends a pause
         self._waker: Waker | None = None  # made by start, closed by the thread
-        self._connection: MasterConnection | None = None  # from its socket to its end; any thread may look
+        self._connection: MasterConnection[Any] | None = None  # from its socket to its end; any thread may look
         self._last_read_ns = self._last_write_ns = 0  # of the connections before
         self._searches = 0  # connections of the search
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
@@ -147,17 +147,18 @@ class HAClient(ServiceThread):
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         waker, self.state = self._waker, HAConnectionState.READY
+        assert waker is not None  # start has made it
         try:
-            self.keep_going(self._follow_until_stopped)
+            self.keep_going(partial(self._follow_until_stopped, waker))
         finally:
             self._waker = None
             waker.close()
             self.state = HAConnectionState.SHUTDOWN
         log.info("%s service end", self.get_service_name())
 
-    def _follow_until_stopped(self) -> None:
+    def _follow_until_stopped(self, waker: Waker) -> None:
         with QuickEpollSelector() as self.selector:
-            self.selector.register(self._waker, selectors.EVENT_READ)
+            self.selector.register(waker, selectors.EVENT_READ)
             while not self.stopped:
                 self._follow_once()
 
@@ -169,8 +170,9 @@ class HAClient(ServiceThread):
             return
         address, retry_ms = self.master_address, None
         try:
-            if self._connect_master(address):
-                self._connection.follow()
+            connection = self._connect_master(address)
+            if connection is not None:
+                connection.follow()
         except ReplicationError as error:
             retry_ms = error.retry_ms
             self._failed(error)
@@ -187,7 +189,7 @@ class HAClient(ServiceThread):
         if ended is None or not (ended.appended or self._is_searching(ended)):
             self._pause(_RETRY_MS if retry_ms is None else retry_ms, address)
 
-    def _is_searching(self, ended: MasterConnection) -> bool:
+    def _is_searching(self, ended: MasterConnection[Any]) -> bool:
         """Whether the next connection may follow at once."""
         return ended.is_to_be_followed_at_once and self._searches % _MAX_SEARCHES != 0
 
@@ -221,15 +223,21 @@ class HAClient(ServiceThread):
                 ready = True
         return ready
 
-    def _connect_master(self, address: str | None) -> bool:
-        """Connect within 5 s; False when there is no address, OSError when it fails."""
+    def new_connection(self, master_address: str, sock: socket.socket) -> MasterConnection[Any]:
+        """A connection that is yet to be connected."""
+        return OffsetMasterConnection(self, master_address, sock)
+
+    def _connect_master(self, address: str | None) -> MasterConnection[Any] | None:
+        """Connect within 5 s; None when there is no address, OSError when it fails."""
         if address is None:
-            return False
-        host, port = parse_address(address)
+            return None
+        place = parse_address(address)
+        assert place is not None  # as update_master_address has seen to
+        host, port = place
         family, kind, protocol, _name, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._connection = self.new_connection(self, address, socket.socket(family, kind, protocol))
-        self._connection.connect(target)
-        return True
+        self._connection = connection = self.new_connection(address, socket.socket(family, kind, protocol))
+        connection.connect(target)
+        return connection
 
     def _close_master(self) -> None:
         connection = self._connection

@@ -16,14 +16,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.quick_selector import QuickPollSelector
 from rmqha.store.config.message_store_config import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
-from rmqha.store.ha.frame_format import FrameFormat, OffsetFrames
+from rmqha.store.ha.frame_format import FrameFormat, Greeting, OffsetFrames
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.send_whole import send_whole
@@ -57,11 +57,12 @@ class HAConnection:
     """
 
     def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str,
-                 new_format: Callable[[HAConnection], FrameFormat] = OffsetFrames) -> None:
+                 new_format: Callable[[HAConnection], FrameFormat[Any]] = OffsetFrames) -> None:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
         self.slave_identity = client_addr.rpartition(":")[0]  # replaced by ReadSocketService at the handshake
+        self.slave_id: int | None = None  # its broker id, when it tells that; likewise
         # what the slave had acknowledged on an earlier connection and lacks now: (from, to); None: nothing
         self.lost_from: tuple[int, int] | None = None
         self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
@@ -295,7 +296,7 @@ class ReadSocketService(ServiceThread):
             return False
         data: bytes | memoryview = self._buffer[:count]
         try:
-            if self._greeting is not None and not (data := self._greet(data)):
+            if self._greeting is not None and not (data := self._greet(self._greeting, data)):
                 return not self.connection.closing
             reports = self._decode_reports(data)
         except (ha_handshake.HandshakeError, ha_transfer.TransferError) as error:
@@ -303,9 +304,9 @@ class ReadSocketService(ServiceThread):
             return False
         return not reports or self._accept(reports)
 
-    def _greet(self, data: memoryview) -> bytes:
+    def _greet(self, greeting: Greeting[Any], data: bytes | memoryview) -> bytes:
         """Go on with the handshake; what of all that came belongs to reports. HandshakeError: the peer is no slave."""
-        connection, greeting = self.connection, self._greeting
+        connection = self.connection
         for step in greeting.receive(data):
             if not connection.frame_format.answer(step):
                 connection.close()

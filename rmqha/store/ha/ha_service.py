@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.atomics import AtomicInteger, AtomicLong
@@ -386,15 +387,16 @@ class AcceptSocketService(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
+        server_socket, waker = self._server_socket, self._waker
+        assert server_socket is not None and waker is not None  # begin_accept comes first
         try:
-            self.keep_going(self._accept_until_stopped)
+            self.keep_going(partial(self._accept_until_stopped, server_socket, waker))
         finally:
-            self._server_socket.close()
-            self._waker.close()
+            server_socket.close()
+            waker.close()
         log.info("%s service end", self.get_service_name())
 
-    def _accept_until_stopped(self) -> None:
-        server_socket, waker = self._server_socket, self._waker
+    def _accept_until_stopped(self, server_socket: socket.socket, waker: Waker) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(server_socket, selectors.EVENT_READ)
             selector.register(waker, selectors.EVENT_READ)
@@ -411,7 +413,7 @@ class AcceptSocketService(ServiceThread):
 
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
-        if self._server_socket is not None:  # it never ran, or has closed them already
+        if self._server_socket is not None and self._waker is not None:  # it never ran, or has closed them already
             self._server_socket.close()
             self._waker.close()
 

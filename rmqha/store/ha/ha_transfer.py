@@ -16,7 +16,7 @@ Master to slave, a frame, 12 bytes and the body:
 """
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE
 
@@ -35,12 +35,28 @@ class TransferError(ValueError):
     """The peer sent bytes that are no frame."""
 
 
+class LogBytes(Protocol):
+    """Contiguous commit log bytes of one or more frames, of either protocol; see Run."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
 class Run(NamedTuple):
     """Contiguous commit log bytes of one or more frames: `length` bytes at `start` of the decoder's view."""
 
     offset: int  # commit log offset of the first byte
     start: int
     length: int  # 0: a heartbeat
+
+
+R = TypeVar("R", bound=LogBytes)
 
 
 def encode_report(max_offset: int) -> bytes:
@@ -96,11 +112,10 @@ class ReportDecoder:
         return struct.unpack_from(f">{whole}q", data)
 
 
-class FrameDecoder:
+class RunDecoder(Generic[R]):
     """Cuts the bytes of a master into runs of contiguous log bytes. One per connection; owned by HAClient's thread.
 
-    The socket fills `writable()`, `received(n)` tells how much, `runs()` takes all complete frames out. Bodies of
-    contiguous frames are moved together in place, so that one read costs one append, however small the frames.
+    The socket fills `writable()`, `received(n)` tells how much, `runs()` takes all complete frames out.
     """
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
@@ -114,6 +129,24 @@ class FrameDecoder:
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
         self._end += count
+
+    def runs(self, segment_size: int) -> Iterator[R]:
+        """Each run of the complete frames received; a run ends where a commit log file of `segment_size` begins.
+
+        A run's bytes are valid until the next one is asked for. TransferError when a frame can't be; the connection
+        can't be used any more then.
+        """
+        raise NotImplementedError
+
+    def take_record(self, offset: int, room: int) -> int:
+        """The size of the record at commit log `offset`, when it is taken out before `runs` looks; 0: it is not."""
+        return 0
+
+
+class FrameDecoder(RunDecoder[Run]):
+    """Cuts 4.9's frames. Bodies of contiguous frames are moved together in place, so that one read costs one append,
+    however small the frames.
+    """
 
     def take_record(self, offset: int, room: int) -> int:
         """The size of the record at commit log `offset`, of less than `room` bytes, when what was received is one frame
@@ -130,11 +163,6 @@ class FrameDecoder:
         return 0
 
     def runs(self, segment_size: int) -> Iterator[Run]:
-        """Each run of the complete frames received; a run ends where a commit log file of `segment_size` begins.
-
-        A run's bytes are valid until the next one is asked for. TransferError when a frame's size is impossible;
-        the connection can't be used any more then.
-        """
         view, end, position = self.view, self._end, 0
         largest = len(view) - HEADER.size
         run: Run | None = None

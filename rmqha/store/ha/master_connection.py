@@ -15,12 +15,12 @@ import selectors
 import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from rmqha.common.round import Round
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
-from rmqha.store.ha.first_file_search import Found
+from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.greeting import SlaveGreeting
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
@@ -32,6 +32,8 @@ from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_client import HAClient
+
+R = TypeVar("R", bound=ha_transfer.LogBytes)
 
 log = logging.getLogger("RocketmqStore")
 
@@ -56,17 +58,17 @@ class ReplicationError(Exception):
         self.retry_ms = retry_ms
 
 
-class MasterConnection:
-    """Appends what the master sends, and reports only what was appended.
+class MasterConnection(Generic[R]):
+    """Appends what the master sends, and reports only what was appended; in runs of its decoder's kind.
 
     It belongs to its client's thread; the numbers without underscore may be read by any.
 
     Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
     """
 
-    new_decoder = ha_transfer.FrameDecoder
+    new_decoder: type[ha_transfer.RunDecoder[R]]
     encode_report = ha_transfer.REPORT.pack  # of an offset
-    takes_records = True  # whether the decoder knows take_record
+    takes_records = True  # False: the decoder's take_record never does
 
     def __init__(self, client: HAClient, master_address: str, sock: socket.socket) -> None:
         self.client = client
@@ -88,7 +90,7 @@ class MasterConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def connect(self, target: tuple) -> None:
+    def connect(self, target: tuple[Any, ...]) -> None:
         """Connect within 5 s to a socket address; OSError when it fails."""
         sock, selector = self.socket, self.client.selector
         code = sock.connect_ex(target)
@@ -172,33 +174,10 @@ class MasterConnection:
         self._current_reported_offset = self.client.go_on_searching().next_report()
         return self._current_reported_offset
 
-    def _first_run(self, run: ha_transfer.Run) -> ha_transfer.Run | None:
-        """`run`, the first of this connection, as it is to be appended; None while nothing is known.
-
-        Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
-        the run, where its frame's header was.
-        """
-        search = self.client.search
-        found = search.heard(run.offset, run.length)
-        if found is Found.AGAIN:
-            self.is_to_be_followed_at_once = True
-            raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
-        if found is Found.WAIT:
-            self._heartbeat_ns = self._heartbeat_ns or time.monotonic_ns()
-            return None
-        asked = search.next_report()
-        self.client.end_search()
-        if asked and run.offset == asked and run.length:
-            self._decoder.view[run.start - 1] = 0
-            run = ha_transfer.Run(run.offset - 1, run.start - 1, run.length + 1)
-        log.info("the commit log begins at %d", run.offset)
-        return run
-
-    def _stop_waiting(self) -> None:
+    def _stop_waiting(self, search: FirstFileSearch) -> None:
         """Nothing but a heartbeat came of the file that was asked for: it is not there."""
         waited_ms = (time.monotonic_ns() - self._heartbeat_ns) // 1_000_000
         if self._heartbeat_ns and waited_ms > _BEHIND_HEARTBEAT_MS:
-            search = self.client.search
             asked = search.next_report()
             self.is_to_be_followed_at_once = search.nothing_came() is Found.AGAIN
             raise ReplicationError(f"looking for the master's first file, it sends nothing at {asked}")
@@ -361,8 +340,9 @@ class MasterConnection:
             log.warning("HAClient, housekeeping, found this connection[%s] expired, %d",
                         self.master_address, interval_ms)
             raise ReplicationError("master not response some time, so close connection")
-        if self.client.search is not None:
-            self._stop_waiting()
+        search = self.client.search
+        if search is not None:
+            self._stop_waiting(search)
 
     def _count_received(self) -> None:
         received, self._uncounted = self._uncounted, 0
@@ -425,22 +405,9 @@ class MasterConnection:
                                    "Either its bytes are damaged, or its log is another one than the slave's",
                                    HAConnectionState.APPEND_FAILED) from error
 
-    def _append(self, run: ha_transfer.Run) -> None:
+    def _append(self, run: R) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
-        if self.client.search is not None:
-            found = self._first_run(run)
-            if found is None:
-                return
-            run = found
-        if run.offset != self._followed.end:  # where the last append ended: the log itself refuses all but its end
-            self._check_offset(run.offset)
-        if run.length:
-            # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
-            self._write(run.offset, run.start, run.length, self._follow_records(run))
-        # Differs: in 4.9 a heartbeat makes an empty slave create its first file
-        if not self._transfers:
-            self._transfers = True
-            self.client.transfers()
+        raise NotImplementedError
 
     def _write(self, offset: int, start: int, length: int, chain: RecordChain) -> None:
         """Append bytes whose records were followed, up to `chain`."""
@@ -462,8 +429,53 @@ class MasterConnection:
                                    f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {offset}",
                                    HAConnectionState.OFFSET_REFUSED)
 
-    def _follow_records(self, run: ha_transfer.Run) -> RecordChain:
+    def _follow_records(self, run: R) -> RecordChain:
         # What this client has not appended ends with a whole record: recovery cuts it there, and puts write whole ones.
         chain = self._followed.chain if run.offset == self._followed.end else RecordChain(run.offset)
         return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
                               self.config.mappedFileSizeCommitLog)
+
+
+class OffsetMasterConnection(MasterConnection[ha_transfer.Run]):
+    """With frames of RocketMQ 4.9, and the search for the first file that they need."""
+
+    new_decoder = ha_transfer.FrameDecoder
+
+    def _append(self, run: ha_transfer.Run) -> None:
+        """Append one run, or raise: nothing that was not appended is ever reported."""
+        search = self.client.search
+        if search is not None:
+            found = self._first_run(search, run)
+            if found is None:
+                return
+            run = found
+        if run.offset != self._followed.end:  # where the last append ended: the log itself refuses all but its end
+            self._check_offset(run.offset)
+        if run.length:
+            # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
+            self._write(run.offset, run.start, run.length, self._follow_records(run))
+        # Differs: in 4.9 a heartbeat makes an empty slave create its first file
+        if not self._transfers:
+            self._transfers = True
+            self.client.transfers()
+
+    def _first_run(self, search: FirstFileSearch, run: ha_transfer.Run) -> ha_transfer.Run | None:
+        """`run`, the first of this connection, as it is to be appended; None while nothing is known.
+
+        Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
+        the run, where its frame's header was.
+        """
+        found = search.heard(run.offset, run.length)
+        if found is Found.AGAIN:
+            self.is_to_be_followed_at_once = True
+            raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
+        if found is Found.WAIT:
+            self._heartbeat_ns = self._heartbeat_ns or time.monotonic_ns()
+            return None
+        asked = search.next_report()
+        self.client.end_search()
+        if asked and run.offset == asked and run.length:
+            self._decoder.view[run.start - 1] = 0
+            run = ha_transfer.Run(run.offset - 1, run.start - 1, run.length + 1)
+        log.info("the commit log begins at %d", run.offset)
+        return run

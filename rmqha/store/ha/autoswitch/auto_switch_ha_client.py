@@ -29,6 +29,7 @@ from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCach
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.ha_transfer import TransferError
 from rmqha.store.ha.master_connection import MasterConnection, ReplicationError
 from rmqha.store.ha.record_comparison import ends_as_master
 from rmqha.store.ha.send_whole import send_whole
@@ -56,10 +57,12 @@ class AutoSwitchHAClient(HAClient):
         self.ha_service = ha_service
         self.epoch_cache: EpochFileCache = ha_service.epoch_cache
         self.expected_epoch: int | None = None  # replaced while the client does not run
-        self.new_connection = AutoSwitchMasterConnection
+
+    def new_connection(self, master_address: str, sock: socket.socket) -> AutoSwitchMasterConnection:
+        return AutoSwitchMasterConnection(self, master_address, sock)
 
 
-class AutoSwitchMasterConnection(MasterConnection):
+class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
     """Handshake, truncation, then frames that name their epoch.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
@@ -117,7 +120,7 @@ class AutoSwitchMasterConnection(MasterConnection):
         self._uncounted += len(data)
         try:
             greeting.receive(data)
-        except auto_switch_transfer.TransferError as error:
+        except TransferError as error:
             raise ReplicationError(f"{error}; the connection is closed", _REFUSED) from error
 
     def _do_truncate(self, handshake: MasterHandshake) -> None:
@@ -189,7 +192,7 @@ class AutoSwitchMasterConnection(MasterConnection):
                                    _REFUSED)
         chain = self._follow_records(run) if run.length else None
         self._take_epoch(run, slave_phy_offset)
-        if run.length:
+        if chain is not None:
             if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
                 raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
                                        "not acknowledged", HAConnectionState.APPEND_FAILED)
@@ -202,15 +205,15 @@ class AutoSwitchMasterConnection(MasterConnection):
     def _take_epoch(self, run: TransferRun, slave_phy_offset: int) -> None:
         """Note a new epoch before its first byte; ReplicationError when the run's epoch doesn't fit to the log."""
         known = self.epoch_cache.get_entry(run.epoch)
-        last = self.epoch_cache.last_entry()
-        if known is None and (last is None or run.epoch > last.epoch):
+        last_epoch = self.epoch_cache.last_epoch()
+        if known is None and run.epoch > last_epoch:
             # 5.1.4 names an epoch one frame before it begins
-            begins_here = last is None or 0 <= run.epoch_start_offset - slave_phy_offset <= run.length
+            begins_here = last_epoch < 0 or 0 <= run.epoch_start_offset - slave_phy_offset <= run.length
             if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
                 log.info("epoch %d begins at %d", run.epoch, run.epoch_start_offset)
                 return
         elif known is not None and known.start_offset == run.epoch_start_offset and \
-                (not run.length or known.epoch == last.epoch):
+                (not run.length or known.epoch == last_epoch):
             return
         elif not run.length and known is None:
             return  # the heartbeat of a 5.1.4 master can name its first epoch

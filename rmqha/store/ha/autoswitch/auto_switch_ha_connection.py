@@ -39,12 +39,11 @@ class AutoSwitchHAConnection(HAConnection):
                  epoch_cache: EpochFileCache) -> None:
         self.epoch_cache = epoch_cache
         # set by ReadSocketService at the handshake, before anything is sent
-        self.slave_id: int | None = None
         self.is_sync_from_last_file = False
         self.is_async_learner = False
         # (end of the log, monotonic ns when it was there): caught up to when acknowledged; ReadSocketService's own
         self._mark: tuple[int, int] | None = None
-        super().__init__(ha_service, sock, client_addr, EpochFrames)
+        super().__init__(ha_service, sock, client_addr, lambda _connection: EpochFrames(self))
 
     def log_end(self) -> LogEnd:
         """Where the master's log ends now, and its epochs."""
@@ -75,7 +74,7 @@ class AutoSwitchHAConnection(HAConnection):
         return caught_up_ns
 
 
-class EpochFrames(FrameFormat):
+class EpochFrames(FrameFormat[EpochStep]):
     """Frames that name the epoch of their bytes, behind a handshake that tells the epochs.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection$ReadSocketService (5.1.4)
@@ -98,12 +97,13 @@ class EpochFrames(FrameFormat):
     def answer(self, step: EpochStep) -> bool:
         """Tell the slave how this log came to be; False when it can't be served."""
         connection, said = self.connection, step.said
+        if said is None:  # Refusal.REPORTS_FIRST
+            log.warning("slave[%s] reports before its handshake", connection.client_addr)
+            return False
         if step.refusal is Refusal.SAME_BROKER:
             log.error("slave[%s] says that it is broker %d, which this one is", connection.client_addr, said.slave_id)
         elif step.refusal is Refusal.NO_MASTER:
             log.warning("slave[%s] asks for the log, but this broker is not a master now", connection.client_addr)
-        elif step.refusal is Refusal.REPORTS_FIRST:
-            log.warning("slave[%s] reports before its handshake", connection.client_addr)
         if step.refusal is not None:
             return False
         connection.introduced(said)
@@ -126,7 +126,7 @@ class EpochFrames(FrameFormat):
                                 self.connection.state.value)
                 self.connection.close()
                 return []
-        return frames
+        return frames  # type: ignore[return-value]  # no handshake is among them
 
     def start_position(self) -> int:
         """Where an empty slave begins: with the first file, or with the last as it wishes."""

@@ -45,6 +45,8 @@ class AutoSwitchHAService(HAService):
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService (5.1.4)
     """
 
+    ha_client: AutoSwitchHAClient
+
     def __init__(self, default_message_store: DefaultMessageStore) -> None:
         super().__init__(default_message_store)
         self.epoch_cache = EpochFileCache(self.config.get_store_path_epoch_file())
@@ -187,8 +189,9 @@ class AutoSwitchHAService(HAService):
         caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.members
-        self.sync_state_set.acknowledged(connection.slave_id, ack_offset, caught_up_ns,
-                                         is_near and not connection.is_async_learner)
+        self.sync_state_set.acknowledged(
+            connection.slave_id, ack_offset,  # type: ignore[arg-type]  # it is told before anything is reported
+            caught_up_ns, is_near and not connection.is_async_learner)
         members = self.sync_state_set.members
         if members != before:
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
-from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, TransferError
+from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, RunDecoder, TransferError
 
 # HAConnectionState's ordinals in 5.x
 STATE_HANDSHAKE = 1
@@ -159,32 +159,19 @@ def _check_entries(entries: list[EpochEntry], last_epoch: int) -> None:
                             f"{before.epoch}")
 
 
-class MasterFrameDecoder:
-    """Cuts the bytes of a master behind its handshake into runs of log bytes. Owned by the client's thread.
+class MasterFrameDecoder(RunDecoder[TransferRun]):
+    """Cuts the bytes of a master behind its handshake.
 
-    The socket fills `writable()`, `received(n)` tells how much. A frame of another state than the slave's own is a
-    TransferError; so is one whose size, offset or epoch can't be. The connection can't be used any more then.
+    A frame of another state than the slave's own is a TransferError; so is one whose size, offset or epoch can't be.
     """
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
-        self.view = memoryview(bytearray(capacity))
-        self._end = 0  # bytes of `view` that are filled; the first frame starts at 0 between the calls
+        super().__init__(capacity)
         self._epoch = -1  # of the last transfer frame
         self._epoch_start = -1
 
-    def writable(self, limit: int) -> memoryview:
-        """Where the next bytes belong, at most `limit` of them. Never empty after all complete frames were taken."""
-        return self.view[self._end:self._end + limit]
-
-    def received(self, count: int) -> None:
-        """`count` bytes were written to `writable()`."""
-        self._end += count
-
     def runs(self, segment_size: int) -> Iterator[TransferRun]:
-        """Each run of the complete frames received; it ends with its epoch, and where a file of `segment_size` begins.
-
-        A run's bytes are valid until the next one is asked for.
-        """
+        """Each run of the complete frames received; it ends also with its epoch."""
         view, end, position = self.view, self._end, 0
         run: TransferRun | None = None
         while end - position >= HANDSHAKE_HEADER.size:

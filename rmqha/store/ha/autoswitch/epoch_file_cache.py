@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from rmqha.common.utils.checkpoint_file import CheckpointFile
@@ -48,9 +48,11 @@ class EpochFileCache:
 
         Differs: the original logs it, and goes on with no epochs, as a new replica that never compares its log.
         """
-        entries = self._checkpoint.read()
+        checkpoint = self._checkpoint
+        assert checkpoint is not None  # this one has a path
+        entries = checkpoint.read()
         with self._lock:
-            self._entries = _chained(entries, f"{self._checkpoint.file_path}: ")
+            self._entries = _chained(entries, f"{checkpoint.file_path}: ")
 
     def init_cache_from_entries(self, entries: Iterable[EpochEntry]) -> None:
         """Replace all entries. EpochError when they do not rise."""
@@ -138,7 +140,7 @@ class EpochFileCache:
         """Forget the epochs that end at or before `truncate_offset`."""
         self._keep(lambda entry: entry.end_offset > truncate_offset)
 
-    def _keep(self, wanted) -> None:
+    def _keep(self, wanted: Callable[[EpochEntry], bool]) -> None:
         with self._lock:
             kept = tuple(filter(wanted, self._entries))
             if len(kept) < len(self._entries):

@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rmqha.store.commit_log import CommitLog
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")
@@ -61,6 +62,7 @@ def truncate_dirty_files(store: DefaultMessageStore, offset: int) -> None:
             queue.flushed_where = min(queue.flushed_where, offset)
             queue.committed_where = min(queue.committed_where, offset)
         store.deleted_topics.clamp(offset)
+        assert store.store_checkpoint is not None  # it is loaded
         store.store_checkpoint.lower(offset)
         if old_reput_from_offset > offset:
             store.truncate_dirty_logic_files(offset)
@@ -95,7 +97,7 @@ def end_of_whole_records(store: DefaultMessageStore) -> int:
     return min(offset, max_offset)
 
 
-def _walk(commit_log, buffer: memoryview, size: int) -> tuple[int, bool]:
+def _walk(commit_log: CommitLog, buffer: memoryview, size: int) -> tuple[int, bool]:
     """Position behind the last whole record, and whether the file's blank is there."""
     position = 0
     while position < size:
