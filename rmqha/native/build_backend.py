@@ -12,9 +12,12 @@ import hashlib
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import setuptools
 from setuptools import build_meta
+
+_Settings = dict[str, str | list[str]] | None  # as the front end was told
 
 _setup = setuptools.setup
 _FOLDER = Path("rmqha/native")  # of the checkout: build backends run in its root
@@ -29,7 +32,7 @@ def _extensions() -> list[setuptools.Extension]:
 
 
 @functools.wraps(_setup)
-def _setup_with_extensions(**attributes):
+def _setup_with_extensions(**attributes: Any) -> Any:
     return _setup(ext_modules=_extensions(), **attributes)
 
 
@@ -56,12 +59,13 @@ def _with_formats(folder: str, wheel: str) -> str:
     return wheel
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+def build_wheel(wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None) -> str:
     """The wheel."""
     return _with_formats(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
-def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+def build_editable(wheel_directory: str, config_settings: _Settings = None,
+                   metadata_directory: str | None = None) -> str:
     """The wheel of an editable install."""
     return _with_formats(wheel_directory,
                          build_meta.build_editable(wheel_directory, config_settings, metadata_directory))

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 VERSION = 7  # as in native.h
 FOLDER = Path(__file__).parent
@@ -16,7 +16,7 @@ MEND = "with a C compiler there, install rmqha again"
 
 log = logging.getLogger("RocketmqStore")
 
-F = TypeVar("F", bound=Callable)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Kernel(NamedTuple):
