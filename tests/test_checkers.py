@@ -1,6 +1,7 @@
-"""What reads the sources without running them has nothing to say: ruff and mypy, set up in pyproject.toml."""
+"""ruff (set up in pyproject.toml) and mypy (in setup.cfg) have nothing to say; exemptions say why."""
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -24,6 +25,26 @@ def test_ruff_finds_nothing():
 
 def test_mypy_finds_nothing():
     assert complaints("mypy", "--no-error-summary") == ""
+
+
+EXEMPTION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma|mypy:)")
+WITH_REASON = re.compile(r"# type: ignore\[[a-z, -]+\]  # [\w`]|# noqa: [A-Z]+\d+(, [A-Z]+\d+)*, [a-zA-Z]")
+
+
+def without_reason(text: str) -> list[str]:
+    """The lines with an exemption from a check that does not say of what, and why."""
+    return [line.strip() for line in text.splitlines() if EXEMPTION.search(line) and not WITH_REASON.search(line)]
+
+
+def test_exemptions_say_why():
+    files = sorted((ROOT / "rmqha").rglob("*.py"))
+    assert {str(path): lines for path in files if (lines := without_reason(path.read_text("utf-8")))} == {}
+
+
+def test_exemptions_without_a_reason_are_seen():
+    bare = ["x = 1  # noqa", "x = 1  # noqa: F401", "x = y  # type: ignore", "x = y  # type: ignore[misc]"]
+    good = ["x = 1  # noqa: F401, for others", "x = y  # type: ignore[misc]  # an int"]
+    assert without_reason("\n".join(bare + good)) == bare
 
 
 def test_complaints_are_seen(tmp_path):

@@ -11,8 +11,9 @@ _TEXTS = frozenset({"deleteWhen", "namesrvAddr", "regionId"})
 _FIXED = frozenset({
     "brokerId", "brokerRole", "listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "mappedFileSizeConsumeQueueExt", "enableConsumeQueueExt", "maxHashSlotNum", "maxIndexNum",
-    "enableDLegerCommitLog", "enableLmq", "enableMultiDispatch", "aclEnable", "transientStorePoolEnable",
-    "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver", "transientStorePoolSize",
+    "enableAutoSwitchHA", "enableDLegerCommitLog", "enableLmq", "enableMultiDispatch", "aclEnable",
+    "transientStorePoolEnable", "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver",
+    "transientStorePoolSize",
 })
 
 

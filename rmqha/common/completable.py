@@ -66,7 +66,7 @@ class Completable(Generic[T]):
                 self._callbacks.append(callback)
                 return
         try:
-            callback(self._value)  # type: ignore[arg-type]
+            callback(self._value)  # type: ignore[arg-type]  # it is there
         except BaseException as error:
             self._log_failed(callback, error)
 
@@ -92,7 +92,7 @@ class Completable(Generic[T]):
             self.then(lambda _value: done.set())
             if not done.wait(None if timeout_ms is None else timeout_ms / 1000):
                 raise TimeoutError(f"not completed within {timeout_ms} ms")
-        return self._value  # type: ignore[return-value]
+        return self._value  # type: ignore[return-value]  # it is there
 
     @staticmethod
     def combine(first: "Completable[U]", second: "Completable[V]", fn: Callable[[U, V], T]) -> "Completable[T]":

@@ -152,7 +152,7 @@ def test_send_that_was_checked_before_is_told_that_the_topic_is_gone(broker, mon
         return put(message)
 
     monkeypatch.setattr(broker.store, "async_put_message", delete_before)
-    answer = broker.send(TOPIC, b"late", 0, l="3")  # no send of the express lane
+    answer = broker.send(TOPIC, b"late", 0, g=1)  # a time that no client writes: no send of the express lane
     assert answer.code == response_code.TOPIC_NOT_EXIST
     create(broker)
     assert broker.next_offset(TOPIC) == 0

@@ -41,10 +41,11 @@ class DefaultConsumerIdsChangeListener:
         if event is ConsumerGroupEvent.UNREGISTER:
             self._broker_controller.consumer_filter_manager.un_register(group)
         elif event is ConsumerGroupEvent.REGISTER and args:
-            self._broker_controller.consumer_filter_manager.register(group, args[0])  # type: ignore[arg-type]
+            filters = self._broker_controller.consumer_filter_manager
+            filters.register(group, args[0])  # type: ignore[arg-type]  # see above
         if event is not ConsumerGroupEvent.CHANGE or not args:
             return
         if not self._broker_controller.broker_config.notifyConsumerIdsChangedEnable:
             return
-        for channel in args[0]:  # type: ignore[attr-defined]
+        for channel in args[0]:  # type: ignore[attr-defined]  # see above
             self._broker_controller.broker2_client.notify_consumer_ids_changed(channel, group)

@@ -14,7 +14,7 @@ from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageClientExt, MessageExt
-from rmqha.common.message.message_layout import (  # noqa: F401  (the constants are Java's MessageDecoder's)
+from rmqha.common.message.message_layout import (  # noqa: F401, the constants are Java's MessageDecoder's)
     MESSAGE_MAGIC_CODE,
     QUEUE_OFFSET_POSITION,
     SYSFLAG_POSITION,

@@ -152,7 +152,7 @@ def _lookup(root: object, path: str) -> object:
     """The value at a path such as `$.a.b[0]`; FastjsonError when there is none, or it is a reference itself."""
     try:
         for name, index in _REF_STEP.findall(path):
-            root = root[name] if name else root[int(index)]  # type: ignore[index]
+            root = root[name] if name else root[int(index)]  # type: ignore[index]  # TypeError: no container
     except (KeyError, IndexError, TypeError) as error:
         raise FastjsonError(f"nothing at {path:.100}", 0) from error
     if isinstance(root, dict) and "$ref" in root:

@@ -54,7 +54,7 @@ class FrozenObject(dict[object, object]):
     __slots__ = ("_hash",)
     _hash: int
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
         # Of texts, not of the items: a stranger can choose numbers with equal hashes, and lists of such, at will.
         try:
             return self._hash

@@ -169,7 +169,7 @@ class RemotingCommand:
 
     def decode_command_custom_header(self, cls: type[HeaderT]) -> HeaderT:
         """The custom header that was received; RemotingCommandException when a needed field is missing or wrong."""
-        return plan_of(cls).decode(self.ext_fields or {})  # type: ignore[return-value]
+        return plan_of(cls).decode(self.ext_fields or {})  # type: ignore[return-value]  # a `cls`
 
     def make_custom_header_to_net(self) -> None:
         """Put the custom header's fields into `ext_fields`, as hooks that sign them want."""

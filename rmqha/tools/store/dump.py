@@ -260,7 +260,7 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: str | N
         return
     dump = Dump(log, wanted)
     with ExitStack() as stack:
-        come_to: Callable[[int], None] = lambda position: None  # noqa: E731
+        come_to: Callable[[int], None] = lambda position: None  # noqa: E731, no name is needed
         if not sys.stdout.isatty():
             come_to = stack.enter_context(progress("dump", log.files_end - log.min_offset))
         records = islice(dump.records(come_to), limit)
