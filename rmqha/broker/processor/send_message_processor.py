@@ -69,7 +69,9 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def reject_request(self) -> bool:
         """While the log's lock is held for too long, or the pool of buffers is empty."""
         store = self._store
-        return store.is_os_page_cache_busy() or store.is_transient_store_pool_deficient()
+        if store.commit_log.begin_time_in_lock and store.is_os_page_cache_busy():
+            return True
+        return store.transient_store_pool.is_in_use and store.is_transient_store_pool_deficient()
 
     def _consumer_send_msg_back(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)

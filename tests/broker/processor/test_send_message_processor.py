@@ -13,6 +13,7 @@ from rmqha.common.protocol.header.send_headers import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeader,
 )
+from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.put_message_result import PutMessageStatus
@@ -170,7 +171,8 @@ def test_put_status_has_its_answer(shared_broker, status, code, remark):
 
 
 def test_busy_store_turns_sends_away(broker, monkeypatch):
-    monkeypatch.setattr(broker.store, "is_os_page_cache_busy", lambda: True)
+    held_ms = 2 * broker.store.message_store_config.osPageCacheBusyTimeOutMills
+    monkeypatch.setattr(broker.store.commit_log, "begin_time_in_lock", current_time_millis() - held_ms)
     response = broker.send("Busy")
     assert response.code == response_code.SYSTEM_BUSY and response.remark.startswith("[REJECTREQUEST]")
 

@@ -63,7 +63,7 @@ class SendAdmission:
             return None
         if topic not in self._checked_topics and not self._check_name(topic, response):
             return None
-        topic_config = topics.select_topic_config(topic)
+        topic_config = self._topics.get(topic) or topics.select_topic_config(topic)
         if topic_config is None:
             topic_config = self._create_topic(channel, header)
             if topic_config is None:
