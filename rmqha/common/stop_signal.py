@@ -7,10 +7,31 @@ from __future__ import annotations
 import math
 import queue
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _LOOK_S = 1.0
+
+
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """An interrupt from the keyboard that comes in the block has its effect at the block's end: for steps that would
+    leave threads behind half-way. Only the main thread is interrupted; on others nothing is changed."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 class StopSignal:

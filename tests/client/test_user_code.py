@@ -1,5 +1,6 @@
 """What listeners, hooks, selectors and callbacks do wrong is said once for each cause, counted, and does no harm."""
 import logging
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from rmqha.client.consumer.listener.message_listener import (
 )
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
+from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestFutureHolder, RequestResponseFuture
@@ -160,3 +162,26 @@ def test_each_asynchronous_send_is_answered_once_when_the_client_ends(servers):
     producer.shutdown()
     wait_until(lambda: len(answers) >= 200, what="an answer to each")
     assert sorted(answers) == list(range(200))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: DefaultMQProducer("interrupted", "127.0.0.1:9"),
+    lambda: DefaultMQPushConsumer("interrupted", "127.0.0.1:9",
+                                  lambda _messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
+], ids=["producer", "consumer"])
+def test_interrupt_while_a_client_starts_leaves_no_thread(make, monkeypatch):
+    client, before = make(), set(threading.enumerate())
+    real = MQClientInstance.start
+
+    def start(factory):
+        real(factory)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(MQClientInstance, "start", start)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            client.start()
+        assert set(threading.enumerate()) - before
+    finally:
+        client.shutdown()
+    wait_until(lambda: not set(threading.enumerate()) - before, 60_000, "its threads have ended")

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmqha.common import stop_signal
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common.stop_signal import StopSignal, interrupted_later
 
 
 @pytest.fixture
@@ -55,3 +55,18 @@ def test_process_is_told_by_both_signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_interrupt_in_the_midst_has_its_effect_at_the_end():
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with interrupted_later():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("went on")
+    assert steps == ["went on"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with interrupted_later():
+        steps.append("nothing came")
+    other = threading.Thread(target=lambda: interrupted_later().__enter__())
+    other.start()
+    other.join(60)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -21,6 +21,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.stop_signal import interrupted_later
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class ConsumerImpl:
 
     def start(self) -> None:
         """Begin; see the facade."""
-        with self._state_lock:
+        with interrupted_later(), self._state_lock:
             if self.service_state is not ServiceState.CREATE_JUST:
                 raise MQClientException(f"The {self.kind} service state not OK, maybe started once, "
                                         f"{self.service_state.name}")

@@ -32,6 +32,7 @@ from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+from rmqha.common.stop_signal import interrupted_later
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.remoting.exception import (
     RemotingConnectException,
@@ -78,7 +79,7 @@ class DefaultMQProducerImpl:
 
     def start(self) -> None:
         """Begin to send; see the facade."""
-        with self._state_lock:
+        with interrupted_later(), self._state_lock:
             self._begin_start()
             if self.default_mq_producer.producer_group == mix_all.DEFAULT_PRODUCER_GROUP:
                 raise MQClientException(
