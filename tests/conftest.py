@@ -1,5 +1,6 @@
 """Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,6 +114,14 @@ def module_nodes() -> Iterator[list]:
     """The servers that the tests of a module share; killed after its last test."""
     with _killed_at_the_end() as started:
         yield started
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, whatever handler an earlier test of this process has left (Spark's does)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -164,6 +164,7 @@ def test_each_asynchronous_send_is_answered_once_when_the_client_ends(servers):
     assert sorted(answers) == list(range(200))
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("make", [
     lambda: DefaultMQProducer("interrupted", "127.0.0.1:9"),
     lambda: DefaultMQPushConsumer("interrupted", "127.0.0.1:9",

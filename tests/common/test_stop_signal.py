@@ -57,6 +57,7 @@ def test_process_is_told_by_both_signals():
             signal.signal(number, handler)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_in_the_midst_has_its_effect_at_the_end():
     steps = []
     with pytest.raises(KeyboardInterrupt):

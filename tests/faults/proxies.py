@@ -7,7 +7,7 @@ import time
 
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
-from tests.support.ports import free_port
+from tests.support.ports import free_ha_port
 
 _CHUNK = 64 * 1024
 _SLOW = 10 * 1024  # bytes of a tenth of a second
@@ -24,7 +24,7 @@ class Proxy:
 
     def __init__(self, target: tuple[str, int]):
         self._target = target
-        self.port = free_port()
+        self.port = free_ha_port()
         self.mode = "pass"
         self.delay_s = 0.0
         self.tear_after = 0

@@ -128,7 +128,7 @@ class FakeMaster:
     """Listens where the slave looks for its master's log."""
 
     def __init__(self) -> None:
-        self.port = ports.free_port()
+        self.port = ports.free_ha_port()
         self.address = f"127.0.0.1:{self.port}"
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._listener.settimeout(60)

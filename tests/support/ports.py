@@ -44,6 +44,11 @@ def free_port() -> int:
     return free_block()
 
 
+def free_ha_port() -> int:
+    """A port for somebody who plays a master's HA port; nobody listens below it, where a slave looks for the master."""
+    return free_block(below=1)
+
+
 def free_broker_port() -> int:
     """A broker's listenPort: port - 2 (fast port), port - 1 (spare), port and port + 1 (HA) are free."""
     return free_block(below=2, above=1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.ports import free_port
+from tests.support.ports import free_ha_port, free_port
 from tests.support.sources import ROOT
 from tests.tools.check.stage import Row, Stage
 
@@ -72,7 +72,7 @@ def _empty(stage: Stage) -> Iterator[Row]:
 
 @case("never connected, both logs empty")
 def _wrong_address_empty(stage: Stage) -> Iterator[Row]:
-    slave = stage.slave(follows=f"127.0.0.1:{free_port()}")
+    slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
     stage.listed(0, 1)
     assert stage.end_of(stage.master) == 0
     yield stage.row()
@@ -100,7 +100,7 @@ def _probed(stage: Stage) -> Iterator[Row]:
 @case("never connected: nobody listens at its haMasterAddress")
 def _wrong_address(stage: Stage) -> Iterator[Row]:
     stage.send()
-    slave = stage.slave(follows=f"127.0.0.1:{free_port()}")
+    slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
     stage.listed(0, 1)
     yield stage.row("CRITICAL")
     stage.forget(slave)
@@ -329,7 +329,7 @@ def _receiver_alone(stage: Stage) -> Iterator[Row]:
 @case("a receiver, and the slave follows nobody")
 def _receiver_instead(stage: Stage) -> Iterator[Row]:
     stage.send()
-    slave = stage.slave(follows=f"127.0.0.1:{free_port()}")
+    slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
     stage.listed(0, 1)
     with stage.receiver():
         yield stage.row("CRITICAL")
