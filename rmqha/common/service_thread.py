@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from rmqha.common.stop_signal import interrupted_later
+
 log = logging.getLogger("RocketmqCommon")
 
 JOIN_TIME_MS = 90 * 1000
@@ -58,7 +60,7 @@ class ServiceThread:
 
     def start(self) -> None:
         """Start the thread; a second call while it runs does nothing."""
-        with self._life:
+        with interrupted_later(), self._life:  # a thread that is half started can be neither joined nor started again
             if self._thread is not None:
                 return
             self._stopped, self.failure = False, None

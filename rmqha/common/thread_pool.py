@@ -7,6 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from rmqha.common.stop_signal import interrupted_later
+
 log = logging.getLogger("RocketmqCommon")
 
 
@@ -39,7 +41,8 @@ class NamedThreadPool:
             if self._idle:
                 self._not_empty.notify()
             elif len(self._threads) < self.max_workers:
-                self._add_thread()
+                with interrupted_later():  # a thread that is half started can't be joined
+                    self._add_thread()
 
     def _add_thread(self) -> None:
         """One more worker. Under _not_empty, with the newest task at the queue's end."""

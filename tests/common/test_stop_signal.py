@@ -6,7 +6,9 @@ import threading
 import pytest
 
 from rmqha.common import stop_signal
+from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stop_signal import StopSignal, interrupted_later
+from rmqha.common.thread_pool import NamedThreadPool
 
 
 @pytest.fixture
@@ -71,3 +73,30 @@ def test_interrupt_in_the_midst_has_its_effect_at_the_end():
     other.start()
     other.join(60)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class _Service(ServiceThread):
+    def run(self):
+        while not self.stopped:
+            self.wait_for_running(60_000)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatch):
+    service, pool, before = _Service(), NamedThreadPool("pool_", 1, 10), threading.active_count()
+    real = threading.Thread.start
+
+    def start(thread):
+        signal.raise_signal(signal.SIGINT)
+        real(thread)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for begin in (service.start, lambda: pool.submit(str)):
+            with pytest.raises(KeyboardInterrupt):
+                begin()
+    assert service.is_alive() and threading.active_count() == before + 2
+    service.shutdown()
+    pool.shutdown()
+    assert threading.active_count() == before
