@@ -11,7 +11,7 @@
 import copy
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from rmqha.acl.access_rpc_hook import AccessRPCHook
@@ -30,6 +30,7 @@ from rmqha.broker.longpolling.pull_request_hold_service import NotifyMessageArri
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
+from rmqha.broker.out.registration import Registration
 from rmqha.broker.processor import admin_turns
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processor.admin_turns import AdminTurns
@@ -58,7 +59,6 @@ from rmqha.common import util_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import Configuration
 from rmqha.common.constant import perm_name
-from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.scheduled_service import ScheduledService
@@ -394,21 +394,23 @@ class BrokerController:
             port = self.message_store.ha_service.ha_listen_port
         return f"{self.broker_config.brokerIP2}:{port}"
 
-    def register_increment_broker_data(self, topic_config: TopicConfig, data_version: DataVersion) -> None:
+    def register_increment_broker_data(self, topic_config: TopicConfig) -> None:
         """Register one topic that was made or changed."""
         with self._register_lock:
-            table = {topic_config.topicName: self._as_permitted(topic_config)}
-            version = DataVersion(data_version.timestamp, data_version.counter)
-            self._do_register_broker_all(True, False, TopicConfigSerializeWrapper(table, version))
+            self._do_register_broker_all(True, False, topic_config.topicName)
 
     def register_broker_all(self, check_order_config: bool, oneway: bool, force_register: bool) -> None:
         """Register all topics, unless the name servers have them already and `force_register` is false."""
         with self._register_lock:
-            wrapper = self.topic_config_manager.build_topic_config_serialize_wrapper()
-            wrapper.topicConfigTable = {name: self._as_permitted(config)
-                                        for name, config in wrapper.topicConfigTable.items()}
-            if force_register or self._need_register(wrapper):
-                self._do_register_broker_all(check_order_config, oneway, wrapper)
+            if force_register or self._need_register():
+                self._do_register_broker_all(check_order_config, oneway)
+
+    def _registered_topics(self, names: Iterable[str] | None) -> TopicConfigSerializeWrapper:
+        """These topics, or all, as name servers are told of them."""
+        wrapper = self.topic_config_manager.build_topic_config_serialize_wrapper(names)
+        wrapper.topicConfigTable = {name: self._as_permitted(config)
+                                    for name, config in wrapper.topicConfigTable.items()}
+        return wrapper
 
     def _as_permitted(self, config: TopicConfig) -> TopicConfig:
         permission = self.broker_config.brokerPermission
@@ -416,12 +418,12 @@ class BrokerController:
             return config
         return TopicConfig(config.topicName, config.readQueueNums, config.writeQueueNums, permission)
 
-    def _do_register_broker_all(self, check_order_config: bool, oneway: bool,
-                                wrapper: TopicConfigSerializeWrapper) -> None:
+    def _do_register_broker_all(self, check_order_config: bool, oneway: bool, alone: str | None = None) -> None:
         config = self.broker_config
+        registration = Registration(self.topic_config_manager.changes, self._registered_topics, alone)
         results = self.broker_outer_api.register_broker_all(
             config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, self.ha_server_addr,
-            wrapper, [], oneway, config.registerBrokerTimeoutMills, config.compressedRegister)
+            registration, [], oneway, config.registerBrokerTimeoutMills, config.compressedRegister)
         if not results:
             return
         result = results[0]
@@ -431,10 +433,11 @@ class BrokerController:
         if check_order_config:
             self.topic_config_manager.update_order_topic_config(result.kvTable)
 
-    def _need_register(self, wrapper: TopicConfigSerializeWrapper) -> bool:
+    def _need_register(self) -> bool:
         config = self.broker_config
+        version = self.topic_config_manager.build_topic_config_serialize_wrapper(()).dataVersion
         return any(self.broker_outer_api.need_register(
-            config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, wrapper,
+            config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, version,
             config.registerBrokerTimeoutMills))
 
     def register_server_rpc_hook(self, rpc_hook: RPCHook) -> None:

@@ -1,14 +1,12 @@
 """A table of the broker that lives in one JSON file."""
-import itertools
 import logging
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Self
 
 from rmqha.common import mix_all
+from rmqha.common.change_log import ChangeLog
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -24,15 +22,13 @@ class ConfigManager(ABC):
     _persist_lock: threading.Lock  # one writer of the file at a time
     _has_changed: bool  # since the last write began, or the start; set after each change, by any thread
     _backup_is_older: bool  # than the file; for the thread that saves changes
-    _changes: Iterator[int]
-    change_number: int  # another one after each change that was noted, also when the broker was started again
+    changes: ChangeLog  # of the entries
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         self = super().__new__(cls)
         self._persist_lock = threading.Lock()
         self._has_changed, self._backup_is_older = True, False
-        self._changes = itertools.count(time.time_ns())
-        self.change_number = next(self._changes)
+        self.changes = ChangeLog()
         return self
 
     @abstractmethod
@@ -77,10 +73,16 @@ class ConfigManager(ABC):
         log.info("load %s OK", file_name)
         return True
 
-    def note_change(self) -> None:
-        """The state is to be saved by `persist_changes`: by whoever has changed it, afterwards."""
+    def note_change(self, *names: str) -> None:
+        """The state is to be saved by `persist_changes`: by whoever has changed it, afterwards.
+
+        With the names of the entries that are new or have changed; without one when an entry is gone.
+        """
         self._has_changed = True
-        self.change_number = next(self._changes)
+        if names:
+            self.changes.note(names)
+        else:
+            self.changes.note_all()
 
     def persist_changes(self) -> None:
         """Save the state when it has changed since it was saved, and once more then, which brings the backup up to it.

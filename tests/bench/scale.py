@@ -9,6 +9,7 @@ stop, `--idle` seconds without any client, kill -9, and the start behind that; t
 the start of the process to its "boot success".
 """
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -58,6 +59,17 @@ def make_log(folder: Path, topics: int, queues: int, messages: int) -> None:
         file.truncate(_LOG_FILE)
 
 
+def make_topics(store: Path, topics: int, queues: int) -> None:
+    """The topics of `make_log`, as the broker's configuration of them."""
+    table = {name: {"order": False, "perm": 6, "readQueueNums": queues, "topicFilterType": "SINGLE_TAG",
+                    "topicName": name, "topicSysFlag": 0, "writeQueueNums": queues}
+             for name in map("scale_{:05d}".format, range(topics))}
+    file = store / "config" / "topics.json"
+    file.parent.mkdir(parents=True)
+    version = {"counter": topics, "timestamp": int(time.time() * 1000)}
+    file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": table}), "utf-8")
+
+
 def disk_bytes(folder: Path) -> int:
     """What the file system has reserved for the files below a folder."""
     return sum(os.lstat(os.path.join(path, name)).st_blocks * 512
@@ -71,6 +83,7 @@ class Broker:
         self.kind = kind
         self._idle_s = arguments.idle
         make_log(folder / "store" / "commitlog", arguments.topics, arguments.queues, arguments.messages)
+        make_topics(folder / "store", arguments.topics, arguments.queues)
         self._node = BrokerNode(kind, folder, None, **_SETTINGS)
         self.measured: dict[str, list[float]] = {}
 

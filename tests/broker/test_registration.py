@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from rmqha.broker.out.registration import Registration
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
@@ -155,8 +156,9 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     controller = new_controller(tmp_path, both(name_servers), registerBrokerTimeoutMills=3000)
     controller.broker_outer_api.update_name_server_address_list(both(name_servers))
     controller.broker_outer_api.start()
-    wrapper = controller.topic_config_manager.build_topic_config_serialize_wrapper()
-    results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", wrapper, [], False,
+    topics = controller.topic_config_manager
+    registration = Registration(topics.changes, topics.build_topic_config_serialize_wrapper)
+    results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", registration, [], False,
                                                               3000, False)
     assert [result.masterAddr for result in results] == ["127.0.0.1:10911"]
     controller.shutdown()

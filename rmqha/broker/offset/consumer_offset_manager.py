@@ -102,7 +102,7 @@ class ConsumerOffsetManager(ConfigManager):
         table[queue_id] = offset
         if offset == store_offset:  # consumers at rest say the same every five seconds
             return
-        self.note_change()
+        self.note_change(key)
         if store_offset is not None and offset < store_offset:
             log.warning("[NOTIFYME]update consumer offset less than store. clientHost=%s, key=%s, queueId=%d, "
                         "requestOffset=%d, storeOffset=%d", client_host, key, queue_id, offset, store_offset)
@@ -119,8 +119,17 @@ class ConsumerOffsetManager(ConfigManager):
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
-        table = {key: dict(offsets) for key, offsets in list(self.offset_table.items())}
+        return self.encode_entries(None, pretty_format)
+
+    def encode_entries(self, keys: list[str] | None, pretty_format: bool = False) -> str:
+        """Some entries, None for all, as JSON; one that is gone is left out."""
+        table = self.copy_of_entries(keys)
         return remoting_serializable.to_json(ConsumerOffsetSerializeWrapper(offsetTable=table), pretty_format)
+
+    def copy_of_entries(self, keys: list[str] | None) -> dict[str, dict[int, int]]:
+        """Some entries of `offset_table`, None for all; one that is gone is left out."""
+        return {key: dict(offsets) for key in (list(self.offset_table) if keys is None else keys)
+                if (offsets := self.offset_table.get(key)) is not None}
 
     def decode(self, json_string: str) -> None:
         """Replace the table by one from JSON."""
@@ -156,8 +165,9 @@ class ConsumerOffsetManager(ConfigManager):
         """Give a group the offsets of another one, if it may have an entry."""
         offsets = self.query_offsets(src_group, topic)
         if offsets is not None and self._may_add(dest_group, topic):
-            self.offset_table[topic + TOPIC_GROUP_SEPARATOR + dest_group] = dict(offsets)
-            self.note_change()
+            key = topic + TOPIC_GROUP_SEPARATOR + dest_group
+            self.offset_table[key] = dict(offsets)
+            self.note_change(key)
 
     def remove_offset(self, group: str) -> None:
         """Forget all offsets of a group."""

@@ -87,7 +87,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
             key = topic + TOPIC_GROUP_SEPARATOR + group
             if self.lmq_offset_table.get(key) != offset:
                 self.lmq_offset_table[key] = offset
-                self.note_change()
+                self.note_change(key)
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets of a topic, and save that."""
@@ -104,10 +104,12 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         root = self._broker_controller.message_store_config.storePathRootDir
         return broker_path_config_helper.get_lmq_consumer_offset_path(root)
 
-    def encode(self, pretty_format: bool = False) -> str:
-        """Both tables as JSON."""
-        table = {key: dict(offsets) for key, offsets in list(self.offset_table.items())}
-        return remoting_serializable.to_json(_Tables(dict(self.lmq_offset_table), table), pretty_format)
+    def encode_entries(self, keys: list[str] | None, pretty_format: bool = False) -> str:
+        """Some entries of both tables, None for all, as JSON; one that is gone is left out."""
+        table = self.lmq_offset_table
+        light = {key: offset for key in (list(table) if keys is None else keys)
+                 if (offset := table.get(key)) is not None}
+        return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)), pretty_format)
 
     def decode(self, json_string: str) -> None:
         """Replace both tables by those from JSON."""

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from rmqha.broker.out.registration import Part, Registration, ToldStates
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code, response_code, table_version
@@ -56,6 +57,14 @@ class BrokerAnswerException(RemotingException):
         self.error_message = remark
 
 
+class Told(NamedTuple, Generic[T]):
+    """What a master has answered about a table."""
+
+    table: T | None  # None: it is in the state that was known
+    state: str  # "": a master that tells none, and always the whole table
+    only_changes: bool = False  # the table lacks what has not changed since the known state
+
+
 class BrokerOuterAPI:
     """Registration with all name servers at once, and what a slave asks its master.
 
@@ -69,6 +78,7 @@ class BrokerOuterAPI:
         self._executor = NamedThreadPool("brokerOutApi_thread_", _MAX_THREADS, _QUEUE_CAPACITY)
         self.ws_addr = mix_all.get_ws_addr()  # URL of the address server
         self._name_srv_addr: str | None = None  # the address server's last answer
+        self._told_states = ToldStates()
 
     def start(self) -> None:
         """Open the client."""
@@ -100,22 +110,35 @@ class BrokerOuterAPI:
         self.remoting_client.update_name_server_address_list([addr for addr in addrs.split(";") if addr])
 
     def register_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
-                            ha_server_addr: str, topic_config_wrapper: TopicConfigSerializeWrapper,
-                            filter_server_list: list[str], oneway: bool, timeout_mills: int,
-                            compressed: bool) -> list[RegisterBrokerResult]:
-        """Register with all name servers; their answers, the first one first. Waits up to `timeout_mills`."""
-        request_body = RegisterBrokerBody(topic_config_wrapper, filter_server_list)
-        body = request_body.encode_compressed() if compressed else remoting_serializable.encode(request_body)
-        header = RegisterBrokerRequestHeader(
-            brokerName=broker_name, brokerAddr=broker_addr, clusterName=cluster_name, haServerAddr=ha_server_addr,
-            brokerId=broker_id, compressed=compressed, bodyCrc32=util_all.crc32(body))
+                            ha_server_addr: str, registration: Registration, filter_server_list: list[str],
+                            oneway: bool, timeout_mills: int, compressed: bool) -> list[RegisterBrokerResult]:
+        """Register with all name servers; their answers, the first one first. Waits up to `timeout_mills`.
+
+        Differs: one of ours is told only what has changed since it said what it has; the original tells all topics.
+        """
+        def encode(part: Part) -> tuple[Part, RegisterBrokerRequestHeader, bytes]:
+            request_body = RegisterBrokerBody(part.wrapper, filter_server_list)
+            body = request_body.encode_compressed() if compressed else remoting_serializable.encode(request_body)
+            header = RegisterBrokerRequestHeader(
+                brokerName=broker_name, brokerAddr=broker_addr, clusterName=cluster_name, haServerAddr=ha_server_addr,
+                brokerId=broker_id, compressed=compressed, bodyCrc32=util_all.crc32(body))
+            return part, header, body
 
         def register(namesrv_addr: str) -> RegisterBrokerResult | None:
-            result = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body)
+            part, header, body = encoded[states[namesrv_addr]]
+            result, taken = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body, part)
+            if part.since and not taken and not oneway:
+                part, header, body = encode(registration.everything())
+                result, taken = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body, part)
+            if not oneway:
+                self._told_states.note(namesrv_addr, taken)
             log.info("register broker[%d]to name server %s OK", broker_id, namesrv_addr)
             return result
 
-        return self._ask_all(register, timeout_mills, "registerBroker Exception, %s: %s")
+        addresses = self.remoting_client.get_name_server_address_list() or []
+        states = {namesrv_addr: self._told_states.of(namesrv_addr) for namesrv_addr in addresses}
+        encoded = {state: encode(registration.part(state)) for state in set(states.values())}
+        return self._ask_all(register, addresses, timeout_mills, "registerBroker Exception, %s: %s")
 
     def unregister_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """Tell each name server that the broker leaves."""
@@ -135,9 +158,8 @@ class BrokerOuterAPI:
         self._invoke(namesrv_addr, request)
 
     def need_register(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
-                      topic_config_wrapper: TopicConfigSerializeWrapper, timeout_mills: int) -> list[bool]:
-        """True for each name server that lacks the present topics, or does not answer."""
-        version = topic_config_wrapper.dataVersion
+                      version: DataVersion, timeout_mills: int) -> list[bool]:
+        """True for each name server that lacks the topics of this version, or does not answer."""
         header = QueryDataVersionRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
                                                clusterName=cluster_name, brokerId=broker_id)
 
@@ -151,29 +173,33 @@ class BrokerOuterAPI:
                      changed, version, known or "")
             return True if changed else None
 
-        return self._ask_all(query, timeout_mills, "query data version %s: %s")
+        addresses = self.remoting_client.get_name_server_address_list() or []
+        return self._ask_all(query, addresses, timeout_mills, "query data version %s: %s")
 
-    def get_all_topic_config(self, addr: str, known: str) -> tuple[TopicConfigSerializeWrapper | None, str]:
-        """The master's topics, asked on its fast port, and their version: see `_ask_for_table`."""
+    def get_all_topic_config(self, addr: str, known: str) -> "Told[TopicConfigSerializeWrapper]":
+        """The master's topics, asked on its fast port: see `_ask_for_table`."""
         return self._ask_for_table(TopicConfigSerializeWrapper, mix_all.broker_vip_channel(True, addr),
                                    request_code.GET_ALL_TOPIC_CONFIG, known)
 
-    def get_all_consumer_offset(self, addr: str, known: str) -> tuple[ConsumerOffsetSerializeWrapper | None, str]:
-        """The master's consumer offsets, and their version: see `_ask_for_table`."""
+    def get_all_consumer_offset(self, addr: str, known: str) -> "Told[ConsumerOffsetSerializeWrapper]":
+        """The master's consumer offsets: see `_ask_for_table`."""
         return self._ask_for_table(ConsumerOffsetSerializeWrapper, addr, request_code.GET_ALL_CONSUMER_OFFSET, known)
 
-    def _ask_for_table(self, cls: type[T], addr: str, code: int, known: str) -> tuple[T | None, str]:
-        """A table, None when the master has it in the version `known`; and the version, "" when it tells none.
+    def _ask_for_table(self, cls: type[T], addr: str, code: int, known: str) -> "Told[T]":
+        """What a master tells of a table to somebody who has it in the state `known`, "" for none.
 
         Raises RemotingException, FastjsonError.
         """
         request = RemotingCommand.create_request_command(code)
         request.add_ext_field(table_version.KNOWN, known)
+        request.add_ext_field(table_version.CHANGES, "true")
         response = self._invoke(addr, request)
-        told = (response.ext_fields or {}).get(table_version.TOLD, "")
+        fields = response.ext_fields or {}
+        told = fields.get(table_version.TOLD, "")
         if told and told == known:
-            return None, told
-        return remoting_serializable.from_json(cls, response.body or b""), told
+            return Told(None, told)
+        table = remoting_serializable.from_json(cls, response.body or b"")
+        return Told(table, told, table_version.CHANGES in fields)
 
     def get_all_delay_offset(self, addr: str) -> str:
         """The master's delay offsets, as JSON. Raises RemotingException."""
@@ -202,25 +228,30 @@ class BrokerOuterAPI:
         request = RemotingCommand.create_request_command(request_code.VIEW_MESSAGE_BY_ID, header)
         return bytes(self._invoke(addr, request).body or b"")
 
-    def get_all_subscription_group_config(self, addr: str, known: str) -> tuple[SubscriptionGroupWrapper | None, str]:
-        """The master's groups, and their version: see `_ask_for_table`."""
+    def get_all_subscription_group_config(self, addr: str, known: str) -> "Told[SubscriptionGroupWrapper]":
+        """The master's groups: see `_ask_for_table`."""
         return self._ask_for_table(SubscriptionGroupWrapper, addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, known)
 
     def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
         """Let a hook see the requests and answers."""
         self.remoting_client.register_rpc_hook(rpc_hook)
 
-    def _register_broker(self, namesrv_addr: str, oneway: bool, timeout_mills: int,
-                         header: RegisterBrokerRequestHeader, body: bytes) -> RegisterBrokerResult | None:
+    def _register_broker(self, namesrv_addr: str, oneway: bool, timeout_mills: int, header: RegisterBrokerRequestHeader,
+                         body: bytes, part: Part) -> tuple[RegisterBrokerResult | None, str]:
+        """The answer, and the state of the topics that the name server has now, "" when it tells none."""
         request = RemotingCommand.create_request_command(request_code.REGISTER_BROKER, header)
         request.body = body
+        if part.now:
+            request.add_ext_field(table_version.SINCE, part.since)
+            request.add_ext_field(table_version.NOW, part.now)
         if oneway:
             self.remoting_client.invoke_oneway(namesrv_addr, request, timeout_mills)
-            return None
+            return None, ""
         response = self._invoke(namesrv_addr, request, timeout_mills)
         answer = response.decode_command_custom_header(RegisterBrokerResponseHeader)
         kv_table = remoting_serializable.from_json(KVTable, response.body) if response.body else None
-        return RegisterBrokerResult(answer.haServerAddr, answer.masterAddr, kv_table)
+        result = RegisterBrokerResult(answer.haServerAddr, answer.masterAddr, kv_table)
+        return result, (response.ext_fields or {}).get(table_version.TAKEN, "")
 
     def _query_data_version(self, namesrv_addr: str, header: QueryDataVersionRequestHeader, version: DataVersion,
                             timeout_mills: int) -> tuple[bool, DataVersion | None]:
@@ -244,9 +275,9 @@ class BrokerOuterAPI:
             raise BrokerAnswerException(response.code, response.remark, addr)
         return response
 
-    def _ask_all(self, ask: Callable[[str], T | None], timeout_mills: int, failure_text: str) -> list[T]:
-        """`ask` each name server in a thread of its own; what came within the time-out, in the order it came."""
-        addresses = self.remoting_client.get_name_server_address_list() or []
+    def _ask_all(self, ask: Callable[[str], T | None], addresses: list[str], timeout_mills: int,
+                 failure_text: str) -> list[T]:
+        """`ask` each address in a thread of its own; what came within the time-out, in the order it came."""
         results: list[T] = []  # guarded by changed
         changed = threading.Condition()  # announces: one more is done
         done = 0  # guarded by changed

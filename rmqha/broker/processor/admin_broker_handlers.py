@@ -86,7 +86,7 @@ class AdminBrokerHandlers(AdminHandlers):
             except ConfigError as failure:
                 return system_error(str(failure))
             if "brokerPermission" in properties:
-                controller.topic_config_manager.data_version.next_version()
+                controller.topic_config_manager.note_another_owner()
                 controller.register_broker_all(False, False, True)
         return success()
 

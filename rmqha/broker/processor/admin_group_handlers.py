@@ -93,7 +93,7 @@ class AdminGroupHandlers(AdminHandlers):
     def get_all_subscription_group(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """All groups."""
         manager = self.broker_controller.subscription_group_manager
-        return table_answer(request, manager.data_version, manager.encode)
+        return table_answer(request, manager.changes, manager.encode_entries)
 
     def delete_subscription_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Forget a group, and its offsets if asked to."""
@@ -154,7 +154,7 @@ class AdminGroupHandlers(AdminHandlers):
     def get_all_consumer_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """All consumer offsets."""
         manager = self.broker_controller.consumer_offset_manager
-        return table_answer(request, manager.change_number, manager.encode)
+        return table_answer(request, manager.changes, manager.encode_entries)
 
     def get_all_delay_offset(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """How far each delay level is delivered."""

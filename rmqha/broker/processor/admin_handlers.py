@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.change_log import ChangeLog
 from rmqha.common.protocol import response_code, table_version
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.protocol import remoting_serializable
@@ -47,18 +48,26 @@ def success(body: object = None, header: CommandCustomHeader | None = None) -> R
     return response
 
 
-def table_answer(request: RemotingCommand, version: object, encode: Callable[[], str],
-                 header: CommandCustomHeader | None = None) -> RemotingCommand:
-    """A table as JSON; without it for a slave that has this version. The table may be newer than `version`.
+def table_answer(request: RemotingCommand, changes: ChangeLog, encode: Callable[[list[str] | None], str],
+                 header: CommandCustomHeader | None = None, also: str = "") -> RemotingCommand:
+    """A table as JSON: all of it, or for a slave of ours those entries alone that have changed since it was told.
 
+    `encode` gets the names of the entries, None for all. `also` is what the table's state consists of beside them,
+    without a blank. The table may be newer than the state that is told.
     Differs: the original sends its slaves the whole tables every ten seconds, whether or not something has changed.
     """
-    known = (request.ext_fields or {}).get(table_version.KNOWN)
+    fields = request.ext_fields or {}
+    known = fields.get(table_version.KNOWN)
     if known is None:
-        return success(encode(), header)
-    told = str(version)  # before `encode`: what changes while it runs comes with the next version
-    response = success(encode() if known != told else None, header)
+        return success(encode(None), header)
+    told = f"{changes.mark()} {also}"  # before `encode`: what changes while it runs comes with the next answer
+    known_mark, _, known_also = known.partition(" ")
+    takes_changes = table_version.CHANGES in fields and known_also == also
+    changed = changes.since(known_mark) if takes_changes else None
+    response = success(encode(changed) if known != told else None, header)
     response.add_ext_field(table_version.TOLD, told)
+    if changed is not None:
+        response.add_ext_field(table_version.CHANGES, "true")
     return response
 
 

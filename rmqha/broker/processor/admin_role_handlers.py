@@ -92,5 +92,5 @@ class AdminRoleHandlers(AdminHandlers):
 
     def _register(self) -> None:
         controller = self.broker_controller
-        controller.topic_config_manager.data_version.next_version()
+        controller.topic_config_manager.note_another_owner()
         controller.register_broker_all(True, False, True)

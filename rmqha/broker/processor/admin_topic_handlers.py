@@ -96,7 +96,7 @@ class AdminTopicHandlers(AdminHandlers):
             if len(topics.topic_config_table) >= MAX_TOPICS and header.topic not in topics.topic_config_table:
                 return system_error(f"there are {MAX_TOPICS} topics on this broker")
             topics.update_topic_config(config)
-            self.broker_controller.register_increment_broker_data(config, topics.data_version)
+            self.broker_controller.register_increment_broker_data(config)
         response.remark = NO_REMARK
         return response
 
@@ -122,14 +122,14 @@ class AdminTopicHandlers(AdminHandlers):
         """All topics, and for slaves which were deleted."""
         manager = self.broker_controller.topic_config_manager
         deleted = dict(self.broker_controller.message_store.deleted_topics.marks)
-        version = f"{manager.data_version} {zlib.crc32(repr(sorted(deleted.items())).encode())}"
 
-        def encode() -> str:
-            wrapper = manager.build_topic_config_serialize_wrapper()
+        def encode(names: list[str] | None) -> str:
+            wrapper = manager.build_topic_config_serialize_wrapper(names)
             wrapper.deletedTopics = deleted or None
             return remoting_serializable.to_json(wrapper)
 
-        return table_answer(request, version, encode, GetAllTopicConfigResponseHeader())
+        return table_answer(request, manager.changes, encode, GetAllTopicConfigResponseHeader(),
+                            str(zlib.crc32(repr(sorted(deleted.items())).encode())))
 
     def search_offset_by_timestamp(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """The offset of a queue at a time."""

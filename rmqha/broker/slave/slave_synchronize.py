@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqha.broker.out.broker_outer_api import Told
 from rmqha.common import mix_all
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
@@ -28,23 +29,24 @@ _MAX_WAITING = 30  # tables of delay offsets; the last one makes room for a newe
 
 
 class TableVersions:
-    """Which version of each table was taken over completely, from which master. For any thread.
+    """Which state of each table was taken over completely, from which master. For any thread.
 
     What is here may be less since, when this broker was a master in between: then `forget`.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, str]] = {}  # replaced by `forget`; table -> master and version
+        self._known: dict[str, tuple[str, str, str]] = {}  # replaced by `forget`; table -> master, its state, our own
 
-    def of(self, table: str, master_addr: str) -> tuple[str, Callable[[str], None]]:
-        """The version, "" when none is known; and a function that notes the one that was taken over."""
-        versions = self._known
-        master, version = versions.get(table, ("", ""))
+    def of(self, table: str, master_addr: str, own: str = "") -> tuple[str, Callable[..., None]]:
+        """The master's state, "" when none is known, or when `own`, the state of our table, is another one since; and
+        a function that notes the state that was taken over, and our own behind that."""
+        known = self._known
+        master, state, noted = known.get(table, ("", "", ""))
 
-        def note(taken: str) -> None:
-            versions[table] = master_addr, taken
+        def note(taken: str, own: str = "") -> None:
+            known[table] = master_addr, taken, own
 
-        return (version if master == master_addr else ""), note
+        return (state if (master, noted) == (master_addr, own) else ""), note
 
     def forget(self) -> None:
         """Ask for all anew; what is being taken over now counts for nothing."""
@@ -106,33 +108,35 @@ class SlaveSynchronize:
             self._take_topics_of(master_addr)
 
     def _take_topics_of(self, master_addr: str) -> None:
-        known, note = self._versions.of("topics", master_addr)
-        wrapper, version = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr, known)
+        manager = self.broker_controller.topic_config_manager
+        known, note = self._versions.of("topics", master_addr, manager.changes.mark())
+        told = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr, known)
+        wrapper = told.table
         if wrapper is None:
             return
-        manager = self.broker_controller.topic_config_manager
-        if self._replace(manager, manager.topic_config_table, wrapper, wrapper.topicConfigTable, _check_topic):
+        if self._take_over(manager, manager.topic_config_table, told, wrapper.topicConfigTable, _check_topic):
             log.info("Update slave topic config from master, %s", master_addr)
         if wrapper.deletedTopics:
             self.broker_controller.topic_deletion.take_over(wrapper.deletedTopics)
-        note(version)
+        note(told.state, manager.changes.mark())
 
     def _sync_subscription_group_config(self, master_addr: str) -> None:
-        known, note = self._versions.of("groups", master_addr)
-        wrapper, version = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr, known)
-        if wrapper is None:
-            return
         manager = self.broker_controller.subscription_group_manager
-        if self._replace(manager, manager.subscription_group_table, wrapper, wrapper.subscriptionGroupTable,
-                         _check_group):
+        known, note = self._versions.of("groups", master_addr, manager.changes.mark())
+        told = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr, known)
+        if told.table is None:
+            return
+        if self._take_over(manager, manager.subscription_group_table, told, told.table.subscriptionGroupTable,
+                           _check_group):
             log.info("Update slave Subscription Group from master, %s", master_addr)
-        note(version)
+        note(told.state, manager.changes.mark())
 
     @staticmethod
-    def _replace(manager: Any, table: dict[str, T], wrapper: Any, masters: dict[str, T] | None,
-                 check: Callable[[str, T], None]) -> bool:
+    def _take_over(manager: Any, table: dict[str, T], told: Told[Any], masters: dict[str, T] | None,
+                   check: Callable[[str, T], None]) -> bool:
         """Make `table` the master's when the versions differ; what is wrong there stays as it was here."""
-        if wrapper.dataVersion is None or manager.data_version == wrapper.dataVersion:
+        version = told.table.dataVersion if told.table is not None else None
+        if version is None or manager.data_version == version:
             return False
         masters = masters or {}
         # Differs: Java clears the table first, so that requests meanwhile find no topic
@@ -143,10 +147,14 @@ class SlaveSynchronize:
                 log.error("the master's entry %r is not taken over: %s", name, error)
             else:
                 table[name] = config
-        for name in list(table):
+        for name in [] if told.only_changes else list(table):
             if name not in masters:
                 table.pop(name, None)
-        manager.data_version.assign_new_one(wrapper.dataVersion)
+        manager.data_version.assign_new_one(version)
+        if told.only_changes:
+            manager.changes.note(masters)
+        else:
+            manager.changes.note_all()
         manager.persist()
         return True
 
@@ -154,21 +162,22 @@ class SlaveSynchronize:
         known, note = self._versions.of("offsets", master_addr)
         if self.take_lower_offsets:
             known = ""  # what consumers have told this slave since goes, too
-        wrapper, version = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr, known)
-        if wrapper is None:
+        told = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr, known)
+        if told.table is None:
             return
         manager = self.broker_controller.consumer_offset_manager
-        changed = False
-        for key, offsets in (wrapper.offsetTable or {}).items():
+        changed: list[str] = []
+        for key, offsets in (told.table.offsetTable or {}).items():
             try:
-                changed |= self._merge_offsets(manager.offset_table, key, offsets)
+                if self._merge_offsets(manager.offset_table, key, offsets):
+                    changed.append(key)
             except (TypeError, ValueError, AttributeError) as error:
                 log.error("the master's consumer offsets of %r are not taken over: %s", key, error)
-                changed = True  # those in front of the bad one, perhaps
+                changed.append(key)  # those in front of the bad one, perhaps
         if changed:
-            manager.note_change()
+            manager.note_change(*changed)
             manager.persist_changes()
-        note(version)
+        note(told.state)
         log.info("Update slave consumer offset from master, %s", master_addr)
 
     def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:

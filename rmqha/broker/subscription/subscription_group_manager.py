@@ -45,7 +45,7 @@ class SubscriptionGroupManager(ConfigManager):
             name = config.groupName
             old = self.subscription_group_table.get(name)
             self.subscription_group_table[name] = config
-            self.data_version.next_version()
+            self._changed(name)
         if old is not None:
             log.info("update subscription group config, old: %s new: %s", old, config)
         else:
@@ -58,7 +58,7 @@ class SubscriptionGroupManager(ConfigManager):
             old = self.subscription_group_table.get(group_name)
             if old is not None:
                 old.consumeEnable = False
-                self.data_version.next_version()
+                self._changed(group_name)
 
     def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
         """The group; made when it is new and groups may be created so."""
@@ -70,7 +70,7 @@ class SubscriptionGroupManager(ConfigManager):
             config = self.subscription_group_table.setdefault(group, made)
             if config is made:
                 log.info("auto create a subscription group, %s", config)
-            self.data_version.next_version()
+            self._changed(group)
         self.persist()
         return config
 
@@ -88,12 +88,22 @@ class SubscriptionGroupManager(ConfigManager):
         root = self._broker_controller.message_store_config.storePathRootDir
         return broker_path_config_helper.get_subscription_group_path(root)
 
+    def _changed(self, *names: str) -> None:
+        """These groups are new, or have changed; without a name one is gone."""
+        self.data_version.next_version()
+        self.note_change(*names)
+
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
+        return self.encode_entries(None, pretty_format)
+
+    def encode_entries(self, names: list[str] | None, pretty_format: bool = False) -> str:
+        """Some groups, None for all, with the version of the table, as JSON; one that is gone is left out."""
         version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        wrapper = SubscriptionGroupWrapper(subscriptionGroupTable=dict(self.subscription_group_table),
-                                           dataVersion=version)
-        return remoting_serializable.to_json(wrapper, pretty_format)
+        table = self.subscription_group_table
+        found = {name: config for name in (list(table) if names is None else names)
+                 if (config := table.get(name)) is not None}
+        return remoting_serializable.to_json(SubscriptionGroupWrapper(found, version), pretty_format)
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON; groups of the broker's own that it lacks stay."""
@@ -109,7 +119,7 @@ class SubscriptionGroupManager(ConfigManager):
         with self._table_lock:
             old = self.subscription_group_table.pop(group_name, None)
             if old is not None:
-                self.data_version.next_version()
+                self._changed()
         if old is None:
             log.warning("delete subscription group failed, subscription groupName: %s not exist", group_name)
             return

@@ -1,7 +1,7 @@
 """The topics of a broker and their file, topics.json."""
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class TopicConfigManager(ConfigManager):
             name = topic_config.topicName
             old = self.topic_config_table.get(name)
             self.topic_config_table[name] = topic_config
-            self.data_version.next_version()
+            self._changed(name)
         if old is not None:
             log.info("update topic config, old:[%s] new:[%s]", old, topic_config)
         else:
@@ -130,15 +130,15 @@ class TopicConfigManager(ConfigManager):
         if order_kv_table_from_ns is None or order_kv_table_from_ns.table is None:
             return
         order_topics = order_kv_table_from_ns.table
-        changed = False
+        changed = []
         with self._table_lock:
             for topic, config in self.topic_config_table.items():
                 if config.order != (topic in order_topics):
                     config.order = topic in order_topics
-                    changed = True
+                    changed.append(topic)
                     log.info("update order topic config, topic=%s, order=%s", topic, config.order)
             if changed:
-                self.data_version.next_version()
+                self._changed(*changed)
         if changed:
             self.persist()
 
@@ -166,7 +166,7 @@ class TopicConfigManager(ConfigManager):
             if old is None:
                 log.warning("delete topic config failed, topic: %s not exists", topic)
                 return
-            self.data_version.next_version()
+            self._changed()
             log.info("delete topic config OK, topic: %s", old)
             self.persist()
 
@@ -176,10 +176,22 @@ class TopicConfigManager(ConfigManager):
         with self._table_lock:
             yield topic not in self.topic_config_table
 
-    def build_topic_config_serialize_wrapper(self) -> TopicConfigSerializeWrapper:
-        """A copy of the table with its version, for name servers and slaves."""
+    def note_another_owner(self) -> None:
+        """The broker's role or permission is another one, and name servers are to take all topics anew."""
+        self._changed()
+
+    def _changed(self, *names: str) -> None:
+        """These topics are new, or have changed; without a name one is gone."""
+        self.data_version.next_version()
+        self.note_change(*names)
+
+    def build_topic_config_serialize_wrapper(self, names: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
+        """A copy of the table, or of some topics of it, with its version, for name servers and slaves."""
         version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        return TopicConfigSerializeWrapper(topicConfigTable=dict(self.topic_config_table), dataVersion=version)
+        if names is None:
+            return TopicConfigSerializeWrapper(topicConfigTable=dict(self.topic_config_table), dataVersion=version)
+        found = {name: config for name in names if (config := self.topic_config_table.get(name)) is not None}
+        return TopicConfigSerializeWrapper(topicConfigTable=found, dataVersion=version)
 
     def config_file_path(self) -> str:
         """topics.json."""
@@ -215,7 +227,7 @@ class TopicConfigManager(ConfigManager):
             if config is None:
                 return None
             self.topic_config_table[topic] = config
-            self.data_version.next_version()
+            self._changed(topic)
             self.persist()
         finally:
             self._table_lock.release()
@@ -232,6 +244,7 @@ class TopicConfigManager(ConfigManager):
         if (default_topic == topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
                 and not self._broker_controller.broker_config.autoCreateTopicEnable):
             default.perm = _READ_WRITE
+            self.changes.note([default_topic])
         if not perm_name.is_inherited(default.perm):
             log.warning("Create new topic failed, because the default topic[%s] has no perm [%s] producer:[%s]",
                         default_topic, default.perm, remote_address)
@@ -247,7 +260,7 @@ class TopicConfigManager(ConfigManager):
                 return
             old = config.topicSysFlag
             config.topicSysFlag = change(old)
-            self.data_version.next_version()
+            self._changed(topic)
         log.info("update topic sys flag. oldTopicSysFlag=%d, newTopicSysFlag=%d", old, config.topicSysFlag)
         self.persist()
         self._broker_controller.register_broker_all(False, True, True)

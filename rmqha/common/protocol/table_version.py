@@ -1,8 +1,18 @@
-"""Which state of a table a slave has, so that a master of ours sends it only when it has another one.
+"""Which state of a table somebody has, so that one of ours sends another one of ours only what has changed since.
 
-Two fields of ours. A slave asks with the version that it was told last, or with nothing yet; the master tells its own,
-and leaves the body out when it is the same one. An original master does not know the field, tells none, and sends all;
-an original slave does not ask.
+Fields of ours, beside those of the original, which does not know them, answers none, and so sends and gets all. What
+names a state is a mark of `change_log`.
+
+    a slave's question for a table   KNOWN the state that it was told last, "" for none; CHANGES that it takes changes
+    its master's answer              TOLD the present state, without a body when that is known; CHANGES when the body
+                                     holds only what has changed since
+
+    a broker's registration          NOW the state of its topics; SINCE the state from which on the body tells changes
+    its name server's answer         TAKEN the state that it has now; missing when it has to be told everything
 """
-KNOWN = "knownTableVersion"  # of a request: "" when none is known
-TOLD = "tableVersion"  # of its answer
+KNOWN = "knownTableVersion"
+TOLD = "tableVersion"
+CHANGES = "tableChanges"
+SINCE = "topicsSince"
+NOW = "topicsNow"
+TAKEN = "topicsTaken"

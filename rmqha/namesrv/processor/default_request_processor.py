@@ -13,7 +13,7 @@ from rmqha.common.help import faq_url
 from rmqha.common.java_compat import string_of
 from rmqha.common.mq_version import Version, value2version
 from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol import request_code, response_code, table_version
 from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.list_bodies import TopicList
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
@@ -43,7 +43,7 @@ from rmqha.common.protocol.header.namesrv.topic_headers import (
     GetRouteInfoRequestHeader,
 )
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration
+from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
@@ -143,11 +143,20 @@ class DefaultRequestProcessor:
         if not self._checksum(channel, request, header):
             return _failure(response_code.SYSTEM_ERROR, "crc32 not match")
         wrapper, filter_server_list = _registration_body(request, header, with_filter_server)
-        result = self._routes.register_broker(BrokerRegistration(
-            header.clusterName, header.brokerAddr, header.brokerName, header.brokerId, header.haServerAddr, wrapper,
-            filter_server_list, channel))
-        return _success(header=RegisterBrokerResponseHeader(result.haServerAddr, result.masterAddr),
-                        body=self._kv.get_kv_list_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG))
+        fields = request.ext_fields or {}
+        state = fields.get(table_version.NOW, "")
+        try:
+            result = self._routes.register_broker(BrokerRegistration(
+                header.clusterName, header.brokerAddr, header.brokerName, header.brokerId, header.haServerAddr, wrapper,
+                filter_server_list, channel, state, fields.get(table_version.SINCE, "")))
+        except RegistrationGap as gap:
+            log.info("%s", gap)
+            return _success(header=RegisterBrokerResponseHeader())
+        response = _success(header=RegisterBrokerResponseHeader(result.haServerAddr, result.masterAddr),
+                            body=self._kv.get_kv_list_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG))
+        if state:
+            response.add_ext_field(table_version.TAKEN, state)
+        return response
 
     def _checksum(self, channel: "Channel", request: RemotingCommand, header: RegisterBrokerRequestHeader) -> bool:
         if not header.bodyCrc32 or util_all.crc32(request.body) == header.bodyCrc32:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqha.common.change_log import follows
 from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java_compat import hash_map_order, int32
@@ -57,6 +58,8 @@ class BrokerLiveInfo:
     channel: "Channel | None"
     ha_server_addr: str | None
     place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
+    topics_state: str = ""  # of its topics, that are all known here; "" when it tells none, or not all are
+    is_changed_here: bool = False  # its topics, by an administrator, since it registered all of them
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,26 @@ class BrokerRegistration:
     topic_config_wrapper: TopicConfigSerializeWrapper
     filter_server_list: list[str] | None
     channel: "Channel | None"
+    topics_state: str = ""  # behind this registration, "": it tells none
+    topics_since: str = ""  # the state that the topics complete, "": they are all (or one, when there is no state)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Cluster, brokerName, brokerId."""
+        return self.cluster_name, self.broker_name, self.broker_id
+
+    def topics(self) -> Iterable[TopicConfig]:
+        """The topics that it tells."""
+        return (self.topic_config_wrapper.topicConfigTable or {}).values()
+
+    def live_info(self, now_ms: int) -> BrokerLiveInfo:
+        """What is remembered of it."""
+        return BrokerLiveInfo(now_ms, self.topic_config_wrapper.dataVersion, self.channel, self.ha_server_addr,
+                              self.place, self.topics_state)
+
+
+class RegistrationGap(Exception):
+    """A broker has told what has changed, and what it was before is not known here."""
 
 
 def _monotonic_ms() -> int:
@@ -158,6 +181,7 @@ class RouteInfoManager:
             if not cluster_name:
                 for broker_name in self._topic_queue_table.pop(topic, {}):
                     self._limits.topic_removed(broker_name, topic)
+                    self._note_changed_here(broker_name)
                 return
             queue_data_map = self._topic_queue_table.get(topic)
             if queue_data_map is None:
@@ -166,6 +190,7 @@ class RouteInfoManager:
                 removed = queue_data_map.pop(broker_name, None)
                 if removed is not None:
                     self._limits.topic_removed(broker_name, topic)
+                    self._note_changed_here(broker_name)
                     self._note("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
             if not queue_data_map:
                 self._note("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
@@ -180,29 +205,57 @@ class RouteInfoManager:
         """Take a broker in, or refresh it; its topics are taken from a master only, when their version changed.
 
         A slave is told its master. Raises RegistrationError, with nothing changed, for a registration that makes no
-        sense.
+        sense, and RegistrationGap when its topics are those that changed since a state that is not known here.
         """
         _check(registration)
         with self._changing():
+            self._check_gap(registration)
             self._check_room(registration)
             register_first = self._put_broker_addr(registration)
-            wrapper, addr = registration.topic_config_wrapper, registration.broker_addr
-            if registration.broker_id == MASTER_ID:
-                if register_first or self.is_broker_topic_config_changed(addr, wrapper.dataVersion):
-                    for topic_config in self._in_pieces((wrapper.topicConfigTable or {}).values()):
-                        self._create_and_update_queue_data(registration.broker_name, topic_config)
-            place = registration.cluster_name, registration.broker_name, registration.broker_id
-            self._departed.forget(*place)
-            info = BrokerLiveInfo(self._clock(), wrapper.dataVersion, registration.channel, registration.ha_server_addr,
-                                  place)
-            if addr not in self._broker_live_table:
+            addr = registration.broker_addr
+            known = self._broker_live_table.get(addr)
+            is_overtaken = known is not None and registration.topics_since != "" and follows(
+                registration.topics_state, known.topics_state)  # by a later one, which has told what this one tells
+            takes_topics = register_first or not is_overtaken and self._has_other_topics(known, registration)
+            if takes_topics and registration.broker_id == MASTER_ID:
+                for topic_config in self._in_pieces(registration.topics()):
+                    self._create_and_update_queue_data(registration.broker_name, topic_config)
+            self._departed.forget(*registration.place)
+            info = registration.live_info(self._clock())
+            if known is None:
                 self._note("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
+            elif is_overtaken:
+                info.data_version, info.topics_state = known.data_version, known.topics_state
+            info.is_changed_here = known is not None and known.is_changed_here and not takes_topics
             self._broker_live_table[addr] = info
             if registration.filter_server_list:
                 self._filter_server_table[addr] = registration.filter_server_list
             elif registration.filter_server_list is not None:
                 self._filter_server_table.pop(addr, None)
             return self._master_of(registration)
+
+    def _check_gap(self, registration: BrokerRegistration) -> None:
+        if not registration.topics_since:
+            return
+        known = self._broker_live_table.get(registration.broker_addr)
+        if (known is None or known.place != registration.place
+                or self._addr_at(registration.place) != registration.broker_addr
+                or not follows(registration.topics_since, known.topics_state)):
+            raise RegistrationGap(f"{registration.broker_addr} has to tell all its topics")
+        if known.is_changed_here and registration.topics():
+            # as in the original, where a broker that has changed a topic has all of them its way again
+            raise RegistrationGap(f"{registration.broker_addr} has to tell all its topics: some were changed here")
+
+    @staticmethod
+    def _has_other_topics(known: BrokerLiveInfo | None, registration: BrokerRegistration) -> bool:
+        """Whether the topics of a registration are to be taken over."""
+        if known is None or registration.topics_since:
+            return True
+        # Differs: 4.9 looks at the version alone, which it also takes from a registration of one topic, and then never
+        # takes the others
+        return (known.data_version != registration.topic_config_wrapper.dataVersion
+                or bool(registration.topics_state)
+                and not follows(known.topics_state, registration.topics_state))
 
     def _check_room(self, registration: BrokerRegistration) -> None:
         name, addr = registration.broker_name, registration.broker_addr
@@ -211,8 +264,7 @@ class RouteInfoManager:
                 raise RegistrationError(f"{MAX_BROKERS} brokers are registered")
         if registration.broker_id == MASTER_ID:
             self._limits.check_topics(name, registration.topic_config_wrapper.topicConfigTable or {})
-        self._limits.take_place(registration.channel,
-                                (registration.cluster_name, name, registration.broker_id, addr))
+        self._limits.take_place(registration.channel, (*registration.place, addr))
 
     def _put_broker_addr(self, registration: BrokerRegistration) -> bool:
         """Enter the address under name and id; True when that id of that name is new."""
@@ -303,7 +355,14 @@ class RouteInfoManager:
                      if broker_name in queue_data_map]
             for queue_data in found:
                 queue_data.perm = operate(queue_data.perm)
+            self._note_changed_here(broker_name)
             return len(found)
+
+    def _note_changed_here(self, broker_name: str) -> None:
+        broker_data = self._broker_addr_table.get(broker_name)
+        for addr in broker_data.brokerAddrs.values() if broker_data is not None else ():
+            if addr in self._broker_live_table:
+                self._broker_live_table[addr].is_changed_here = True
 
     def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """A broker leaves. With the last address of its name go its topics."""
@@ -472,7 +531,7 @@ def _check(registration: BrokerRegistration) -> None:
         if not getattr(registration, name):
             raise RegistrationError(f"{name} of a broker registration is empty")
     check_names(registration.cluster_name, registration.broker_addr, registration.broker_name,
-                registration.ha_server_addr, *(registration.filter_server_list or ()))
+                registration.ha_server_addr, registration.topics_state, *(registration.filter_server_list or ()))
     if len(registration.filter_server_list or ()) > MAX_FILTER_SERVERS:
         raise RegistrationError(f"{registration.broker_name} has more than {MAX_FILTER_SERVERS} filter servers")
     if registration.broker_id < 0:

@@ -3,9 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmqha.broker.out.broker_outer_api import Told
 from rmqha.broker.processor.admin_handlers import table_answer
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.common import mix_all
+from rmqha.common.change_log import ChangeLog
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code, table_version
 from rmqha.common.protocol.body.serialize_wrappers import (
@@ -29,11 +31,12 @@ class Manager:
         self.__dict__.update(attributes)
         self.persisted = 0
         self.noted = False
+        self.changes = ChangeLog()
 
     def persist(self) -> None:
         self.persisted += 1
 
-    def note_change(self) -> None:
+    def note_change(self, *_names: str) -> None:
         self.noted = True
 
     def persist_changes(self) -> None:
@@ -51,13 +54,14 @@ class MasterApi:
         self.groups = SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}, DataVersion(1, 7))
         self.end = 1000
         self.versions: dict[str, str] = {}  # none: an original master
+        self.only_changes = False
         self.known: dict[str, str] = {}  # what the slave has said
         self.asked: list[str] = []
 
     def _table(self, name: str, addr: str, known: str):
         answer, version = self._answer(name, addr), self.versions.get(name, "")
         self.known[name] = known
-        return None if version and known == version else answer, version
+        return Told(None if version and known == version else answer, version, self.only_changes)
 
     def _answer(self, name: str, addr: str):
         self.asked.append(f"{name} {addr}")
@@ -171,42 +175,118 @@ def test_a_table_that_was_not_taken_over_is_asked_for_again(slave, broker, monke
     assert master.known["groups"] == ""
 
 
-def test_a_master_sends_a_table_when_it_has_another_version(tmp_path, monkeypatch):
+def entries(table) -> set[str]:
+    """The names in any of the three tables."""
+    for name in ("topicConfigTable", "subscriptionGroupTable", "offsetTable"):
+        if hasattr(table, name):
+            return set(getattr(table, name))
+    raise AssertionError(table)
+
+
+def asked_tables(broker):
+    """How each table is asked for, how an entry is made, and how it is taken away."""
+    api, topics = broker.controller.broker_outer_api, broker.controller.topic_config_manager
+    groups, offsets = broker.controller.subscription_group_manager, broker.controller.consumer_offset_manager
+    return [
+        (api.get_all_topic_config, lambda name: topics.update_topic_config(TopicConfig(name)),
+         topics.delete_topic_config),
+        (api.get_all_subscription_group_config,
+         lambda name: groups.update_subscription_group_config(SubscriptionGroupConfig(name)),
+         groups.delete_subscription_group_config),
+        (api.get_all_consumer_offset, lambda name: offsets.commit_offset("addr", "g", name, 0, 5),
+         offsets.remove_topic)]
+
+
+@pytest.fixture
+def one_port(monkeypatch):
     monkeypatch.setattr(mix_all, "broker_vip_channel", lambda _is_change, addr: addr)
-    versions = set()
-    for start in range(2):
+
+
+@pytest.mark.usefixtures("one_port")
+def test_a_master_sends_what_has_changed(tmp_path):
+    with running_broker(tmp_path) as broker:
+        for ask, make, take_away in asked_tables(broker):
+            make("first")
+            table, state, only_changes = ask(broker.address, "")
+            assert {name.partition("@")[0] for name in entries(table)} >= {"first"} and state and not only_changes
+            assert ask(broker.address, state) == (None, state, False)
+            make("second")
+            make("third")
+            table, later, only_changes = ask(broker.address, state)
+            assert {name.partition("@")[0] for name in entries(table)} == {"second", "third"} and only_changes
+            assert ask(broker.address, later) == (None, later, False)
+            take_away("second")
+            table, _state, only_changes = ask(broker.address, later)
+            names = {name.partition("@")[0] for name in entries(table)}
+            assert names >= {"first", "third"} and "second" not in names and not only_changes
+
+
+@pytest.mark.usefixtures("one_port")
+def test_a_master_that_was_started_again_sends_everything(tmp_path):
+    states = []
+    for _start in range(2):
         with running_broker(tmp_path) as broker:
-            controller, api = broker.controller, broker.controller.broker_outer_api
-            changes = [
-                (api.get_all_topic_config, lambda: controller.topic_config_manager
-                 .update_topic_config(TopicConfig(f"new{start}"))),
-                (api.get_all_subscription_group_config, lambda: controller.subscription_group_manager
-                 .update_subscription_group_config(SubscriptionGroupConfig(f"new{start}"))),
-                (api.get_all_consumer_offset, lambda: controller.consumer_offset_manager
-                 .commit_offset("addr", "g", "T", 0, 5 + start))]
-            for ask, change in changes:
-                table, version = ask(broker.address, "")
-                assert table is not None and version
-                assert ask(broker.address, version) == (None, version)
-                change()
-                table, other = ask(broker.address, version)
-                assert table is not None and other != version
-                versions |= {version, other}
-    assert len(versions) >= 10  # topics and groups have the version that was saved
+            for number, (ask, make, _take_away) in enumerate(asked_tables(broker)):
+                make("first")
+                known = states[number] if len(states) > number else ""
+                table, state, only_changes = ask(broker.address, known)
+                assert table is not None and not only_changes
+                states.append(state)
 
 
-def test_what_changes_while_a_table_is_encoded_comes_with_the_next_version():
-    version = DataVersion()
+def test_what_changes_while_a_table_is_encoded_comes_with_the_next_answer():
+    changes, encoded = ChangeLog(), []
     request = RemotingCommand.create_request_command(request_code.GET_ALL_TOPIC_CONFIG)
     request.add_ext_field(table_version.KNOWN, "")
+    request.add_ext_field(table_version.CHANGES, "true")
 
-    def encode() -> str:
-        version.next_version()
+    def encode(names) -> str:
+        encoded.append(names)
+        if len(encoded) == 1:
+            changes.note(["meanwhile"])
         return "{}"
 
-    told = table_answer(request, version, encode).ext_fields[table_version.TOLD]
+    told = table_answer(request, changes, encode).ext_fields[table_version.TOLD]
     request.add_ext_field(table_version.KNOWN, told)
-    assert table_answer(request, version, lambda: "{}").body
+    assert table_answer(request, changes, encode).body
+    assert encoded == [None, ["meanwhile"]]
+
+
+def test_a_slave_that_does_not_take_changes_gets_everything():
+    changes, encoded = ChangeLog(), []
+    request = RemotingCommand.create_request_command(request_code.GET_ALL_TOPIC_CONFIG)
+    request.add_ext_field(table_version.KNOWN, f"{changes.mark()} ")
+    changes.note(["one"])
+
+    def encode(names) -> str:
+        encoded.append(names)
+        return "{}"
+
+    answer = table_answer(request, changes, encode)
+    assert encoded == [None] and table_version.CHANGES not in answer.ext_fields
+
+
+def test_changes_alone_take_nothing_away(slave, broker):
+    master = broker.broker_outer_api
+    master.versions = {"topics": "t1", "groups": "g1"}
+    slave.sync_all()
+    master.versions, master.only_changes = {"topics": "t2", "groups": "g2"}, True
+    master.topics = TopicConfigSerializeWrapper({"U": TopicConfig("U", 1, 1)}, DataVersion(2, 6))
+    master.groups = SubscriptionGroupWrapper({"h": SubscriptionGroupConfig("h")}, DataVersion(2, 8))
+    slave.sync_all()
+    assert (master.known["topics"], master.known["groups"]) == ("t1", "g1")
+    assert set(broker.topic_config_manager.topic_config_table) == {"T", "U"}
+    assert set(broker.subscription_group_manager.subscription_group_table) == {"g", "h"}
+    assert broker.topic_config_manager.data_version == DataVersion(2, 6)
+
+
+def test_a_slave_whose_own_table_has_changed_asks_for_everything(slave, broker):
+    master = broker.broker_outer_api
+    master.versions = {"topics": "t1", "groups": "g1"}
+    slave.sync_all()
+    broker.subscription_group_manager.changes.note(["made here"])
+    slave.sync_all()
+    assert (master.known["topics"], master.known["groups"]) == ("t1", "")
 
 
 @pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])

@@ -1,0 +1,65 @@
+"""What each name server is told of the topics: everything, or what has changed since it was told last."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from rmqha.common.change_log import ChangeLog
+from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+
+Topics = Callable[[Iterable[str] | None], TopicConfigSerializeWrapper]
+
+
+class Part(NamedTuple):
+    """What one name server is told."""
+
+    wrapper: TopicConfigSerializeWrapper
+    since: str = ""  # the state that these topics complete, "": they are all, or one alone
+    now: str = ""  # the state behind that, "": of one that knows one topic alone
+
+
+class Registration:
+    """One registration with all name servers: `part` for each of them. For any thread.
+
+    `topics` gives the topics of these names as they are registered, all for None. `alone` is the one topic that a name
+    server of the original is told when an administrator has made it.
+    """
+
+    def __init__(self, changes: ChangeLog, topics: Topics, alone: str | None = None) -> None:
+        self._now = changes.mark()  # first: what changes from here on is told with the next one
+        self._changes = changes
+        self._topics = topics
+        self._alone = alone
+
+    def part(self, told: str) -> Part:
+        """For a name server that has the state `told`, "" for one of which that is not known."""
+        changed = self._changes.since(told)
+        if changed is not None:
+            return Part(self._topics(changed), told, self._now)
+        return self.everything() if self._alone is None else Part(self._topics([self._alone]))
+
+    def everything(self) -> Part:
+        """For a name server that has to be told anew."""
+        return Part(self._topics(None), "", self._now)
+
+
+class ToldStates:
+    """Which state of the topics each name server of ours has said that it has, by its address. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: dict[str, str] = {}
+
+    def of(self, namesrv_addr: str) -> str:
+        """The state, "" when none is known."""
+        with self._lock:
+            return self._states.get(namesrv_addr, "")
+
+    def note(self, namesrv_addr: str, state: str) -> None:
+        """It has this state now; "": it tells none."""
+        with self._lock:
+            if state:
+                self._states[namesrv_addr] = state
+            else:
+                self._states.pop(namesrv_addr, None)
