@@ -2,6 +2,7 @@
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
@@ -11,6 +12,8 @@ from rmqha.common.config_manager import ConfigManager
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.serialize_wrappers import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
+from rmqha.remoting.protocol.kept_entries import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -19,6 +22,13 @@ log = logging.getLogger("RocketmqBroker")
 
 TOPIC_GROUP_SEPARATOR = "@"
 MAX_UNKNOWN_GROUPS = 1000  # topics of groups that nobody has ever used or made, but set an offset for
+
+
+@dataclass(slots=True)
+class _OffsetFile:
+    """What the file holds, as a ConsumerOffsetSerializeWrapper has it."""
+
+    offsetTable: WrittenEntries
 
 
 class ConsumerOffsetManager(ConfigManager):
@@ -30,6 +40,7 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._broker_controller = broker_controller
         self.offset_table: dict[str, dict[int, int]] = {}
+        self._kept = KeptEntries(self.changes, lambda: list(self.offset_table), self._copy_of_entry)
         self._of_unknown_groups: set[str] = set()  # guarded by _adding
         self._adding = threading.Lock()
 
@@ -119,22 +130,29 @@ class ConsumerOffsetManager(ConfigManager):
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
-        return self.encode_entries(None, pretty_format)
+        if not pretty_format:
+            return self.encode_entries(None)
+        return remoting_serializable.to_json(_OffsetFile(self._kept.written()), True)
 
-    def encode_entries(self, keys: list[str] | None, pretty_format: bool = False) -> str:
+    def encode_entries(self, keys: list[str] | None) -> str:
         """Some entries, None for all, as JSON; one that is gone is left out."""
         table = self.copy_of_entries(keys)
-        return remoting_serializable.to_json(ConsumerOffsetSerializeWrapper(offsetTable=table), pretty_format)
+        return remoting_serializable.to_json(ConsumerOffsetSerializeWrapper(offsetTable=table))
 
     def copy_of_entries(self, keys: list[str] | None) -> dict[str, dict[int, int]]:
         """Some entries of `offset_table`, None for all; one that is gone is left out."""
         return {key: dict(offsets) for key in (list(self.offset_table) if keys is None else keys)
                 if (offsets := self.offset_table.get(key)) is not None}
 
+    def _copy_of_entry(self, key: str) -> dict[int, int] | None:
+        offsets = self.offset_table.get(key)
+        return None if offsets is None else dict(offsets)
+
     def decode(self, json_string: str) -> None:
         """Replace the table by one from JSON."""
         wrapper = remoting_serializable.from_json(ConsumerOffsetSerializeWrapper, json_string)
         self.offset_table = dict(wrapper.offsetTable or {})
+        self.changes.note_all()
 
     def query_min_offset_in_all_group(self, topic: str, filter_groups: str | None) -> dict[int, int]:
         """The least offset of each queue over the groups that are not in the comma list `filter_groups`.

@@ -9,6 +9,8 @@ from rmqha.broker.offset.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, C
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import mix_all
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
+from rmqha.remoting.protocol.kept_entries import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -24,6 +26,14 @@ class _Tables:
     offsetTable: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _TablesFile:
+    """The same, with the text of each entry."""
+
+    lmqOffsetTable: WrittenEntries
+    offsetTable: WrittenEntries
+
+
 class LmqConsumerOffsetManager(ConsumerOffsetManager):
     """One offset by `topic@group` for groups named like a light queue, besides the table of all other groups.
 
@@ -33,6 +43,8 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
     def __init__(self, broker_controller: "BrokerController") -> None:
         super().__init__(broker_controller)
         self.lmq_offset_table: dict[str, int] = {}  # single dict operations
+        self._kept_light = KeptEntries(self.changes, lambda: list(self.lmq_offset_table),
+                                       lambda key: self.lmq_offset_table.get(key))
 
     def load(self) -> bool:
         """Read the file.
@@ -104,15 +116,22 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         root = self._broker_controller.message_store_config.storePathRootDir
         return broker_path_config_helper.get_lmq_consumer_offset_path(root)
 
-    def encode_entries(self, keys: list[str] | None, pretty_format: bool = False) -> str:
+    def encode(self, pretty_format: bool = False) -> str:
+        """Both tables as JSON."""
+        if not pretty_format:
+            return self.encode_entries(None)
+        return remoting_serializable.to_json(_TablesFile(self._kept_light.written(), self._kept.written()), True)
+
+    def encode_entries(self, keys: list[str] | None) -> str:
         """Some entries of both tables, None for all, as JSON; one that is gone is left out."""
         table = self.lmq_offset_table
         light = {key: offset for key in (list(table) if keys is None else keys)
                  if (offset := table.get(key)) is not None}
-        return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)), pretty_format)
+        return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)))
 
     def decode(self, json_string: str) -> None:
         """Replace both tables by those from JSON."""
         tables = remoting_serializable.from_json(_Tables, json_string)
         self.offset_table = dict(tables.offsetTable or {})
         self.lmq_offset_table = dict(tables.lmqOffsetTable or {})
+        self.changes.note_all()

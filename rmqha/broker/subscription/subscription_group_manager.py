@@ -1,6 +1,7 @@
 """The consumer groups of a broker and their file, subscriptionGroup.json."""
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
@@ -10,6 +11,8 @@ from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
+from rmqha.remoting.protocol.kept_entries import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -27,6 +30,14 @@ _SYSTEM_GROUPS = (
 )
 
 
+@dataclass(slots=True)
+class _GroupFile:
+    """What the file holds, as a SubscriptionGroupWrapper has it."""
+
+    dataVersion: DataVersion
+    subscriptionGroupTable: WrittenEntries
+
+
 class SubscriptionGroupManager(ConfigManager):
     """Groups by name. Read without a lock; changes are under `_table_lock`, and saved: never from an IO thread.
 
@@ -38,6 +49,8 @@ class SubscriptionGroupManager(ConfigManager):
         self._table_lock = threading.Lock()
         self.subscription_group_table = {name: SubscriptionGroupConfig(groupName=name) for name in _SYSTEM_GROUPS}
         self.data_version = DataVersion()
+        self._kept = KeptEntries(self.changes, lambda: list(self.subscription_group_table),
+                                 self.subscription_group_table.get)
 
     def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
         """Create or replace a group."""
@@ -95,20 +108,24 @@ class SubscriptionGroupManager(ConfigManager):
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
-        return self.encode_entries(None, pretty_format)
+        if not pretty_format:
+            return self.encode_entries(None)
+        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
+        return remoting_serializable.to_json(_GroupFile(version, self._kept.written()), True)
 
-    def encode_entries(self, names: list[str] | None, pretty_format: bool = False) -> str:
+    def encode_entries(self, names: list[str] | None) -> str:
         """Some groups, None for all, with the version of the table, as JSON; one that is gone is left out."""
         version = DataVersion(self.data_version.timestamp, self.data_version.counter)
         table = self.subscription_group_table
         found = {name: config for name in (list(table) if names is None else names)
                  if (config := table.get(name)) is not None}
-        return remoting_serializable.to_json(SubscriptionGroupWrapper(found, version), pretty_format)
+        return remoting_serializable.to_json(SubscriptionGroupWrapper(found, version))
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON; groups of the broker's own that it lacks stay."""
         wrapper = remoting_serializable.from_json(SubscriptionGroupWrapper, json_string)
         self.subscription_group_table.update(wrapper.subscriptionGroupTable or {})
+        self.changes.note_all()
         if wrapper.dataVersion is not None:
             self.data_version.assign_new_one(wrapper.dataVersion)
         for config in (wrapper.subscriptionGroupTable or {}).values():

@@ -3,6 +3,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
@@ -17,6 +18,8 @@ from rmqha.common.topic import topic_validator
 from rmqha.common.topic.topic_validator import TopicValidator
 from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
+from rmqha.remoting.protocol.kept_entries import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -29,6 +32,14 @@ MAX_AUTO_CREATED_TOPICS = 20_000  # more are made by `mqadmin updateTopic` only
 MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
 SCHEDULE_TOPIC_QUEUE_NUM = 18
 _READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+
+
+@dataclass(slots=True)
+class _TopicFile:
+    """What the file holds, as a TopicConfigSerializeWrapper has it."""
+
+    dataVersion: DataVersion
+    topicConfigTable: WrittenEntries
 
 
 class TopicConfigManager(ConfigManager):
@@ -44,6 +55,7 @@ class TopicConfigManager(ConfigManager):
         self._table_lock = threading.Lock()
         self.topic_config_table: dict[str, TopicConfig] = {}  # single dict operations; iterated over a copy
         self.data_version = DataVersion()
+        self._kept = KeptEntries(self.changes, lambda: list(self.topic_config_table), self.topic_config_table.get)
         self.topic_validator = TopicValidator()
         self._add_system_topics()
 
@@ -200,12 +212,16 @@ class TopicConfigManager(ConfigManager):
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
-        return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper(), pretty_format)
+        if not pretty_format:
+            return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper())
+        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
+        return remoting_serializable.to_json(_TopicFile(version, self._kept.written()), True)
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON; topics of the broker's own that it lacks stay."""
         wrapper = remoting_serializable.from_json(TopicConfigSerializeWrapper, json_string)
         self.topic_config_table.update(wrapper.topicConfigTable or {})
+        self.changes.note_all()
         if wrapper.dataVersion is not None:
             self.data_version.assign_new_one(wrapper.dataVersion)
         for config in (wrapper.topicConfigTable or {}).values():

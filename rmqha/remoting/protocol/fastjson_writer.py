@@ -36,6 +36,23 @@ def dumps(value: object, pretty: bool = False, quote_field_names: bool = False, 
     return "".join(writer.parts)
 
 
+class WrittenEntries:
+    """A map in whose place the texts of its entries are there: what `entry_text` gave, in the map's order."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+
+def entry_text(key: str, value: object, depth: int) -> str:
+    """An entry of a map as pretty text, with the new line before it; `depth` is the number of tabs."""
+    writer = _Writer(True, False, False, False)
+    writer.depth = depth
+    writer.write_key(key)
+    writer.parts.append(":")
+    writer.write(value)
+    return "".join(writer.parts)
+
+
 def quote(text: str) -> str:
     """A string in quotes."""
     return f'"{text}"' if SPECIAL.search(text) is None else f'"{SPECIAL.sub(_escape, text)}"'
@@ -111,6 +128,8 @@ class _Writer:
             self.write_list(value)
         elif isinstance(value, (Set, tuple)):
             self.write_collection(value)
+        elif isinstance(value, WrittenEntries):
+            self.write_written(value)
         elif isinstance(value, (bytes, bytearray)):
             self.parts.append(f'"{base64.b64encode(value).decode()}"')
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -172,6 +191,14 @@ class _Writer:
             self.write(item)
         self.depth -= 1
         if value:
+            self.line()
+        self.parts.append("}")
+
+    def write_written(self, value: WrittenEntries) -> None:
+        """A map whose entries have their texts."""
+        self.parts.append("{")
+        self.parts.append(",".join(value.texts))
+        if value.texts:
             self.line()
         self.parts.append("}")
 
