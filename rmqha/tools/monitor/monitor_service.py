@@ -21,6 +21,7 @@ from rmqha.common.mq_version import Version
 from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
 from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
 from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.stop_signal import interrupted_later
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
@@ -73,10 +74,11 @@ class MonitorService:
 
     def start(self) -> None:
         """Connect; the first round begins after 20 s. MQClientException when a client can't start."""
-        self._pull_consumer.start()
-        self._push_consumer.start()
-        self._scheduled_service.schedule_at_fixed_rate(
-            self.do_monitor_work, FIRST_ROUND_AFTER_MS, self._config.roundInterval)
+        with interrupted_later():
+            self._pull_consumer.start()
+            self._push_consumer.start()
+            self._scheduled_service.schedule_at_fixed_rate(
+                self.do_monitor_work, FIRST_ROUND_AFTER_MS, self._config.roundInterval)
 
     def shutdown(self) -> None:
         """End. Idempotent."""

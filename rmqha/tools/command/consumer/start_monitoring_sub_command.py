@@ -1,7 +1,7 @@
 """mqadmin startMonitoring."""
-import threading
 from collections.abc import Iterator
 
+from rmqha.common.stop_signal import StopSignal
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.output import Part
@@ -30,7 +30,7 @@ class StartMonitoringSubCommand(SubCommand):
         yield from ()
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
+        self._ended = StopSignal()  # an Event may miss the interrupt that comes while it begins to wait
 
     def end(self) -> None:
         """Let `execute` come to its end."""
