@@ -435,7 +435,7 @@ class BrokerController:
 
     def _need_register(self) -> bool:
         config = self.broker_config
-        version = self.topic_config_manager.build_topic_config_serialize_wrapper(()).dataVersion
+        version = self.topic_config_manager.data_version.copy()
         return any(self.broker_outer_api.need_register(
             config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, version,
             config.registerBrokerTimeoutMills))

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 _MOST_DIGITS = 18
+T = TypeVar("T")
 
 
 class ChangeLog:
@@ -57,6 +59,13 @@ class ChangeLog:
                     break
                 changed.append(name)
             return changed
+
+
+def entries_of(table: Mapping[str, T], names: Iterable[str] | None) -> dict[str, T]:
+    """A copy of these entries of a table, None for all, while other threads change it; one that is gone is left out."""
+    if names is None:
+        return dict(table)
+    return {name: entry for name in names if (entry := table.get(name)) is not None}
 
 
 def follows(since: str, known: str) -> bool:

@@ -21,6 +21,10 @@ class DataVersion:
     timestamp: int = field(default_factory=_now_ms)
     counter: int = 0
 
+    def copy(self) -> "DataVersion":
+        """The present numbers, which stay."""
+        return DataVersion(self.timestamp, self.counter)
+
     def assign_new_one(self, data_version: "DataVersion") -> None:
         """Take over the other's numbers."""
         self.timestamp = data_version.timestamp

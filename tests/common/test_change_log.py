@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from rmqha.common.change_log import ChangeLog, follows
+from rmqha.common.change_log import ChangeLog, entries_of, follows
 
 NAMES = st.sampled_from("abcde")
 
@@ -116,3 +116,10 @@ def test_no_change_is_lost_between_threads():
     stopped.set()
     follower.join()
     assert copied == {f"{number}.{each}" for number in range(4) for each in range(2000)}
+
+
+def test_entries_of_a_table_are_a_copy_without_those_that_are_gone():
+    table = {"a": 1, "b": 0, "c": 3}
+    assert entries_of(table, None) == table and entries_of(table, None) is not table
+    assert entries_of(table, ["c", "gone", "b"]) == {"c": 3, "b": 0}
+    assert entries_of(table, []) == {}

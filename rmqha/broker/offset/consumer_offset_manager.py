@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import util_all
+from rmqha.common.change_log import entries_of
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.serialize_wrappers import ConsumerOffsetSerializeWrapper
@@ -141,8 +142,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     def copy_of_entries(self, keys: list[str] | None) -> dict[str, dict[int, int]]:
         """Some entries of `offset_table`, None for all; one that is gone is left out."""
-        return {key: dict(offsets) for key in (list(self.offset_table) if keys is None else keys)
-                if (offsets := self.offset_table.get(key)) is not None}
+        return {key: dict(offsets) for key, offsets in entries_of(self.offset_table, keys).items()}
 
     def _copy_of_entry(self, key: str) -> dict[int, int] | None:
         offsets = self.offset_table.get(key)

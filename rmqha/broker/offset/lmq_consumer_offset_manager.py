@@ -8,6 +8,7 @@ from rmqha.broker import broker_path_config_helper
 from rmqha.broker.offset.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, ConsumerOffsetManager
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import mix_all
+from rmqha.common.change_log import entries_of
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
 from rmqha.remoting.protocol.kept_entries import KeptEntries
@@ -124,9 +125,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
 
     def encode_entries(self, keys: list[str] | None) -> str:
         """Some entries of both tables, None for all, as JSON; one that is gone is left out."""
-        table = self.lmq_offset_table
-        light = {key: offset for key in (list(table) if keys is None else keys)
-                 if (offset := table.get(key)) is not None}
+        light = entries_of(self.lmq_offset_table, keys)
         return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)))
 
     def decode(self, json_string: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
+from rmqha.common.change_log import entries_of
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
@@ -110,16 +111,13 @@ class SubscriptionGroupManager(ConfigManager):
         """The table as JSON."""
         if not pretty_format:
             return self.encode_entries(None)
-        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        return remoting_serializable.to_json(_GroupFile(version, self._kept.written()), True)
+        return remoting_serializable.to_json(_GroupFile(self.data_version.copy(), self._kept.written()), True)
 
     def encode_entries(self, names: list[str] | None) -> str:
         """Some groups, None for all, with the version of the table, as JSON; one that is gone is left out."""
-        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        table = self.subscription_group_table
-        found = {name: config for name in (list(table) if names is None else names)
-                 if (config := table.get(name)) is not None}
-        return remoting_serializable.to_json(SubscriptionGroupWrapper(found, version))
+        version = self.data_version.copy()  # first: a change meanwhile comes with the next one
+        groups = entries_of(self.subscription_group_table, names)
+        return remoting_serializable.to_json(SubscriptionGroupWrapper(groups, version))
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON; groups of the broker's own that it lacks stay."""

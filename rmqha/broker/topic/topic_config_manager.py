@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
+from rmqha.common.change_log import entries_of
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.constant import perm_name
 from rmqha.common.data_version import DataVersion
@@ -199,11 +200,8 @@ class TopicConfigManager(ConfigManager):
 
     def build_topic_config_serialize_wrapper(self, names: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
         """A copy of the table, or of some topics of it, with its version, for name servers and slaves."""
-        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        if names is None:
-            return TopicConfigSerializeWrapper(topicConfigTable=dict(self.topic_config_table), dataVersion=version)
-        found = {name: config for name in names if (config := self.topic_config_table.get(name)) is not None}
-        return TopicConfigSerializeWrapper(topicConfigTable=found, dataVersion=version)
+        version = self.data_version.copy()  # first: a change meanwhile comes with the next one
+        return TopicConfigSerializeWrapper(entries_of(self.topic_config_table, names), version)
 
     def config_file_path(self) -> str:
         """topics.json."""
@@ -214,8 +212,7 @@ class TopicConfigManager(ConfigManager):
         """The table as JSON."""
         if not pretty_format:
             return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper())
-        version = DataVersion(self.data_version.timestamp, self.data_version.counter)
-        return remoting_serializable.to_json(_TopicFile(version, self._kept.written()), True)
+        return remoting_serializable.to_json(_TopicFile(self.data_version.copy(), self._kept.written()), True)
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON; topics of the broker's own that it lacks stay."""

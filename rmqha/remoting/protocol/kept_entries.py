@@ -28,7 +28,10 @@ class KeptEntries:
         self._state = ""  # of the table, which the texts have; guarded by _lock
 
     def written(self) -> WrittenEntries:
-        """All entries, in the order in which they came. What changes meanwhile is in it, or in the next one."""
+        """All entries; new ones stand in the order of their last changes.
+
+        What changes meanwhile is in it, or in the next one.
+        """
         with self._lock:
             state = self._changes.mark()
             changed = self._changes.since(self._state)
