@@ -13,6 +13,8 @@ from typing import overload
 log = logging.getLogger("RocketmqCommon")
 
 _INTERNAL_172 = range(16, 32)
+# Before any monotonic time, whatever its unit: that clock may begin at 0 with the machine, so 0 can be a moment ago.
+LONG_AGO = -(1 << 62)
 
 
 def get_pid() -> int:

@@ -17,6 +17,7 @@ from rmqha.common.completable import Completable
 from rmqha.common.protocol.body_limits import BodyLimit
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
@@ -74,7 +75,7 @@ class RemotingAbstract:
         self.event_executor = EventExecutor(channel_event_listener)
         self.callback_executor: NamedThreadPool | None = None  # None: callbacks run where the response is read
         self.large_requests: LargeRequests | None = None  # None: all are served as small ones
-        self._overload_logged_ns = 0  # any thread; two lines at a time do no harm
+        self._overload_logged_ns = LONG_AGO  # any thread; two lines at a time do no harm
 
     def register_rpc_hook(self, rpc_hook: RPCHook | None) -> None:
         """Call the hook around each request from now on."""

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.common.util_all import get_disk_partition_space_used_percent, is_it_time_to_do
+from rmqha.common.util_all import LONG_AGO, get_disk_partition_space_used_percent, is_it_time_to_do
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.running_flags import disk_of
 
@@ -31,7 +31,7 @@ class CleanCommitLogService:
         self.default_message_store = default_message_store
         self.disk_space_warning_level_ratio = float(os.environ.get(WARNING_LEVEL_VARIABLE, "0.90"))
         self.disk_space_clean_forcibly_ratio = float(os.environ.get(CLEAN_FORCIBLY_VARIABLE, "0.85"))
-        self._last_redelete_ms = 0.0  # monotonic
+        self._last_redelete_ms: float = LONG_AGO  # monotonic
         self.manual_delete_file_several_times = 0  # set by an admin thread, counted down by the scheduled one
         self._clean_immediately = False
 

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.util_all import LONG_AGO
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.mapped_file import is_no_descriptor
 
@@ -36,7 +37,7 @@ class FlushConsumeQueueService(ServiceThread):
     def __init__(self, default_message_store: DefaultMessageStore) -> None:
         super().__init__()
         self.default_message_store = default_message_store
-        self._last_flush_ms = 0.0  # monotonic
+        self._last_flush_ms: float = LONG_AGO  # monotonic
         self._dirty: deque[ConsumeQueue] = deque()  # those that have is_dirty; appended to under _noting
         self._noting = threading.Lock()
 

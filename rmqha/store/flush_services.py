@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.util_all import current_time_millis
+from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import is_no_space
@@ -105,7 +105,7 @@ class CommitRealTimeService(FlushCommitLogService):
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         config = self.commit_log.default_message_store.message_store_config
-        last_commit_ms = 0.0
+        last_commit_ms: float = LONG_AGO
         while not self.stopped:
             least_pages, begin = config.commitCommitLogLeastPages, time.monotonic() * 1000
             if begin >= last_commit_ms + config.commitCommitLogThoroughInterval:
@@ -153,7 +153,7 @@ class FlushRealTimeService(FlushCommitLogService):
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         config = self.commit_log.default_message_store.message_store_config
-        last_flush_ms = 0.0
+        last_flush_ms: float = LONG_AGO
         while not self.stopped:
             self.timed = config.flushCommitLogTimed
             least_pages, now_ms = config.flushCommitLogLeastPages, time.monotonic() * 1000

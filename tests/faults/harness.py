@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -131,7 +132,15 @@ class Rounds:
 
 
 def _end_of(log_file: Path) -> str:
-    return log_file.read_text("utf-8", "replace")[-_LOG_SHOWN:] if log_file.exists() else "nothing"
+    """What the last step logged; of a long log its complaints, with their stacks, and its last lines."""
+    if not log_file.exists():
+        return "nothing"
+    step = log_file.read_text("utf-8", "replace").rpartition("=== ")[2]
+    if len(step) <= 2 * _LOG_SHOWN:
+        return step
+    entries = re.split(r"\n(?=\d{4}-\d\d-\d\d )", step)
+    complaints = "\n".join(entry for entry in entries if re.search(r" (WARNING|ERROR|CRITICAL) ", entry[:100]))
+    return f"{complaints[:_LOG_SHOWN]}\n...\n{step[-_LOG_SHOWN:]}"
 
 
 def _in_child(step: Callable, folder: Path, arguments: list, answer: int) -> None:

@@ -3,10 +3,11 @@ import errno
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from rmqha.store import flush_services, mapped_file
+from rmqha.store import flush_consume_queue_service, flush_services, mapped_file
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
@@ -365,3 +366,14 @@ def test_store_whose_flushing_ends_badly_keeps_its_abort_file(tmp_path, monkeypa
         monkeypatch.setattr(service, "_swap_requests" if name == "flush_commit_log_service" else "do_flush", broken)
     assert service.failure is not None and not store.shut_down_normal
     assert (tmp_path / "abort").exists()
+
+
+def test_a_thorough_round_comes_at_once_on_a_machine_that_has_just_started(tmp_path, monkeypatch):
+    """There the monotonic clock is younger than the interval."""
+    with open_store(tmp_path, flushIntervalConsumeQueue=IDLE_MS, flushConsumeQueueThoroughInterval=IDLE_MS) as store:
+        put(store, message())
+        wait_dispatched(store)
+        monkeypatch.setattr(flush_consume_queue_service, "time", SimpleNamespace(monotonic=lambda: 1.5))
+        assert store.store_checkpoint.logics_msg_timestamp == 0
+        store.flush_consume_queue_service.do_flush(1)
+        assert store.store_checkpoint.logics_msg_timestamp > 0

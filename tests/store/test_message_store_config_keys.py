@@ -12,7 +12,7 @@ from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
-from rmqha.common.util_all import current_time_millis
+from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.config import message_store_config
 from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
@@ -315,7 +315,7 @@ def test_file_that_is_still_read_is_deleted_in_the_end(tmp_path, monkeypatch):
         service.run()
         assert files.mapped_files[0] is first and not first.available and os.path.exists(first.file_name)
         assert store.commit_log.get_min_offset() == FILE_SIZE  # a file that hangs is not in use
-        service._last_redelete_ms = 0.0
+        service._last_redelete_ms = LONG_AGO
         store.message_store_config.redeleteHangedFileInterval = 0
         service._redelete_hanged_file()
         assert os.path.exists(first.file_name)  # the reader's time is not over

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.completable import Completable
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.util_all import LONG_AGO
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 
@@ -53,7 +54,7 @@ class HAConnectionStateNotificationService(ServiceThread):
         self.establish_timeout_ms = _CONNECTION_ESTABLISH_TIMEOUT_MS
         self._lock = threading.Lock()  # guards the two below
         self._request: HAConnectionStateNotificationRequest | None = None
-        self._last_check_ns = 0  # when a connection was last on its way to the state
+        self._last_check_ns = LONG_AGO  # when a connection was last on its way to the state
 
     def set_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Watch for `request` from now on."""

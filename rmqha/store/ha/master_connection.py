@@ -77,7 +77,7 @@ class MasterConnection(Generic[R]):
         self.master_address = master_address
         self.socket = sock
         self.local_address = ""  # this end, "ip:port"; "" until it is connected
-        self.last_write_ns = 0  # monotonic, as the next
+        self.last_write_ns = 0  # monotonic, as the next; 0: not yet
         self.last_read_ns = 0
         self.appended = False  # whether it has brought anything
         self.is_to_be_followed_at_once = False  # whether it is ended to ask for another file
@@ -330,7 +330,7 @@ class MasterConnection(Generic[R]):
 
     def _is_time_to_report_offset(self) -> bool:
         interval_ms = (time.monotonic_ns() - self.last_write_ns) // 1_000_000
-        return interval_ms > self.config.haSendHeartbeatInterval
+        return self.last_write_ns == 0 or interval_ms > self.config.haSendHeartbeatInterval
 
     def _housekeeping(self) -> None:
         self._count_received()

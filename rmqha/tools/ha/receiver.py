@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.common.byte_stream import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
@@ -65,7 +66,8 @@ class Receiver:
         self._compared_to = 0  # what the folder held when this connection began
         self._decoder = ha_transfer.FrameDecoder()
         self._reported = 0
-        self._last_report = self._last_sync = self._last_read = self._last_data = 0.0  # monotonic s
+        self._last_report: float = LONG_AGO  # monotonic s, as the next
+        self._last_sync = self._last_read = self._last_data = 0.0
         self.received = 0  # bytes written
 
     def follow(self, ask: Callable[[], Master], on_progress: Callable[[int], None]) -> None:
