@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.bench import KINDS, OTHER
 from tests.bench.made_store import MadeLog, make_commit_log
 from tests.bench.startup import DEFAULT_STORE, GIB, digest_of_queues, say
 from tests.support import real_rocketmq
@@ -28,7 +29,6 @@ from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, RawClient
 from tests.support.wait import wait_until
 
-KINDS = ("java", "rmqha")
 FRAME = 32 * 1024
 _HEADER = struct.Struct(">qi")
 _BUFFER = 1 << 20
@@ -197,7 +197,7 @@ def compare(name: str, rounds: int, measure: Callable[[str], float]) -> None:
             seen.append(measure(kind) / 1e6)
     for kind, seen in rates.items():
         say(f"{name:8} {kind:6} {statistics.median(seen):8,.0f} MB/s  (min {min(seen):,.0f}, max {max(seen):,.0f})")
-    say(f"{name:8} rmqha / java: {statistics.median(rates['rmqha']) / statistics.median(rates['java']):.2f}")
+    say(f"{name:8} rmqha / {OTHER}: {statistics.median(rates['rmqha']) / statistics.median(rates[OTHER]):.2f}")
 
 
 def main() -> None:

@@ -30,8 +30,9 @@ import psutil
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from tests.bench import KINDS
 from tests.bench.scale import make_log, make_topics
-from tests.bench.send import KINDS, _running
+from tests.bench.send import _running
 from tests.bench.startup import DEFAULT_STORE, say
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode, NamesrvNode

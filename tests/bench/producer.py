@@ -26,7 +26,8 @@ import psutil
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message_queue import MessageQueue
-from tests.bench.send import KINDS, LARGE_STORE, _running, say
+from tests.bench import KINDS, OTHER
+from tests.bench.send import LARGE_STORE, _running, say
 from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver
 from tests.support.nodes import BrokerNode, NamesrvNode
@@ -121,9 +122,9 @@ def report(name: str, runs: dict[str, list[Run]]) -> None:
             f"{sum(run.failed for run in of_kind)} failed")
 
     def ratio(field: str) -> float:
-        return statistics.median(getattr(ours, field) / getattr(java, field)
-                                 for java, ours in zip(runs["java"], runs["rmqha"], strict=True))
-    say(f"{name} rmqha / java: rate {ratio('rate'):.2f}, CPU {ratio('cpu_per_million'):.2f}, "
+        return statistics.median(getattr(ours, field) / getattr(other, field)
+                                 for other, ours in zip(runs[OTHER], runs["rmqha"], strict=True))
+    say(f"{name} rmqha / {OTHER}: rate {ratio('rate'):.2f}, CPU {ratio('cpu_per_million'):.2f}, "
         f"resident {ratio('resident_mib'):.2f}")
 
 

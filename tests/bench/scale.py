@@ -22,7 +22,8 @@ import psutil
 
 from rmqha.common.message import message_layout as layout
 from rmqha.native import kernels
-from tests.bench.startup import DEFAULT_STORE, KINDS, say
+from tests.bench import KINDS
+from tests.bench.startup import DEFAULT_STORE, say
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
 

@@ -17,13 +17,13 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.bench import KINDS, OTHER
 from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver, Timing, Workload
 from tests.support.nodes import BrokerNode, NamesrvNode
 
 LARGE_STORE = {"mappedFileSizeCommitLog": 256 << 20, "mappedFileSizeConsumeQueue": 6_000_000,
                "maxHashSlotNum": 1_000_000, "maxIndexNum": 4_000_000}
-KINDS = ("java", "rmqha")
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 
 
@@ -95,11 +95,11 @@ def report(name: str, seen: dict[str, list[Timing]]) -> None:
         medians[kind] = middle = ordered[len(ordered) // 2]
         say(f"{name} {kind:6} {rate(middle):9,.0f} msg/s  (min {rate(ordered[0]):,.0f}, max {rate(ordered[-1]):,.0f})"
             f"  latency {middle.median_us / 1000:.2f} ms, p99 {middle.p99_us / 1000:.2f} ms")
-    ratios = [rate(ours) / rate(real) for ours, real in zip(seen["rmqha"], seen["java"], strict=True)]
+    ratios = [rate(ours) / rate(real) for ours, real in zip(seen["rmqha"], seen[OTHER], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    say(f"{name} rmqha / java: rate {middle:.2f} (quartiles {low:.2f}, {high:.2f}; by the medians "
-        f"{rate(medians['rmqha']) / rate(medians['java']):.2f}), "
-        f"p99 {medians['rmqha'].p99_us / max(1, medians['java'].p99_us):.2f}")
+    say(f"{name} rmqha / {OTHER}: rate {middle:.2f} (quartiles {low:.2f}, {high:.2f}; by the medians "
+        f"{rate(medians['rmqha']) / rate(medians[OTHER]):.2f}), "
+        f"p99 {medians['rmqha'].p99_us / max(1, medians[OTHER].p99_us):.2f}")
 
 
 def say(text: str) -> None:

@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 
 from rmqha.native import kernels
+from tests.bench import KINDS, OTHER
 from tests.bench.made_store import make_commit_log
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
 
 GIB = 1 << 30
-KINDS = ("java", "rmqha")
 # As the broker's own defaults.
 DEFAULT_STORE = {"mappedFileSizeCommitLog": GIB, "mappedFileSizeConsumeQueue": 300_000 * 20,
                  "maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000, "diskMaxUsedSpaceRatio": 95}
@@ -75,7 +75,7 @@ def report(name: str, count: int, seconds: dict[str, list[float]], unit: str) ->
     for kind in KINDS:
         times = ", ".join(f"{value:.2f}" for value in seconds[kind])
         say(f"{name:8} {kind:6} {medians[kind]:7.2f} s  {count / medians[kind]:12,.0f} {unit}/s   (rounds: {times})")
-    say(f"{name:8} rmqha / java, rate: {medians['java'] / medians['rmqha']:.2f}")
+    say(f"{name:8} rmqha / {OTHER}, rate: {medians[OTHER] / medians['rmqha']:.2f}")
 
 
 def measure_empty(folder: Path, rounds: int) -> None:
@@ -100,7 +100,7 @@ def measure_rebuild(folder: Path, count: int, body: int, rounds: int) -> None:
             queues[kind] = digest_of_queues(node / "store")
     assert len(set(queues.values())) == 1, f"the consume queues differ: {queues}"
     report("rebuild", count, seconds, "msg")
-    say(f"rebuild  consume queues of both kinds equal: yes ({queues['java']})")
+    say(f"rebuild  consume queues of both kinds equal: yes ({queues['rmqha']})")
     shutil.rmtree(node)
 
 

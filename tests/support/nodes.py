@@ -1,4 +1,8 @@
-"""Name servers and brokers of any kind ('java', 'java5', 'rmqha') with one face, so that a test can mix them freely."""
+"""Name servers and brokers of any kind ('java', 'java5', 'rmqha') with one face, so that a test can mix them freely.
+
+The kind 'before', for benchmarks, is rmqha of another checkout.
+"""
+import os
 from pathlib import Path
 
 import psutil
@@ -8,7 +12,9 @@ from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
 MIB = 1 << 20
-_KINDS = {"java": real_rocketmq, "java5": real_rocketmq_5, "rmqha": rmqha_servers}
+_KINDS = {"java": real_rocketmq, "java5": real_rocketmq_5, "rmqha": rmqha_servers.OURS}
+if os.environ.get("RMQHA_BEFORE"):
+    _KINDS["before"] = rmqha_servers.before()
 
 # A busy machine is no reason to refuse requests.
 _PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,

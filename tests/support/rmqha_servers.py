@@ -1,19 +1,36 @@
-"""How rmqha's own name server and broker are started: as processes of this interpreter."""
+"""How rmqha's own name server and broker are started: processes of this interpreter, or those of another checkout."""
+import os
 import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def _env(folder: Path) -> dict[str, str]:
-    return {"HOME": str(folder), "PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1", "ROCKETMQ_HOME": str(folder)}
+class Checkout:
+    """The servers of the sources in `root`."""
+
+    def __init__(self, root: Path, python: str) -> None:
+        self._root = root
+        self._python = python
+
+    def namesrv_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a name server."""
+        return self._command("rmqha.namesrv.namesrv_startup", config_file, folder)
+
+    def broker_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a broker; it finds the name server in its file."""
+        return self._command("rmqha.broker.broker_startup", config_file, folder)
+
+    def _command(self, module: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        env = {"HOME": str(folder), "PYTHONPATH": str(self._root), "PYTHONUNBUFFERED": "1",
+               "ROCKETMQ_HOME": str(folder)}
+        return [self._python, "-m", module, "-c", str(config_file)], env
 
 
-def namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a name server."""
-    return [sys.executable, "-m", "rmqha.namesrv.namesrv_startup", "-c", str(config_file)], _env(folder)
+OURS = Checkout(_ROOT, sys.executable)
 
 
-def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a broker; it finds the name server in its file."""
-    return [sys.executable, "-m", "rmqha.broker.broker_startup", "-c", str(config_file)], _env(folder)
+def before() -> Checkout:
+    """The checkout that RMQHA_BEFORE names, see tests.bench."""
+    root = Path(os.environ["RMQHA_BEFORE"]).resolve()
+    return Checkout(root, str(root / ".venv" / "bin" / "python"))
