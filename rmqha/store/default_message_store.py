@@ -154,7 +154,9 @@ class DefaultMessageStore:
                 # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
                 # that it dispatches again after a crash no delivery time, so that they are delivered at once.
                 self.schedule_message_service.parse_delay_level()
+                self.store_checkpoint.is_held = True  # index files that are filled meanwhile are flushed, and told
                 self._recover(base)
+                self.store_checkpoint.is_held = False
                 if not (base.was_stopped and base.is_noted):
                     sync_files(self)
                 log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())

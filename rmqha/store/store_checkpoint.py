@@ -19,7 +19,8 @@ POSITIONS_SUFFIX = ".positions"
 class StoreCheckpoint:
     """Store times (ms) up to which the commit log, the consume queues and the index are on disk.
 
-    The attributes have no lock: several services set them, `flush` writes what it finds.
+    The attributes have no lock: several services set them, `flush` writes what it finds. `is_held`: nothing is written,
+    since recovery does not know the offsets yet; the file keeps what was known before.
 
     Differs: recovery goes by offsets of the log, which a clock that is set back does not mislead. They lie in a file of
     their own; the original's times are written as ever, and count when it has written them last.
@@ -29,6 +30,7 @@ class StoreCheckpoint:
 
     def __init__(self, scp_path: str) -> None:
         self._lock = threading.Lock()  # guards the map against a flush after shutdown
+        self.is_held = False
         os.makedirs(os.path.dirname(scp_path), exist_ok=True)
         exists = os.path.exists(scp_path)
         fd = os.open(scp_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -89,7 +91,7 @@ class StoreCheckpoint:
     def flush(self) -> None:
         """Write the three times and the offsets to the disk. OSError when the disk says no."""
         with self._lock:
-            if self._mmap is not None:
+            if self._mmap is not None and not self.is_held:
                 times = self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp
                 self._write_positions(times)  # first: of what it has before and after, one fits whatever comes to pass
                 self._mmap[:_TIMES.size] = _TIMES.pack(*times)
@@ -99,7 +101,7 @@ class StoreCheckpoint:
     def flush_positions(self) -> None:
         """Write the offsets alone to the disk. OSError when the disk says no."""
         with self._lock:
-            if self._mmap is not None:
+            if self._mmap is not None and not self.is_held:
                 self._write_positions(self._stored_times)
 
     def _write_positions(self, times: Times) -> None:

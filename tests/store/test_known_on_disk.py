@@ -7,8 +7,10 @@ from unittest import mock
 import pytest
 
 from rmqha.store import last_flush
+from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.store_checkpoint import StoreCheckpoint
 from tests.faults.stepped_store import SteppedStore
 from tests.faults.synced_disk import NothingByChance, SyncedDisk, in_use
 from tests.store.support import FILE_SIZE, bodies, config, message, new_store, open_store, put, wait_dispatched
@@ -45,6 +47,26 @@ def test_slave_that_catches_up_by_many_files_says_of_none_before_its_time_that_i
     assert seen == [0] * 4 and checkpoint.physic_msg_timestamp == checkpoint.dispatched_timestamp > 0
     slave.kill()
     master.kill()
+
+
+def test_recovery_that_is_killed_leaves_what_was_known(tmp_path):
+    """Index files that it fills are flushed by a thread of their own, while the offsets are not known yet."""
+    keys = dict(SYNC, maxIndexNum=20, maxHashSlotNum=10)
+    store = opened(tmp_path, **keys)
+    put_and_flush(store, "A", 100)
+    store.flush_queues(thoroughly=True)
+    store.kill()
+    known = StoreCheckpoint(str(tmp_path / "checkpoint")).found
+    assert known.log_flushed > 0
+    again = SteppedStore(config(tmp_path, **keys))
+
+    def kill(*_args):
+        again.index_flushes.run()
+        assert len(again.index_service.index_file_list) > 3
+        raise KeyError("killed")
+    with mock.patch.object(CommitLogRecovery, "_finish", kill):
+        assert not again.open()
+    assert StoreCheckpoint(str(tmp_path / "checkpoint")).found == known
 
 
 @pytest.mark.parametrize("second_kill", [False, True])
@@ -110,7 +132,7 @@ def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and
 
 
 def put_and_flush(store: SteppedStore, topic: str, count: int) -> None:
-    answers = [store.async_put_message(message(topic, body=BIG)) for _ in range(count)]
+    answers = [store.async_put_message(message(topic, body=BIG, KEYS=str(number))) for number in range(count)]
     store.flush_log()
     assert {answer.get().put_message_status for answer in answers} == {PutMessageStatus.PUT_OK}
 
