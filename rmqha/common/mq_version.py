@@ -1,5 +1,4 @@
 """The version numbers that clients and servers put into each command."""
-from enum import IntEnum
 
 
 def _version_names() -> list[str]:
@@ -21,10 +20,11 @@ def _series() -> list[tuple[int, int, int, int]]:
     return series
 
 
-Version = IntEnum("Version", _version_names(), start=0)  # type: ignore[misc]  # mypy wants names that are written out
-"""Every version that 4.9.8 knows; the value is the number on the wire (V4_9_8 is 409)."""
+_NAMES = _version_names()
+Version = {name: number for number, name in enumerate(_NAMES)}
+"""Every version that 4.9.8 knows: its number on the wire (V4_9_8 is 409). No enum, which takes 7 ms to make."""
 
-CURRENT_VERSION = int(Version["V4_9_8"])
+CURRENT_VERSION = Version["V4_9_8"]
 
 
 def get_version_desc(value: int) -> str:
@@ -32,12 +32,14 @@ def get_version_desc(value: int) -> str:
 
     Java: org.apache.rocketmq.common.MQVersion (4.9.8)
     """
-    return value2version(value).name
+    return _NAMES[value2version(value)]
 
 
-def value2version(value: int) -> "Version":
-    """The version of a number. Raises ValueError for a negative one.
+def value2version(value: int) -> int:
+    """The number of a version that is known: of HIGHER_VERSION for those above. ValueError for a negative one.
 
     Java: org.apache.rocketmq.common.MQVersion$Version (4.9.8)
     """
-    return Version(min(value, len(Version) - 1))
+    if value < 0:
+        raise ValueError(f"a version number of {value}")
+    return min(value, len(_NAMES) - 1)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-_V3_1_8_SNAPSHOT = int(mq_version.Version["V3_1_8_SNAPSHOT"])
+_V3_1_8_SNAPSHOT = mq_version.Version["V3_1_8_SNAPSHOT"]
 _CREDENTIALS = (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
 _BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 

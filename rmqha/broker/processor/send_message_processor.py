@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-_V3_4_9 = int(Version["V3_4_9"])
+_V3_4_9 = Version["V3_4_9"]
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
 _PUT_OK = PutMessageStatus.PUT_OK

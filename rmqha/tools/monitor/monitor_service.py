@@ -33,7 +33,7 @@ from rmqha.tools.monitor.monitor_listener import DeleteMsgsEvent, MonitorListene
 log = logging.getLogger("RocketmqClient")
 
 FIRST_ROUND_AFTER_MS = 20_000
-_V3_1_8_SNAPSHOT = int(Version["V3_1_8_SNAPSHOT"])  # older clients do not tell what they do
+_V3_1_8_SNAPSHOT = Version["V3_1_8_SNAPSHOT"]  # older clients do not tell what they do
 
 
 @dataclass(slots=True)

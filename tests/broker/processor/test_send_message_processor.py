@@ -206,7 +206,7 @@ def test_message_that_failed_for_good_goes_to_the_dead_letters(broker, fields):
 
 def test_old_client_cannot_name_the_number_of_tries(broker):
     sent = broker.send("Work")
-    old = int(mq_version.Version["V3_4_9"]) - 1
+    old = mq_version.Version["V3_4_9"] - 1
     assert send_back(broker, sent, version=old, maxReconsumeTimes=0).code == response_code.SUCCESS
     assert broker.controller.topic_config_manager.select_topic_config("%DLQ%group") is None
 

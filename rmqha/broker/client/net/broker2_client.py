@@ -31,7 +31,7 @@ log = logging.getLogger("RocketmqBroker")
 
 ALL_ANSWERS_S = 10.0
 
-_V3_0_7_SNAPSHOT = int(Version["V3_0_7_SNAPSHOT"])
+_V3_0_7_SNAPSHOT = Version["V3_0_7_SNAPSHOT"]
 
 
 class Broker2Client:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqClient")
 
-FIRST_VERSION_WITH_EXPRESSIONS = int(mq_version.Version["V4_1_0_SNAPSHOT"])
+FIRST_VERSION_WITH_EXPRESSIONS = mq_version.Version["V4_1_0_SNAPSHOT"]
 
 
 class PullAPIWrapper:
