@@ -358,6 +358,8 @@ class IoThread(ServiceThread):
                 served = lane.serve(channel, view, position)
                 if served > position:
                     channel.active_ns, position = self.now_ns, served
+                    if position == len(view):
+                        return
             frame = decoder.frame_at(view, position)
             if frame is None:
                 break

@@ -491,7 +491,7 @@ class CommitLog:
                 request = GroupCommitRequest(end, config.syncFlushTimeout)
                 self.flush_disk_watcher.add(request)
                 service.put_request(request)
-                return request.future
+                return request
             service.wakeup()
         elif self.transient_store_pool.is_in_use:
             self.commit_log_service.wakeup()
@@ -508,7 +508,7 @@ class CommitLog:
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums, term)
         service.put_request(request)
-        return request.future
+        return request
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
         """Store time (ms) of the record of `size` bytes at `offset`; -1 when it is not there."""

@@ -33,7 +33,9 @@ class FlowMonitor:
 
     def add_byte_count_transferred(self, count: int) -> None:
         """`count` bytes went over the connection."""
-        begin, present, last = self._now()
+        begin, present, last = self._counts
+        if time.monotonic_ns() - begin >= _SECOND_NS:
+            begin, present, last = self._now()
         self._counts = (begin, present + count, last)
 
     @property
