@@ -108,6 +108,11 @@ class JavaDriver:
         self._jobs[0].result()
         return self
 
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return self._process.pid
+
     def shutdown(self) -> None:
         """End the JVM."""
         self._process.stdin.close()
