@@ -43,12 +43,13 @@ class FrameFormat(Generic[S]):
     """
 
     def __init__(self, connection: HAConnection, *, greeting: Greeting[S] | None, decode_reports: DecodeReports,
-                 acknowledged: Callable[[int], None], max_body_size: int, encode_frames: EncodeFrames,
+                 acknowledged: Callable[[int], bool], max_body_size: int, encode_frames: EncodeFrames,
                  end_of_run: Callable[[int], int] | None = None) -> None:
         self.connection = connection
         self.greeting = greeting
         self.decode_reports = decode_reports
-        self.acknowledged = acknowledged  # told that the slave holds all below an offset
+        # Told that the slave holds all below an offset; whether nothing waits for what this slave reports.
+        self.acknowledged = acknowledged
         self.max_body_size = max_body_size  # bytes of the log that a slave's buffer can hold in one frame
         self.encode_frames = encode_frames
         # Up to where the bytes at an offset may be sent together, -1: not at all. None: as far as there are any, also

@@ -39,6 +39,8 @@ _NO_DATA_WAIT_MS = 100
 # How long the writes of an ASYNC_MASTER gather, and how short a time since the last frame makes more of them likely.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
+# How long the reports of a slave gather when another slave is ahead of it and puts wait for any one.
+_REPORTS_GATHER_MS = 1
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
 _FLOW_CONTROL_LOG_MS = 60_000
@@ -245,6 +247,7 @@ class ReadSocketService(ServiceThread):
         self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
         self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
         self._repeats_since_ns = 0
+        self._gathers = False  # what comes next may wait for a moment
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -263,6 +266,11 @@ class ReadSocketService(ServiceThread):
             while not self.stopped:
                 if selector.select(_SELECT_MS / 1000) and not self._process_read_event():
                     return
+                if self._gathers:
+                    self._gathers = False
+                    # Differs: the original reads each at once, and has a core for it. The slave that is ahead is never
+                    # made to wait; when it falls behind, a put waits so long for the next one, once.
+                    time.sleep(_REPORTS_GATHER_MS / 1000)
                 if self._expired():
                     return
 
@@ -383,12 +391,13 @@ class ReadSocketService(ServiceThread):
 
     def _take_over(self, first: bool, request_offset: int, ack_offset: int) -> None:
         connection = self.connection
+        has_more = -1 < connection.slave_ack_offset < ack_offset  # neither its first report nor a heartbeat
         connection.slave_ack_offset = ack_offset
         if first:
             connection.slave_request_offset = request_offset
             log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
             connection.transfer_begins()
-        self._acknowledged(ack_offset)
+        self._gathers = self._acknowledged(ack_offset) and has_more
 
 
 class WriteSocketService(ServiceThread):

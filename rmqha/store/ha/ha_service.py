@@ -206,10 +206,14 @@ class HAService:
             ack_nums = 1 + max(in_sync, self.config.minInSyncReplicas - 1, 1)
         return acks[ack_nums - 2] if len(acks) >= ack_nums - 1 else -1
 
-    def notify_transfer_some(self, offset: int) -> None:
-        """A slave has stored everything below `offset`."""
+    def notify_transfer_some(self, offset: int) -> bool:
+        """A slave has stored everything below `offset`. Whether nothing waits for that: another slave has told it
+        before, and puts ask for any one.
+        """
         if self.push2_slave_max_offset.set_max(offset) or self.group_transfer_service.waits_for_several:
             self.group_transfer_service.notify_transfer_some()
+            return False
+        return self.need_ack_nums() == ANY_SLAVE
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Complete `request` when the connection that it names is in the state that it names."""

@@ -184,8 +184,8 @@ class AutoSwitchHAService(HAService):
 
     # Who holds what.
 
-    def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> None:
-        """A slave holds everything below `ack_offset`."""
+    def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> bool:
+        """A slave holds everything below `ack_offset`. False: what a member reports is always waited for."""
         caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.members
@@ -198,6 +198,7 @@ class AutoSwitchHAService(HAService):
                      sorted(members))
         self._wake_dispatch()
         self.notify_transfer_some(ack_offset)
+        return False
 
     def remove_connection(self, connection: HAConnection) -> None:
         super().remove_connection(connection)
