@@ -1,12 +1,12 @@
 """Replication beside the real broker: bytes per second from a master, into a slave, and of a slave that catches up.
 
-    python -m tests.bench.ha [--gib 2] [--rounds 3] [--only reader|ingest|catchup] [--folder F]
+    python -m tests.bench.ha [--gib 2] [--rounds 3] [--only reader|ingest|catchup] [--folder F] [--json F]
 
 `reader`: a raw reader of the HA port takes the whole log of 1 KiB messages (`--gib` files of 1 GiB) in the master's
 default frames of 32 KiB. `ingest`: a raw master sends that log in frames of 32 KiB to a slave, until it has reported
-its end. `catchup`: a slave that has the log's first record, of the same kind as its master, until it has everything and
-has dispatched it; timed from the first byte that it has taken. Kinds alternate, medians are printed; reader and raw
-master are Python, which sends and receives outside of the GIL.
+its end. `catchup`: a slave that has the log's first record, of the same kind as its master, until it has everything
+and has dispatched it; timed from the first byte that it has taken, with what it holds each 100 ms in the results.
+Kinds alternate, medians are printed; reader and raw master are Python, which sends and receives outside of the GIL.
 """
 import argparse
 import json
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tests.bench import KINDS, OTHER
 from tests.bench.made_store import MadeLog, make_commit_log
+from tests.bench.results import Results, add_json
 from tests.bench.startup import DEFAULT_STORE, GIB, digest_of_queues, say
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
@@ -35,6 +36,7 @@ _BUFFER = 1 << 20
 _FRAMES_A_WRITE = 32
 _BODY = 800  # with head and properties a record of about 1 KiB
 _LIMIT_S = 600
+_SAMPLE_S = 0.1
 
 
 class Frames:
@@ -151,8 +153,31 @@ def runtime(client: RawClient) -> tuple[int, int]:
     return int(table["commitLogMaxOffset"]), int(table["dispatchBehindBytes"])
 
 
-def measure_catchup(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> tuple[float, str]:
-    """Bytes per second of a slave that catches up, dispatch included; and a hash of its consume queues."""
+class Progress:
+    """Waits for a slave to have the whole log, and notes each 100 ms what it holds."""
+
+    def __init__(self, client: RawClient, first: int, size: int) -> None:
+        self._client = client
+        self._size = size
+        self.points: list[tuple[float, float]] = []  # seconds, MB
+        wait_until(lambda: runtime(client)[0] > first, 60_000, "the slave takes bytes")
+        self._begin = time.monotonic()
+
+    def until_done(self) -> float:
+        """Seconds until it has everything, dispatched."""
+        wait_until(self._look, _LIMIT_S * 1000, "the slave has everything")
+        return self.points[-1][0]
+
+    def _look(self) -> bool:
+        held, behind = runtime(self._client)
+        elapsed, done = time.monotonic() - self._begin, (held, behind) == (self._size, 0)
+        if held >= 0 and (done or not self.points or elapsed >= self.points[-1][0] + _SAMPLE_S):
+            self.points.append((round(elapsed, 3), held / 1e6))
+        return done
+
+
+def measure_catchup(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> tuple[Progress, str]:
+    """How a slave caught up, dispatch included; and a hash of its consume queues."""
     master = BrokerNode(kind, folder / "master", None, **DEFAULT_STORE)
     master.commit_log.parent.mkdir(parents=True, exist_ok=True)
     os.symlink(commit_log, master.commit_log)
@@ -163,16 +188,14 @@ def measure_catchup(kind: str, folder: Path, commit_log: Path, made: MadeLog) ->
     try:
         slave.start(_LIMIT_S * 1000)
         with RawClient(slave.address) as client:
-            wait_until(lambda: runtime(client)[0] > first, 60_000, "the slave takes bytes")
-            begin = time.monotonic()
-            wait_until(lambda: runtime(client) == (made.size, 0), _LIMIT_S * 1000, "the slave has everything")
-            elapsed = time.monotonic() - begin
+            progress = Progress(client, first, made.size)
+            progress.until_done()
     finally:
         slave.stop(300)
         master.stop(300)
     digest = digest_of_queues(slave.store)
     shutil.rmtree(folder)
-    return made.size / elapsed, digest
+    return progress, digest
 
 
 def give_first_record(source: Path, target: Path) -> int:
@@ -189,14 +212,15 @@ def give_first_record(source: Path, target: Path) -> int:
     return length
 
 
-def compare(name: str, rounds: int, measure: Callable[[str], float]) -> None:
+def compare(name: str, arguments: argparse.Namespace, results: Results, measure: Callable[[str], float]) -> None:
     """Alternate between the kinds; medians and ratio."""
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for _ in range(rounds):
+    for _ in range(arguments.rounds):
         for kind, seen in rates.items():
             seen.append(measure(kind) / 1e6)
     for kind, seen in rates.items():
         say(f"{name:8} {kind:6} {statistics.median(seen):8,.0f} MB/s  (min {min(seen):,.0f}, max {max(seen):,.0f})")
+        results.row(kind, name, "MB/s", seen, gib=arguments.gib)
     say(f"{name:8} rmqha / {OTHER}: {statistics.median(rates['rmqha']) / statistics.median(rates[OTHER]):.2f}")
 
 
@@ -207,8 +231,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("reader", "ingest", "catchup"))
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("ha", arguments)
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as temporary:
         folder = Path(temporary)
         made = make_commit_log(folder / "log", int(arguments.gib * GIB / 1050), _BODY, GIB)
@@ -218,19 +244,23 @@ def main() -> None:
             node = folder / "reader"
             (node / "store").mkdir(parents=True)
             os.symlink(folder / "log", node / "store" / "commitlog")
-            compare("reader", arguments.rounds, lambda kind: measure_reader(kind, node, made))
+            compare("reader", arguments, results, lambda kind: measure_reader(kind, node, made))
             shutil.rmtree(node)
         if "ingest" in wanted:
-            compare("ingest", arguments.rounds,
+            compare("ingest", arguments, results,
                     lambda kind: measure_ingest(kind, folder / f"slave-{kind}", folder / "log", made))
         if "catchup" in wanted:
             digests = set()
+            courses: dict[str, list[list[tuple[float, float]]]] = {kind: [] for kind in KINDS}
 
             def catchup(kind: str) -> float:
-                speed, digest = measure_catchup(kind, folder / f"pair-{kind}", folder / "log", made)
+                progress, digest = measure_catchup(kind, folder / f"pair-{kind}", folder / "log", made)
                 digests.add(digest)
-                return speed
-            compare("catchup", arguments.rounds, catchup)
+                courses[kind].append(progress.points)
+                return made.size / progress.points[-1][0]
+            compare("catchup", arguments, results, catchup)
+            for kind, course in courses.items():
+                results.row(kind, "held by the slave", "MB", course, gib=arguments.gib)
             say(f"catchup  consume queues of all slaves equal: {'yes' if len(digests) == 1 else 'NO'}")
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.bench.pauses [--topics 1000] [--queues 8] [--groups 1000] [--offsets 100] [--commits 500]
                                  [--connections 2000] [--rate 200] [--seconds 60] [--rounds 1] [--folder F]
-                                 [--only java|rmqha] [--stalls 20] [--slave]
+                                 [--only java|rmqha] [--stalls 20] [--slave] [--json F]
 
 A broker with `--topics` topics of `--queues` queues, a message in each, and `--groups` groups with `--offsets`
 consumer offsets each, of which `--commits` a second are committed again. `--connections` clients are connected and
@@ -31,6 +31,7 @@ import psutil
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from tests.bench import KINDS
+from tests.bench.results import Results, add_json, distribution
 from tests.bench.scale import make_log, make_topics
 from tests.bench.send import _running
 from tests.bench.startup import DEFAULT_STORE, say
@@ -146,8 +147,8 @@ def _start(stack: ExitStack, target, *arguments: object) -> Connection:
     return ours
 
 
-def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
-    """One kind's figures; everything is started for it alone."""
+def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, float], list[float]]:
+    """One kind's figures, and how late each message was, in ms; everything is started for it alone."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(_running(NamesrvNode(kind, folder / "n")))
         store = folder / "m" / "store"
@@ -183,7 +184,7 @@ def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
             raise SystemExit(f"{kind}: only {len(late)} messages came")
     quantiles = statistics.quantiles(late, n=1000)
     return {"p50 ms": quantiles[499], "p99 ms": quantiles[989], "p99.9 ms": quantiles[998], "latest ms": max(late),
-            f"later than {_LATE_MS}": sum(one > _LATE_MS for one in late), "CPU %": 100 * used}
+            f"later than {_LATE_MS}": sum(one > _LATE_MS for one in late), "CPU %": 100 * used}, late
 
 
 def _tell_stalls(master: BrokerNode) -> None:
@@ -203,20 +204,39 @@ def main() -> None:
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--slave", action="store_true")
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("pauses", arguments)
     kinds = [kind for kind in KINDS if arguments.only in (None, kind)]
     seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    lateness: dict[str, list[list[tuple[float, float]]]] = {kind: [] for kind in kinds}
     for number in range(arguments.rounds):
         for kind in kinds:
             with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
-                seen[kind].append(measure(kind, Path(folder), arguments))
+                table, late = measure(kind, Path(folder), arguments)
+            seen[kind].append(table)
+            lateness[kind].append(distribution(late))
             figures = "  ".join(f"{name} {value:.2f}" for name, value in seen[kind][-1].items())
             say(f"round {number} {kind:6} {figures}")
     say(f"{arguments.topics * arguments.queues:,} queues     " + " ".join(f"{kind:>10}" for kind in kinds))
     for name in seen[kinds[0]][0]:
         medians = " ".join(f"{statistics.median(each[name] for each in seen[kind]):10,.2f}" for kind in kinds)
         say(f"{name:17} {medians}")
+    note(results, arguments, seen, lateness)
+
+
+def note(results: Results, arguments: argparse.Namespace, seen: dict[str, list[dict[str, float]]],
+         lateness: dict[str, list[list[tuple[float, float]]]]) -> None:
+    """What the table has, and the distribution of each round."""
+    case = {"queues": arguments.topics * arguments.queues, "groups": arguments.groups,
+            "connections": arguments.connections, "rate": arguments.rate,
+            "role": "SYNC_MASTER" if arguments.slave else "ASYNC_MASTER"}
+    for kind, rounds in seen.items():
+        results.row(kind, f"messages later than {_LATE_MS} ms", "", [each[f"later than {_LATE_MS}"] for each in rounds],
+                    **case)
+        results.row(kind, "CPU", "%", [each["CPU %"] for each in rounds], **case)
+        results.row(kind, "lateness", "ms", lateness[kind], **case)
 
 
 if __name__ == "__main__":

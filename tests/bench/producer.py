@@ -1,7 +1,7 @@
 """RocketMQ's own benchmark producer against the real broker and rmqha: rate, CPU and memory, and the ratios.
 
     python -m tests.bench.producer --git <bare repository of apache/rocketmq> [--sizes 128 1024] [--threads 1 16 64]
-        [--seconds 12.5] [--rounds 3] [--roles ASYNC_MASTER]
+        [--seconds 12.5] [--rounds 3] [--roles ASYNC_MASTER] [--json F]
 
 org.apache.rocketmq.example.benchmark.Producer is published as source only: it is taken from the tag of the jars, and
 compiled. It runs `--seconds` for each round and prints its rate every 10 s; the last of these counts. Both brokers run
@@ -27,6 +27,7 @@ import psutil
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message_queue import MessageQueue
 from tests.bench import KINDS, OTHER
+from tests.bench.results import Results, add_json
 from tests.bench.send import LARGE_STORE, _running, say
 from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver
@@ -95,7 +96,8 @@ class Side:
         driver.create_topic(self.namesrv, self.master.address, _TOPIC, _QUEUES)
 
 
-def compare(role: str, arguments: argparse.Namespace, classes: Path, folder: Path, driver: JavaDriver) -> None:
+def compare(role: str, arguments: argparse.Namespace, classes: Path, folder: Path, driver: JavaDriver,
+            results: Results) -> None:
     """Alternate between the kinds, for each size and number of threads; print medians and ratios."""
     with ExitStack() as stack:
         sides = {kind: Side(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
@@ -110,6 +112,7 @@ def compare(role: str, arguments: argparse.Namespace, classes: Path, folder: Pat
                         runs[kind].append(produce(side.namesrv, side.master, classes, threads, size,
                                                   arguments.seconds))
                 report(f"{role} {size:5} B {threads:2} threads", runs)
+                note(results, runs, role=role, size=size, threads=threads)
 
 
 def report(name: str, runs: dict[str, list[Run]]) -> None:
@@ -128,6 +131,15 @@ def report(name: str, runs: dict[str, list[Run]]) -> None:
         f"resident {ratio('resident_mib'):.2f}")
 
 
+def note(results: Results, runs: dict[str, list[Run]], **case: str | int) -> None:
+    """All rounds."""
+    for kind, of_kind in runs.items():
+        results.row(kind, "rate", "msg/s", [run.rate for run in of_kind], **case)
+        results.row(kind, "average latency", "ms", [run.latency_ms for run in of_kind], **case)
+        results.row(kind, "CPU per million messages", "s", [run.cpu_per_million for run in of_kind], **case)
+        results.row(kind, "resident memory", "MiB", [run.resident_mib for run in of_kind], **case)
+
+
 def main() -> None:
     """Measure both kinds, by turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -137,8 +149,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12.5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roles", nargs="+", default=["ASYNC_MASTER"])
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("producer", arguments)
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as name:
         folder = Path(name)
         driver = JavaDriver(folder / "driver")
@@ -146,7 +160,7 @@ def main() -> None:
         try:
             classes = producer_classes(arguments.git, folder)
             for role in arguments.roles:
-                compare(role, arguments, classes, folder, driver)
+                compare(role, arguments, classes, folder, driver, results)
         finally:
             driver.shutdown()
 

@@ -1,6 +1,6 @@
 """Puts per second of the bare store (no network, one putting thread), at 128 B and 1 KiB, and where the time goes.
 
-    python -m tests.bench.put [--count 200000] [--sizes 128 1024] [--folder F]
+    python -m tests.bench.put [--count 200000] [--sizes 128 1024] [--folder F] [--json F]
 
 The real broker has no such tool, so there is no ratio. Each size is measured three times: with the dispatch to consume
 queues and index running beside the puts (as in a broker), with dispatch held back, and with a sampling thread that
@@ -24,6 +24,7 @@ from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageStatus
+from tests.bench.results import Results, add_json
 
 TOPICS = 4
 QUEUES = 8
@@ -95,7 +96,7 @@ class Sampler(threading.Thread):
         return [(name, count / total) for name, count in self.seen.most_common(lines)]
 
 
-def measure(folder: Path, size: int, count: int, rounds: int) -> None:
+def measure(folder: Path, size: int, count: int, rounds: int, results: Results) -> None:
     """All three ways, for one size."""
     rates: dict[str, list[float]] = {"with dispatch": [], "dispatch held": []}
     for number in range(rounds):
@@ -113,6 +114,7 @@ def measure(folder: Path, size: int, count: int, rounds: int) -> None:
         middle = statistics.median(seen)
         say(f"{size:5} B  {name:14} {middle:9,.0f} msg/s  {1e6 / middle:6.1f} us  {middle * size / 1e6:6.1f} MB/s of "
             f"bodies  (min {min(seen):,.0f}, max {max(seen):,.0f})")
+        results.row("rmqha", "rate", "msg/s", seen, size=size, way=name)
     store = open_store(folder / f"{size}-sampled")
     sampler = Sampler(threading.get_ident())
     try:
@@ -141,11 +143,13 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    add_json(parser)
     arguments = parser.parse_args()
+    results = Results("put", arguments)
     logging.disable(logging.WARNING)  # a store without dispatch warns when it ends
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
         for size in arguments.sizes:
-            measure(Path(folder), size, arguments.count, arguments.rounds)
+            measure(Path(folder), size, arguments.count, arguments.rounds, results)
 
 
 if __name__ == "__main__":

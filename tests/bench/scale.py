@@ -1,7 +1,7 @@
 """What a broker of many queues costs that nobody uses: its start, its room on disk, its descriptors, maps and idle CPU.
 
     python -m tests.bench.scale [--topics 100] [--queues 8] [--messages 1] [--rounds 1] [--idle 10] [--folder F]
-                                [--only java|rmqha]
+                                [--only java|rmqha] [--json F]
 
 Each kind has a store of its own, made from the same log: `--messages` in each of `--queues` queues of `--topics`
 topics. Its first start builds the queues and is not counted. A round is, of each kind in turn, a start behind a clean
@@ -23,6 +23,7 @@ import psutil
 from rmqha.common.message import message_layout as layout
 from rmqha.native import kernels
 from tests.bench import KINDS
+from tests.bench.results import Results, add_json
 from tests.bench.startup import DEFAULT_STORE, say
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
@@ -127,7 +128,7 @@ class Broker:
         self._node.kill()
 
 
-def measure(folder: Path, arguments: argparse.Namespace) -> None:
+def measure(folder: Path, arguments: argparse.Namespace, results: Results) -> None:
     """All rounds, and the table of the medians."""
     kinds = [kind for kind in KINDS if arguments.only in (None, kind)]
     brokers = [Broker(kind, folder / kind, arguments) for kind in kinds]
@@ -144,6 +145,10 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
     for name in brokers[0].measured:
         values = " ".join(f"{statistics.median(broker.measured[name]):12,.2f}" for broker in brokers)
         say(f"{name:14} {values}")
+        what, _space, unit = name.rpartition(" ")
+        for broker in brokers:
+            results.row(broker.kind, what or name, unit if what else "", broker.measured[name],
+                        queues=arguments.topics * arguments.queues)
 
 
 def main() -> None:
@@ -156,14 +161,16 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=10.0, help="seconds")
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
     parser.add_argument("--only", choices=KINDS)
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
     if arguments.only is None and (reason := real_rocketmq.why_unavailable()) is not None:
         say(f"the original can't run here: {reason}")
         arguments.only = "rmqha"
+    results = Results("scale", arguments)
     say(f"{kernels.told()}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
-        measure(Path(folder), arguments)
+        measure(Path(folder), arguments, results)
 
 
 if __name__ == "__main__":

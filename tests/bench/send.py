@@ -1,6 +1,7 @@
 """How many messages per second the official Java client gets acknowledged: rmqha's servers against the real ones.
 
     python -m tests.bench.send [--count 20000] [--sizes 1024] [--threads 16] [--rounds 3] [--roles SYNC_MASTER]
+                               [--json F]
 
 Servers and client share the machine, so the figures are of this machine and load; the ratio is what counts. Rounds of
 the two kinds alternate, and so does which of them goes first; the median of each kind is printed, with the least and
@@ -18,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench import KINDS, OTHER
+from tests.bench.results import Results, add_json
 from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver, Timing, Workload
 from tests.support.nodes import BrokerNode, NamesrvNode
@@ -65,7 +67,7 @@ class _running:  # used like a function
         self.node.stop()
 
 
-def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path) -> None:
+def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path, results: Results) -> None:
     """Alternate between the kinds, for each number of threads and size; print the medians and their ratios."""
     with ExitStack() as stack:
         clusters = {kind: Cluster(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
@@ -80,6 +82,7 @@ def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder
                     for kind in KINDS if number % 2 else KINDS[::-1]:
                         seen[kind].append(clusters[kind].send(count, size, threads))
                 report(f"{role} {size} B {threads:2} threads", seen)
+                note(results, seen, role=role, size=size, threads=threads)
 
 
 def rate(timing: Timing) -> float:
@@ -102,6 +105,15 @@ def report(name: str, seen: dict[str, list[Timing]]) -> None:
         f"p99 {medians['rmqha'].p99_us / max(1, medians[OTHER].p99_us):.2f}")
 
 
+def note(results: Results, seen: dict[str, list[Timing]], **case: str | int) -> None:
+    """Rates and latencies of all rounds; of shares as rare as the slowest sends, the slowest alone."""
+    for kind, timings in seen.items():
+        results.row(kind, "rate", "msg/s", map(rate, timings), **case)
+        results.row(kind, "latency", "ms", [
+            [(share, us / 1000) for share, us in timing.latency_us.items()
+             if share == 1 or timing.acknowledged * (1 - share) >= 1] for timing in timings], **case)
+
+
 def say(text: str) -> None:
     """One line, at once."""
     sys.stdout.write(text + "\n")
@@ -116,15 +128,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[16])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roles", nargs="+", default=list(ROLES), choices=ROLES)
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("send", arguments)
     say(f"Python {platform.python_version()}, {os.path.realpath(sys.executable)}")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as folder:
         driver = JavaDriver(Path(folder) / "driver")
         driver.start()
         try:
             for role in arguments.roles:
-                compare(role, arguments, driver, Path(folder))
+                compare(role, arguments, driver, Path(folder), results)
         finally:
             driver.shutdown()
 

@@ -1,7 +1,7 @@
 """How long a broker takes to start over a large store: the real one, rmqha, and the ratio of their rates.
 
     python -m tests.bench.startup [--count 3000000] [--body 100] [--segments 10] [--rounds 3] [--folder F]
-                                  [--only rebuild|clean]
+                                  [--only rebuild|clean] [--json F]
 
 `rebuild`: consume queues and index are deleted, and built from the log before the broker says "boot success". `clean`:
 everything is there, the broker was stopped well; `--segments` files of 1 GiB. Both kinds start on the same files, one
@@ -22,6 +22,7 @@ from pathlib import Path
 from rmqha.native import kernels
 from tests.bench import KINDS, OTHER
 from tests.bench.made_store import make_commit_log
+from tests.bench.results import Results, add_json
 from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
 
@@ -78,16 +79,23 @@ def report(name: str, count: int, seconds: dict[str, list[float]], unit: str) ->
     say(f"{name:8} rmqha / {OTHER}, rate: {medians[OTHER] / medians['rmqha']:.2f}")
 
 
-def measure_empty(folder: Path, rounds: int) -> None:
+def note(results: Results, seconds: dict[str, list[float]], **case: str | int) -> None:
+    """All rounds."""
+    for kind, values in seconds.items():
+        results.row(kind, "start", "s", values, **case)
+
+
+def measure_empty(folder: Path, rounds: int, results: Results) -> None:
     """Starts over a store that is not there yet."""
     seconds = {kind: [] for kind in KINDS}
     for number in range(rounds):
         for kind in KINDS:
             seconds[kind].append(start_seconds(kind, folder / f"empty-{kind}-{number}"))
     report("empty", 1, seconds, "starts")
+    note(results, seconds, store="empty")
 
 
-def measure_rebuild(folder: Path, count: int, body: int, rounds: int) -> None:
+def measure_rebuild(folder: Path, count: int, body: int, rounds: int, results: Results) -> None:
     """Starts that build consume queues and index."""
     node, begin = folder / "rebuild", time.monotonic()
     made = make_commit_log(node / "store" / "commitlog", count, body, GIB)
@@ -100,11 +108,12 @@ def measure_rebuild(folder: Path, count: int, body: int, rounds: int) -> None:
             queues[kind] = digest_of_queues(node / "store")
     assert len(set(queues.values())) == 1, f"the consume queues differ: {queues}"
     report("rebuild", count, seconds, "msg")
+    note(results, seconds, store="queues and index deleted", messages=count)
     say(f"rebuild  consume queues of both kinds equal: yes ({queues['rmqha']})")
     shutil.rmtree(node)
 
 
-def measure_clean(folder: Path, segments: int, rounds: int) -> None:
+def measure_clean(folder: Path, segments: int, rounds: int, results: Results) -> None:
     """Starts over a store with nothing to do."""
     node = folder / "clean"
     body = 4096
@@ -117,6 +126,7 @@ def measure_clean(folder: Path, segments: int, rounds: int) -> None:
         for kind in KINDS:
             seconds[kind].append(start_seconds(kind, node))
     report("clean", files, seconds, "files")
+    note(results, seconds, store="stopped well", segments=files)
     shutil.rmtree(node)
 
 
@@ -129,15 +139,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
     parser.add_argument("--only", choices=("rebuild", "clean"))
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("startup", arguments)
     say(f"{kernels.told()}; java options: {os.environ['RMQHA_JAVA_OPTIONS']}")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
-        measure_empty(Path(folder), arguments.rounds)
+        measure_empty(Path(folder), arguments.rounds, results)
         if arguments.only != "clean":
-            measure_rebuild(Path(folder), arguments.count, arguments.body, arguments.rounds)
+            measure_rebuild(Path(folder), arguments.count, arguments.body, arguments.rounds, results)
         if arguments.only != "rebuild":
-            measure_clean(Path(folder), arguments.segments, arguments.rounds)
+            measure_clean(Path(folder), arguments.segments, arguments.rounds, results)
 
 
 if __name__ == "__main__":

@@ -56,13 +56,25 @@ class Job:
 
 @dataclass(frozen=True)
 class Timing:
-    """How a produce job went: acknowledged messages, seconds, and the latency of one send in microseconds."""
+    """How a produce job went: acknowledged messages, seconds, and what sends took.
+
+    `latency_us` has for some shares (0.5, 0.99 ..., up to 1) the microseconds that this share of the sends took at
+    most.
+    """
 
     acknowledged: int
     seconds: float
-    median_us: int
-    p99_us: int
-    max_us: int
+    latency_us: dict[float, int]
+
+    @property
+    def median_us(self) -> int:
+        """Half of the sends were at least as quick."""
+        return self.latency_us[0.5]
+
+    @property
+    def p99_us(self) -> int:
+        """99 of a hundred sends were at least as quick."""
+        return self.latency_us[0.99]
 
 
 @dataclass
@@ -157,7 +169,7 @@ class JavaDriver:
         """Send `load`; how long that took, the producer's start and end left out."""
         answer = self.start_produce(namesrv, load, threads, group=f"timed-{load.topic}").result(600)
         ok = sum(Sent(*row).ok for row in answer["results"])
-        return Timing(ok, answer["seconds"], *answer["latencyUs"])
+        return Timing(ok, answer["seconds"], dict(answer["latencyUs"]))
 
     @staticmethod
     def sent(job: Job, timeout_s: float = 280) -> list[Sent]:

@@ -13,9 +13,12 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Sends messages first .. first+count-1: body from (seed, index, sizes[index % n]), property "index", a tag and two keys.
  * Answers results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch;
- * seconds from the first send to the last answer, and latencyUs [median, 99th of a hundred, maximum] of the calls that threw nothing.
+ * seconds from the first send to the last answer, and latencyUs of the calls that threw nothing: [share, us] for each of SHARES, where us
+ * is what this share of them took at most (-1 when all threw).
  */
 final class Produce {
+    private static final double[] SHARES = {0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1};
+
     private final JSONObject command;
     private final Bodies bodies;
     private final JSONArray sizes;
@@ -71,7 +74,10 @@ final class Produce {
             producer.shutdown();
         }
         Collections.sort(latencies);
-        JSONArray latency = new JSONArray().fluentAdd(latencyUs(0.5)).fluentAdd(latencyUs(0.99)).fluentAdd(latencyUs(1));
+        JSONArray latency = new JSONArray();
+        for (double share : SHARES) {
+            latency.add(new JSONArray().fluentAdd(share).fluentAdd(latencyUs(share)));
+        }
         return new JSONObject().fluentPut("results", results).fluentPut("seconds", elapsed / 1e9).fluentPut("latencyUs", latency);
     }
 
