@@ -11,6 +11,7 @@ of [x, y]. Curves of latencies (`distribution`) have the share of the messages t
     {"of": "3f1c...", "kind": "rmqha", "what": "rate", "unit": "msg/s", "case": {"threads": 16}, "values": [1.0, 2.0]}
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -139,6 +140,7 @@ def machine() -> dict[str, object]:
     }
 
 
+@functools.cache
 def _first_line(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -162,8 +164,8 @@ def distribution(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def median_round(row: Row) -> int:
-    """The number of the round in the middle: of numbers, or of the last y of curves."""
-    keys = [value[-1][1] if isinstance(value, tuple) else value for value in row.values]
+    """The number of the round in the middle: of numbers, or of what 99 % of a distribution are at most."""
+    keys = [dict(value).get(0.99, value[-1][1]) if isinstance(value, tuple) else value for value in row.values]
     return sorted(range(len(keys)), key=keys.__getitem__)[len(keys) // 2]
 
 

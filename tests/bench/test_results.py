@@ -1,0 +1,176 @@
+"""What benchmarks note can be read again, and becomes tables and pictures."""
+import argparse
+import importlib.util
+import json
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench import performance_page as page
+from tests.bench import plots
+from tests.bench.results import Results, ResultsError, Row, command_line, distribution, parse, read
+from tests.support.sources import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "docs" / "performance" / "results.jsonl"  # what the page is made from; none before the first run
+NUMBER = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(1 << 53), 1 << 53)
+CURVE = st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=4)
+VALUES = st.lists(NUMBER, min_size=1, max_size=4) | st.lists(CURVE, min_size=1, max_size=3)
+BLOCK = "<!-- table: {0} -->\nold\n<!-- end -->\n"
+
+
+@pytest.fixture
+def sample(tmp_path):
+    """A file with a little of everything."""
+    file = tmp_path / "sample.jsonl"
+
+    def results(benchmark: str) -> Results:
+        return Results(benchmark, argparse.Namespace(json=str(file), folder="somewhere", rounds=3))
+    noted = results("send")
+    for threads in (1, 16):
+        case = {"role": "SYNC_MASTER", "size": 1024, "threads": threads}
+        for kind, factor in (("java", 1), ("rmqha", 2)):
+            noted.row(kind, "rate", "msg/s", [1000 * factor, 1100 * factor, 900 * factor], **case)
+            noted.row(kind, "latency", "ms", [distribution([n / factor for n in range(1, 201)])] * 3, **case)
+    noted = results("ha")
+    for kind, rate in (("java", 200.0), ("rmqha", 300.0)):
+        noted.row(kind, "catchup", "MB/s", [rate], gib=1)
+        noted.row(kind, "held by the slave", "MB", [[(0.0, 1.0), (0.1, 50.0)]], gib=1)
+    noted = results("scale")
+    for queues in (800, 8000):
+        noted.row("rmqha", "clean", "s", [1.5], queues=queues)
+        noted.row("java", "clean", "s", [3.0], queues=queues)
+    results("put").row("rmqha", "rate", "msg/s", [50_000], size=128, way="with dispatch")
+    results("startup").row("rmqha", "start", "s", [0.8], store="empty")
+    results("machine").row("machine", "loopback", "MB/s", [4000.0])
+    return file
+
+
+@given(VALUES, st.dictionaries(st.text(), st.text() | NUMBER, max_size=3), st.text(), st.text())
+def test_what_is_noted_is_read_again(tmp_path_factory, values, case, what, unit):
+    file = tmp_path_factory.mktemp("results") / "x.jsonl"
+    noted = Results("send", argparse.Namespace(json=str(file), count=7, folder="/somewhere"))
+    noted.row("rmqha", what, unit, values, **{f"_{name}": value for name, value in case.items()})
+    (row,) = read([file])
+    assert (row.kind, row.what, row.unit) == ("rmqha", what, unit)
+    assert row.case == {f"_{name}": value for name, value in case.items()}
+    assert list(row.values) == [tuple(map(tuple, one)) if isinstance(one, list) else one for one in values]
+    assert row.run.benchmark == "send" and row.run.arguments == {"count": 7}
+    assert {"date", "commit", "Python", "kernel", "CPU", "cores", "RocketMQ"} <= row.run.machine.keys()
+
+
+def test_without_a_file_nothing_is_noted(tmp_path):
+    Results("send", argparse.Namespace(json=None)).row("rmqha", "rate", "msg/s", [1.0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_is_told_without_the_places_of_one_machine():
+    assert command_line("producer", ["--git", "/x/y.git", "--json=/a", "--folder", "/b", "--rounds", "2"]) \
+        == "python -m tests.bench.producer --git REPOSITORY --rounds 2"
+
+
+RUN = {"run": "a", "benchmark": "send", "command": "c", "arguments": {}, "machine": {}}
+ROW = {"of": "a", "kind": "rmqha", "what": "rate", "unit": "", "case": {}, "values": [1]}
+
+
+@pytest.mark.parametrize("line, reason", [
+    (b"{", "Expecting"), (b"[]", "not an object"), (b"\xff", "decode"), (b"[" * 100_000, ""),
+    (json.dumps({**ROW, "of": "b"}).encode(), "no run 'b'"), (json.dumps({**ROW, "values": []}).encode(), "no round"),
+    (json.dumps({**ROW, "values": [1, [[1, 2]]]}).encode(), "neither a number"),
+    (json.dumps({**ROW, "values": [[[1]]]}).encode(), "neither a number"),
+    (json.dumps({**ROW, "values": [True]}).encode(), "neither a number"),
+    (b'{"of": "a", "kind": "k", "what": "w", "unit": "", "case": {}, "values": [NaN]}', "neither a number"),
+    (json.dumps({**ROW, "case": {"x": None}}).encode(), "'case'"),
+    (json.dumps({"of": "a"}).encode(), "'case' is missing"),
+    (json.dumps({**RUN, "machine": 1}).encode(), "'machine' is no object"),
+    (json.dumps({**RUN, "machine": {"usable cores": "x"}}).encode(), "no integer")])
+def test_a_wrong_line_is_named(line, reason):
+    with pytest.raises(ResultsError, match=r"^here\.jsonl:3: .*" + re.escape(reason)):
+        parse("here.jsonl", [json.dumps(RUN).encode(), b"", line])
+
+
+@given(st.binary() | st.recursive(st.none() | st.booleans() | NUMBER | st.text(), lambda inner: st.lists(inner)
+       | st.dictionaries(st.sampled_from([*RUN, *ROW]), inner)).map(lambda value: json.dumps(value).encode()))
+def test_any_line_is_read_or_is_an_error_that_names_it(line):
+    try:
+        rows = parse("here", [json.dumps(RUN).encode(), line])
+    except ResultsError as error:
+        assert str(error).startswith("here:2: ")
+    else:
+        assert all(isinstance(row, Row) for row in rows)
+
+
+def test_the_plots_name_the_wrong_line(tmp_path):
+    file = tmp_path / "wrong.jsonl"
+    file.write_text("nonsense\n")
+    with pytest.raises(SystemExit, match=r"wrong\.jsonl:1: "):
+        plots.main([str(file), "--no-pictures", "--page", str(tmp_path / "page.md")])
+
+
+def test_a_distribution_leaves_out_what_few_values_can_not_tell():
+    assert distribution(range(100))[-2:] == [(0.99, 99), (1.0, 99)]
+    assert [share for share, _y in distribution([3, 1, 2])] == [0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
+    assert distribution([3, 1, 2])[-1] == (1.0, 3)
+
+
+def test_tables_tell_figures_and_ratios(sample):
+    rows = read([sample])
+    text = page.written("".join(BLOCK.format(name) for name in page.TABLES), rows)
+    assert "old" not in text
+    for line in ("| rate, SYNC_MASTER, 1,024 B, 16 threads | 2,000 msg/s (1,800 to 2,200) | 1,000 msg/s (900 to 1,100) "
+                 "| 2.00 |",
+                 "| clean, 8,000 queues | 1.5 s | 3 s | 2.00 |",  # less is better: rmqha takes half as long
+                 "| Puts into the bare store, 128 B | 50,000 msg/s | there is no such tool | - "
+                 "| `python -m tests.bench.put` |",
+                 "| SYNC_MASTER, 1,024 B, 1 thread | rmqha | 50.5 ms | 90.5 ms | 99.5 ms | too few | 100 ms |",
+                 "| loopback | 4,000 MB/s |"):
+        assert line in text, line
+    assert text == page.written(text, rows)
+
+
+def test_the_last_run_of_a_case_counts_and_kinds_of_two_runs_are_not_mixed(sample):
+    again = Results("send", argparse.Namespace(json=str(sample)))
+    again.row("rmqha", "rate", "msg/s", [5000], role="SYNC_MASTER", size=1024, threads=16)
+    table = page.figures(read([sample]), "send")
+    assert "| rate, SYNC_MASTER, 1,024 B, 16 threads | 5,000 msg/s | not measured yet | - |" in table
+
+
+def test_one_core_stands_beside_all(tmp_path):
+    lines = []
+    for name, cores, value in (("a", 1, 100), ("b", 2, 150)):
+        lines.append({**RUN, "run": name, "machine": {"usable cores": cores}})
+        lines.append({**ROW, "of": name, "unit": "msg/s", "case": {"threads": 4}, "values": [value]})
+    rows = parse("x", [json.dumps(line).encode() for line in lines])
+    assert "| send: rate, 4 threads | rmqha | 100 msg/s | 150 msg/s | 1.50 |" in page.cores_table(rows)
+    assert "150 msg/s" in page.figures(rows, "send") and "100 msg/s" not in page.figures(rows, "send")
+    assert page.cores_table(rows[:1]) == "not measured yet\n"
+
+
+def test_the_page_has_each_table_and_says_what_its_results_say():
+    text = PAGE.read_text("utf-8")
+    assert page.blocks(text, "table") == set(page.TABLES)
+    assert page.written(text, read([RESULTS] if RESULTS.exists() else [])) == text
+
+
+def test_without_matplotlib_the_plots_tell_how_to_get_it(sample, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match="pip install 'rmqha\\[plots\\]'"):
+        plots.main([str(sample), "--page", str(tmp_path / "page.md"), "--out", str(tmp_path)])
+    assert list(tmp_path.glob("*.svg")) == []
+
+
+def test_pictures_are_the_same_each_time_and_small(sample, tmp_path):
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is missing (extra `plots`)")
+    made = []
+    for name in ("one", "two"):
+        file = tmp_path / f"{name}.md"
+        file.write_text(PAGE.read_text("utf-8"))
+        plots.main([str(sample), "--page", str(file), "--out", str(tmp_path / name)])
+        made.append({svg.name: svg.read_bytes() for svg in (tmp_path / name).iterdir()})
+        assert all(f"({name}/{svg})" in file.read_text("utf-8") for svg in made[-1])
+    assert made[0] == made[1] and len(made[0]) == 7
+    assert all(len(data) < 60_000 and b"<text" in data for data in made[0].values())
