@@ -117,14 +117,14 @@ def machines(rows: Sequence[Row]) -> str:
     for pair in pairs(rows):
         for name, value in pair.any.run.machine.items():
             values = seen.setdefault(name, [])
-            if str(value) not in values:
+            if str(value) not in ("", *values):
                 values.append(str(value))
     return table(("what", "value"), ((name, " / ".join(values) or "-") for name, values in seen.items()))
 
 
 def commands(rows: Sequence[Row]) -> str:
     """What was started, in the order of the files."""
-    used = dict.fromkeys(row.run.command for row in rows)
+    used = dict.fromkeys(f"{'taskset -c 0 ' if row.run.cores == 1 else ''}{row.run.command}" for row in rows)
     return "".join(f"    {command}\n" for command in used) or f"{NOT_YET}\n"
 
 

@@ -146,6 +146,7 @@ def test_one_core_stands_beside_all(tmp_path):
     rows = parse("x", [json.dumps(line).encode() for line in lines])
     assert "| send: rate, 4 threads | rmqha | 100 msg/s | 150 msg/s | 1.50 |" in page.cores_table(rows)
     assert "150 msg/s" in page.figures(rows, "send") and "100 msg/s" not in page.figures(rows, "send")
+    assert page.commands(rows) == "    taskset -c 0 c\n    c\n"
     assert page.cores_table(rows[:1]) == "not measured yet\n"
 
 
