@@ -1,14 +1,17 @@
 """Finding the end of the commit log when the store is opened.
 
 Runs on the opening thread before any service does. The walk goes over whole files at once through the bulk kernel, or
-record by record without it; the first bad record ends it.
+record by record without it; the first bad record ends it. Where nothing is dispatched, the next files are looked over
+by further threads meanwhile, as many as there are cores; what they find counts when the walk comes to their file.
 """
 from __future__ import annotations
 
 import logging
 import zlib
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import (
@@ -23,6 +26,7 @@ from rmqha.common.message.message_layout import (
 )
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
+from rmqha.common.work_ahead import Ahead, WorkAhead, usable_cores
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
 from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
@@ -43,6 +47,8 @@ log = logging.getLogger("RocketmqStore")
 
 _FILES_LOOKED_AT = 3  # the last ones at least
 _TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+# Position behind the good records at a file's beginning, and (topic, queue id) -> queue offset of the last one
+_GoodRecords = tuple[int, dict[tuple[bytes, int], int]]
 _NOT_IN_QUEUES = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -189,9 +195,20 @@ class CommitLogRecovery:
     def _walk(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase) -> int:
         """Offset behind the last good record, walking from file `index` on."""
         self._last_queue_offsets.clear()
+        with WorkAhead("RecoverCommitLogThread_", usable_cores() - 1) as work:
+            return self._walk_files(files, index, dispatch, base, work)
+
+    def _walk_files(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase,
+                    work: WorkAhead) -> int:
+        look_ahead = not dispatch and bulk.is_compiled()
+        begun: deque[Ahead[_GoodRecords]] = deque()  # of the files behind `index`
+        own = None
         while True:
+            while look_ahead and len(begun) < min(work.threads, len(files) - index - 1):
+                begun.append(work.begin(partial(self._look_over_file, files[index + 1 + len(begun)])))
             mapped_file = files[index]
-            position, is_blank = self._walk_file(mapped_file, dispatch)
+            position, is_blank = self._walk_file(mapped_file, dispatch, own)
+            own = begun.popleft() if begun else None
             index += 1
             if not is_blank:
                 if index < len(files) and not self._may_be_missing(mapped_file, position, base):
@@ -203,15 +220,23 @@ class CommitLogRecovery:
                 return mapped_file.file_from_offset + self._behind_blank(mapped_file.slice_byte_buffer(), position)
             log.info("recover next physics file, %s", files[index].file_name)
 
-    def _walk_file(self, mapped_file: MappedFile, dispatch: bool) -> tuple[int, bool]:
-        """Position behind the last good record of a file, and whether the file's blank is there."""
+    def _walk_file(self, mapped_file: MappedFile, dispatch: bool,
+                   begun: Ahead[_GoodRecords] | None) -> tuple[int, bool]:
+        """Position behind the last good record of a file, and whether the file's blank is there.
+
+        `begun`: what goes over the good records at its beginning.
+        """
         check = self.commit_log.check_message_and_return_size
         check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
         file_from_offset = mapped_file.file_from_offset
         buffer, position, size = mapped_file.slice_byte_buffer(), 0, self.commit_log.mapped_file_size
         walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch)
         while position < size:
-            position = walk_good_records(position)
+            if begun is None:
+                position = walk_good_records(position)
+            else:
+                (position, last_queue_offsets), begun = begun.take(), None
+                self._last_queue_offsets.update(last_queue_offsets)
             request = check(buffer, position, check_crc)
             if not request.success:
                 return position, False
@@ -236,24 +261,37 @@ class CommitLogRecovery:
         file_from_offset = mapped_file.file_from_offset
         if self._span_dispatcher.is_possible() if dispatch else bulk.is_compiled():
             if dispatch or self._queues_have_files():
-                return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc, dispatch)
+                return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc, dispatch,
+                                                         self._last_queue_offsets)
             return lambda position: bulk.walk(buffer, position, size, check_crc, file_from_offset).position
         is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._only_note(file_from_offset)
         return lambda position: skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
 
+    def _look_over_file(self, mapped_file: MappedFile) -> _GoodRecords:
+        """What `_walk_file` does first without `dispatch`; on any thread, since nothing of it is noted here."""
+        check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
+        buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
+        file_from_offset = mapped_file.file_from_offset
+        last_queue_offsets: dict[tuple[bytes, int], int] = {}
+        if self._queues_have_files():
+            position = self._walk_spans(buffer, 0, size, file_from_offset, check_crc, False, last_queue_offsets)
+        else:
+            position = bulk.walk(buffer, 0, size, check_crc, file_from_offset).position
+        return position, last_queue_offsets
+
     def _walk_spans(self, buffer: memoryview, position: int, size: int, file_from_offset: int, check_crc: bool,
-                    dispatch: bool) -> int:
+                    dispatch: bool, last_queue_offsets: dict[tuple[bytes, int], int]) -> int:
         """Go from span to span; with `dispatch` each is dispatched, and what is there already is passed over."""
         stop = Stop.LIMIT
         while stop is Stop.LIMIT:
             span = self._span_dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
-            self._note_runs(span)
+            self._note_runs(span, last_queue_offsets)
             if dispatch:
                 self._span_dispatcher.dispatch(span)
             position, stop = span.position, span.stop
         return position
 
-    def _note_runs(self, span: Span) -> None:
+    def _note_runs(self, span: Span, last_queue_offsets: dict[tuple[bytes, int], int]) -> None:
         units = memoryview(span.units)
         for run in span.runs:
             if self._is_dead(span.topics[run.topic].name, unpack_unit(units, run.first_unit * CQ_STORE_UNIT_SIZE)[0]):
@@ -261,7 +299,7 @@ class CommitLogRecovery:
             begin = run.first_unit * CQ_STORE_UNIT_SIZE
             count = first_unit_behind(units[begin:begin + run.count * CQ_STORE_UNIT_SIZE], self._dispatched_to)
             if count:
-                self._last_queue_offsets[span.topics[run.topic].name.encode(), run.queue_id] = \
+                last_queue_offsets[span.topics[run.topic].name.encode(), run.queue_id] = \
                     run.queue_offset + count - 1
 
     def _note(self, topic: bytes, queue_id: int, queue_offset: int, end: int) -> None:
