@@ -153,7 +153,7 @@ def key(pair: Pair) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Headline:
-    """A line of the first table: of the rows that fit, that with the largest `largest`."""
+    """A line of the first table: of the rows that fit, of both kinds if possible, that with the largest `largest`."""
 
     text: str
     benchmark: str
@@ -168,7 +168,7 @@ class Headline:
                    and self.case.items() <= dict(pair.any.case).items()]
         if not fitting:
             return self.text, NOT_YET, NOT_YET, "-", f"`{self._command}`"
-        pair = max(fitting, key=lambda one: float(one.any.case.get(self.largest, 0)))
+        pair = max(fitting, key=lambda one: (len(one.rows), float(one.any.case.get(self.largest, 0))))
         rest = case_text({name: value for name, value in pair.any.case.items() if name not in self.case})
         return (f"{self.text}{', ' if rest else ''}{rest}", *(self._cell(pair.rows.get(kind)) for kind in
                                                              ("rmqha", "java")),
