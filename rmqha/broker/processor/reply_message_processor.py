@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.abstract_send_message_processor import AbstractSendMessageProcessor, random_queue_id
+from rmqha.broker.processor.send.send_answers import first_fields
 from rmqha.common import util_all
 from rmqha.common.completable import Completable
 from rmqha.common.message import message_const, message_decoder
@@ -67,8 +68,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
     def _reply(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
         config = self.broker_controller.broker_config
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
-        response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
-                               message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
+        response.ext_fields = first_fields(config.regionId, config.traceOn)
         topic_config = self.msg_check(channel, header, response)
         if topic_config is None:
             return response

@@ -12,7 +12,7 @@ from rmqha.broker.processor.abstract_send_message_processor import (
     random_queue_id,
 )
 from rmqha.broker.processor.send.send_admission import READ_WRITE
-from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES
+from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, first_fields, tell_place
 from rmqha.common import mix_all, util_all
 from rmqha.common.constant import perm_name
 from rmqha.common.help import faq_url
@@ -147,8 +147,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def _send(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
         config = self._config
         response = _answer(_CONTINUE, None)
-        response.ext_fields = {message_const.PROPERTY_MSG_REGION: config.regionId,
-                               message_const.PROPERTY_TRACE_SWITCH: "true" if config.traceOn else "false"}
+        response.ext_fields = first_fields(config.regionId, config.traceOn)
         topic_config = self.msg_check(channel, header, response)
         if topic_config is None:
             return response
@@ -260,9 +259,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         stats.inc_topic_put_nums(topic, append.msg_num, 1)
         stats.inc_topic_put_size(topic, append.wrote_bytes)
         stats.inc_broker_put_nums(append.msg_num)
-        fields["msgId"] = append.msg_id or ""
-        fields["queueId"] = str(queue_id)
-        fields["queueOffset"] = str(append.logics_offset)
+        tell_place(fields, append.msg_id or "", str(queue_id), str(append.logics_offset))
         return response
 
     def _refuse(self, status: PutMessageStatus, response: RemotingCommand) -> None:

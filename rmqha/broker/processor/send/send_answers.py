@@ -39,6 +39,19 @@ Encoder = Callable[[bytes, list[int], list[MessageRow], list[int], list[int]], b
 """What the answers tell: host of the message ids (hex), commit log offsets, sends, queue offsets, opaques."""
 
 
+def first_fields(region: str, trace_on: bool) -> dict[str, str]:
+    """What each answer to a send has, also one that refuses it."""
+    return {message_const.PROPERTY_MSG_REGION: region,
+            message_const.PROPERTY_TRACE_SWITCH: "true" if trace_on else "false"}
+
+
+def tell_place(fields: dict[str, str], msg_id: str, queue_id: str, queue_offset: str) -> None:
+    """Add where the message went; of a batch, the ids of all and the offset of the first."""
+    fields["msgId"] = msg_id
+    fields["queueId"] = queue_id
+    fields["queueOffset"] = queue_offset
+
+
 class SendAnswers:
     """Encodes answers exactly as RemotingCommand does: its encoder makes the templates. Any thread."""
 
@@ -63,10 +76,8 @@ def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
     response = RemotingCommand.create_response_command(code, None)
     response.mark_response_type()
     response.opaque, response.serialize_type = _OPAQUE, SerializeType(kind)
-    response.ext_fields = {
-        message_const.PROPERTY_MSG_REGION: region,
-        message_const.PROPERTY_TRACE_SWITCH: "true" if trace_on else "false",
-        "msgId": _MARKS[0], "queueId": _MARKS[1], "queueOffset": _MARKS[2]}
+    response.ext_fields = first_fields(region, trace_on)
+    tell_place(response.ext_fields, *_MARKS)
     return response.encode_header()[_FRAME_START.size:]
 
 
