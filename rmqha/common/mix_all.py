@@ -14,6 +14,7 @@ import psutil
 from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_value import parse_property
+from rmqha.common.fsync import fsync_path
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -103,7 +104,7 @@ def string2file(text: str, file_name: str) -> None:
     if os.path.exists(file_name):
         _keep_as(file_name, bak_file)
     os.replace(tmp_file, file_name)
-    _fsync_folder(os.path.dirname(os.path.abspath(file_name)))
+    fsync_path(os.path.dirname(os.path.abspath(file_name)))
 
 
 def string2file_not_safe(text: str, file_name: str) -> None:
@@ -125,14 +126,6 @@ def _keep_as(file_name: str, bak_file: str) -> None:
         log.debug("cannot link %s, copying it: %s", file_name, failure)
         string2file_not_safe(file2string(file_name) or "", link)
     os.replace(link, bak_file)
-
-
-def _fsync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def file2string(file_name: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from rmqha.common.fsync import fsync_path
 from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline import ranges
 from rmqha.pipeline.archive_layout import (
@@ -23,7 +24,6 @@ from rmqha.pipeline.archive_layout import (
     Residue,
     range_name,
     read_manifests,
-    sync_folder,
     write_manifest,
 )
 from rmqha.pipeline.commit_log_source import FORMAT
@@ -151,7 +151,7 @@ def _archive_range(spark: SparkSession, log: LogFiles, segment: Segment, span: t
         raise PipelineError(f"{segment.path}: {found} messages were written to {staging}, the range has "
                             f"{manifest.rows}: the log was changed meanwhile")
     os.rename(staging, manifest.folder(target))
-    sync_folder(target)
+    fsync_path(target)
     write_manifest(target, manifest)
     return manifest
 
@@ -206,15 +206,7 @@ def _files_below(folder: str) -> dict[str, int]:
             full = os.path.join(path, name)
             if name.endswith(".parquet"):
                 found[os.path.relpath(full, folder)] = os.path.getsize(full)
-                _sync(full)
+                fsync_path(full)
             else:
                 os.unlink(full)  # Spark's marker and checksums, which are of the whole folder
     return found
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,6 +15,7 @@ import os
 import zlib
 from dataclasses import asdict, dataclass, field
 
+from rmqha.common.fsync import fsync_path
 from rmqha.pipeline.options import PipelineError
 
 VERSION = 1
@@ -126,13 +127,4 @@ def write_manifest(archive: str, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
-    sync_folder(os.path.dirname(path))
-
-
-def sync_folder(path: str) -> None:
-    """Force the names in a folder to the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    fsync_path(os.path.dirname(path))

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from rmqha.common.fsync import fsync_path
 from rmqha.common.message.message_layout import HEADS
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.archive import crc_of, run_all
-from rmqha.pipeline.archive_layout import Manifest, Piece, read_manifests, sync_folder
+from rmqha.pipeline.archive_layout import Manifest, Piece, read_manifests
 from rmqha.pipeline.log_files import COMMIT_LOG
 from rmqha.pipeline.options import PipelineError
 
@@ -60,7 +61,7 @@ def restore(spark: SparkSession, archive: str, out: str, come_to: Progress = lam
     if os.path.isdir(target):
         os.rmdir(target)
     os.rename(staging, target)
-    sync_folder(out)
+    fsync_path(out)
     result.files = sorted(os.listdir(target))
     return result
 
@@ -139,9 +140,5 @@ def _verify(spark: SparkSession, path: str, manifest: Manifest) -> None:
 
 def _sync_files(folder: str) -> None:
     for entry in os.scandir(folder):
-        fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    sync_folder(folder)
+        fsync_path(entry.path)
+    fsync_path(folder)

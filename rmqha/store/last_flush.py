@@ -5,10 +5,11 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import fsync_path
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
-from rmqha.store.mapped_file import fsync_folder, fsync_path
+from rmqha.store.mapped_file import fsync_folder
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -22,6 +22,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import fsync_path
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource
@@ -572,16 +573,7 @@ class MappedFile(ReferenceResource):
 def fsync_folder(folder: str) -> None:
     """Have the names in `folder` on the disk as they are now. A folder that is gone has none. OSError."""
     with suppress(FileNotFoundError):
-        fsync_path(folder, os.O_DIRECTORY)
-
-
-def fsync_path(path: str, flags: int = 0) -> None:
-    """Force the file or folder of this name to the disk. OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fsync_path(folder)
 
 
 def is_no_space(error: OSError) -> bool:

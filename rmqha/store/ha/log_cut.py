@@ -5,6 +5,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import fsync_path
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.config.store_path_config_helper import get_diverged_folder
 from rmqha.store.ha.autoswitch.log_truncation import truncate_dirty_files
@@ -46,9 +47,5 @@ def _keep(store: DefaultMessageStore, offset: int) -> str:
                 offset += result.size
         file.flush()
         os.fsync(file.fileno())
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    fsync_path(folder)
     return path

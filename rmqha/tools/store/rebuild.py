@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 
 import click
 
+from rmqha.common.fsync import fsync_path
 from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
 from rmqha.store.bulk.bulk_layout import Span
@@ -261,16 +262,8 @@ class Placing:
                 done.append(f"{aside}: what was there before")
             os.rename(folder + _NEW, folder)
             done.append(f"{folder}: written")
-            _sync_folder(os.path.dirname(folder))
+            fsync_path(os.path.dirname(folder))
         return done
-
-
-def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _forget_divergence(root: str) -> None:
