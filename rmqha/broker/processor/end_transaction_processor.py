@@ -23,6 +23,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.transaction.transactional_message_service import OperationResult
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.request_processor import Answer
 
@@ -85,13 +86,9 @@ class EndTransactionProcessor:
 
     def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
         service = self.broker_controller.transactional_message_service
-        result = service.commit_message(header)
-        half = result.prepare_message
-        if half is None:
-            return _answer(result.response_code, result.response_remark)
-        refused = self._refused(channel, request, header, half)
-        if refused is not None:
-            return refused
+        half = self._half_message(channel, request, header, service.commit_message(header))
+        if isinstance(half, RemotingCommand):
+            return half
         if self.broker_controller.message_store.deleted_topics.is_message_dead(half):
             # Differs: a half message goes with its topic; the original puts it, into the topic made again, too
             log.warning("the topic of the half message at %s is deleted, it is not committed", header.commitLogOffset)
@@ -115,24 +112,23 @@ class EndTransactionProcessor:
 
     def _rollback(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
         service = self.broker_controller.transactional_message_service
-        result = service.rollback_message(header)
-        half = result.prepare_message
-        if half is None:
-            return _answer(result.response_code, result.response_remark)
-        refused = self._refused(channel, request, header, half)
-        if refused is not None:
-            return refused
+        half = self._half_message(channel, request, header, service.rollback_message(header))
+        if isinstance(half, RemotingCommand):
+            return half
         service.delete_prepare_message(half)
         return _answer(response_code.SUCCESS, NO_REMARK)
 
-    def _refused(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader,
-                 half: MessageExt) -> RemotingCommand | None:
-        """The answer when the half message can't be ended, None when it can. AclException when not by who asks."""
+    def _half_message(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader,
+                      result: "OperationResult") -> MessageExt | RemotingCommand:
+        """The half message; the answer when it can't be ended. AclException when it can't by who asks."""
+        half = result.prepare_message
+        if half is None:
+            return _answer(result.response_code, result.response_remark)
         wrong = _check_prepare_message(half, header)
         if wrong is not None:
             return _answer(response_code.SYSTEM_ERROR, wrong)
         self.broker_controller.record_access.check_ending(channel, request, half, header.commitLogOffset)
-        return None
+        return half
 
     def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
         if result is None:

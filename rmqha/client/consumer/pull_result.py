@@ -1,21 +1,9 @@
 """What a pull gives back, at once or to a callback."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 
 from rmqha.common.message.message_ext import MessageExt
-
-
-class PullStatus(Enum):
-    """FOUND has messages; the others only a next offset.
-
-    Java: org.apache.rocketmq.client.consumer.PullStatus (4.9.8)
-    """
-
-    FOUND = "FOUND"
-    NO_NEW_MSG = "NO_NEW_MSG"
-    NO_MATCHED_MSG = "NO_MATCHED_MSG"
-    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+from rmqha.common.pull_status import PullStatus as PullStatus
 
 
 @dataclass(slots=True)

@@ -173,10 +173,8 @@ class IndexService:
         # Differs: a record is not added twice when it is dispatched by recovery and then again.
         if not keys or request.commit_log_offset <= self._built_to:
             return
-        files = self.index_file_list
-        index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
+        index_file = self._file_to_write()
         if index_file is None:
-            log.error("build index error, stop building index")
             return
         end_phy_offset = index_file.end_phy_offset
         if request.commit_log_offset < end_phy_offset:
@@ -187,6 +185,14 @@ class IndexService:
             keys = [key for key in keys if not any(
                 each.has_entry(index_key_hash_method(build_key(request.topic, key)), end_phy_offset) for each in files)]
         self._put_keys(index_file, request, [f"{request.topic}#{key}" for key in keys])
+
+    def _file_to_write(self) -> IndexFile | None:
+        """The last file while it has room, or a new one; None, with a line in the log, when none can be made."""
+        files = self.index_file_list
+        index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
+        if index_file is None:
+            log.error("build index error, stop building index")
+        return index_file
 
     def _put_keys(self, index_file: IndexFile, request: DispatchRequest, keys: list[str]) -> None:
         while True:
@@ -211,10 +217,8 @@ class IndexService:
         first = _first_row_behind(rows, self._built_to)
         if first == len(rows) // KEY.size:
             return
-        files = self.index_file_list
-        index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
+        index_file = self._file_to_write()
         if index_file is None:
-            log.error("build index error, stop building index")
             return
         end_phy_offset = index_file.end_phy_offset
         behind = max(first, _first_row_behind(rows, end_phy_offset))

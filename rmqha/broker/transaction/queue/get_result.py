@@ -1,20 +1,8 @@
 """What reading the half or the op topic gave."""
 from dataclasses import dataclass, field
-from enum import Enum
 
 from rmqha.common.message.message_ext import MessageExt
-
-
-class PullStatus(Enum):
-    """As a consumer of the topic would see it.
-
-    Java: org.apache.rocketmq.client.consumer.PullStatus (4.9.8)
-    """
-
-    FOUND = "FOUND"
-    NO_NEW_MSG = "NO_NEW_MSG"
-    NO_MATCHED_MSG = "NO_MATCHED_MSG"
-    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+from rmqha.common.pull_status import PullStatus as PullStatus
 
 
 @dataclass

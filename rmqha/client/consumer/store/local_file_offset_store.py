@@ -1,11 +1,11 @@
 """Offsets of a broadcasting consumer, kept in a file of its own."""
 import logging
 import os
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqha.client.consumer.store.offset_table import NO_OFFSET, OffsetTable
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQClientException
 from rmqha.common import mix_all
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqClient")
 
-NO_OFFSET = -1
-
-
 @dataclass
 class OffsetSerializeWrapper:
     """The file's content.
@@ -31,7 +28,7 @@ class OffsetSerializeWrapper:
     offsetTable: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-class LocalFileOffsetStore:
+class LocalFileOffsetStore(OffsetTable):
     """Memory first; every 5 s to `~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
 
     The client id holds the instance's name: give the consumer an `instance_name` to find its offsets again.
@@ -40,11 +37,10 @@ class LocalFileOffsetStore:
     """
 
     def __init__(self, mq_client_factory: "MQClientInstance", group_name: str, folder: str | None = None) -> None:
+        super().__init__()
         self._group_name = group_name
         root = folder or os.path.join(os.path.expanduser("~"), ".rocketmq_offsets")
         self.store_path = os.path.join(root, mq_client_factory.client_id, group_name, "offsets.json")
-        self._lock = threading.Lock()
-        self._offset_table: dict[MessageQueue, int] = {}  # guarded by _lock
 
     def load(self) -> None:
         """Read the file; MQClientException when neither it nor its backup can be understood."""
@@ -61,13 +57,6 @@ class LocalFileOffsetStore:
             return
         if os.path.exists(self.store_path):
             raise MQClientException(f"readLocalOffset Exception, {self.store_path}")
-
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
-        """Remember the next offset to consume; `increase_only` keeps the higher one."""
-        with self._lock:
-            old = self._offset_table.get(mq)
-            if old is None or not increase_only or offset > old:
-                self._offset_table[mq] = offset
 
     def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
         """The next offset to consume; -1 when there is none. What is in the file was loaded at the start."""
@@ -91,11 +80,6 @@ class LocalFileOffsetStore:
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Nothing: each consumer keeps all queues."""
-
-    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """The offsets in memory, of one topic or of all."""
-        with self._lock:
-            return {mq: offset for mq, offset in self._offset_table.items() if not topic or mq.topic == topic}
 
     def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
         """Nothing goes to brokers; memory takes the offset."""

@@ -1,9 +1,9 @@
 """Offsets of a consumer group, kept by the brokers."""
 import logging
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rmqha.client.consumer.store.offset_table import NO_OFFSET, OffsetTable
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.find_broker_result import FindBrokerResult
@@ -22,31 +22,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqClient")
 
 TIMEOUT_MS = 5_000
-NO_OFFSET = -1
 NO_ANSWER = -2
 
 
-class RemoteBrokerOffsetStore:
+class RemoteBrokerOffsetStore(OffsetTable):
     """Memory first; every 5 s, and when a queue is given up, to the broker: the master, or its slave while it is gone.
 
     Java: org.apache.rocketmq.client.consumer.store.RemoteBrokerOffsetStore (4.9.8)
     """
 
     def __init__(self, mq_client_factory: "MQClientInstance", group_name: str) -> None:
+        super().__init__()
         self._mq_client_factory = mq_client_factory
         self._group_name = group_name
-        self._lock = threading.Lock()
-        self._offset_table: dict[MessageQueue, int] = {}  # guarded by _lock
 
     def load(self) -> None:
         """Nothing: each queue's offset is read when it is taken."""
-
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
-        """Remember the next offset to consume; `increase_only` keeps the higher one."""
-        with self._lock:
-            old = self._offset_table.get(mq)
-            if old is None or not increase_only or offset > old:
-                self._offset_table[mq] = offset
 
     def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
         """The next offset to consume; -1 when the broker says that there is none, -2 when it does not say."""
@@ -102,11 +93,6 @@ class RemoteBrokerOffsetStore:
         """Forget one queue."""
         with self._lock:
             self._offset_table.pop(mq, None)
-
-    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """The offsets in memory, of one topic or of all."""
-        with self._lock:
-            return {mq: offset for mq, offset in self._offset_table.items() if not topic or mq.topic == topic}
 
     def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
         """Tell the broker at once; MQClientException, MQBrokerException, RemotingException when that fails."""

@@ -107,6 +107,13 @@ class ConsumerImpl:
             raise MQClientException(f"The consumer group[{group}] has been created before, specify another name "
                                     "please.")
 
+    def _tell_brokers(self, topic: str) -> None:
+        """The topic was subscribed to: while the consumer runs, the brokers hear of it at once."""
+        if self.service_state is ServiceState.RUNNING:
+            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+            self.mq_client_factory.rebalance_immediately()
+
     def _send_message_back(
         self, msg: MessageExt, delay_level: int, broker_name: str | None, timeout_ms: int, max_reconsume_times: int
     ) -> None:

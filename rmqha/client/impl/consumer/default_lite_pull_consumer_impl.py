@@ -176,10 +176,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
                 raise MQClientException("subscribe exception") from error
             self.rebalance_impl.put_subscription(topic, subscription)
             self.assigned_message_queue.process_queue_table = self.rebalance_impl.process_queue_table
-        if self.service_state is ServiceState.RUNNING:
-            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
-            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
-            self.mq_client_factory.rebalance_immediately()
+        self._tell_brokers(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Take nothing of a topic any more."""
