@@ -48,7 +48,7 @@ class FrameFormat(Generic[S]):
         self.connection = connection
         self.greeting = greeting
         self.decode_reports = decode_reports
-        # Told that the slave holds all below an offset; whether nothing waits for what this slave reports.
+        # Told that the slave holds all below an offset; whether that is news, told by no slave before.
         self.acknowledged = acknowledged
         self.max_body_size = max_body_size  # bytes of the log that a slave's buffer can hold in one frame
         self.encode_frames = encode_frames

@@ -36,11 +36,11 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
-# How long the writes of an ASYNC_MASTER gather, and how short a time since the last frame makes more of them likely.
+# How long gathers what no put waits for, and how short a time since the last frame makes more of it likely.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
-# How long the reports of a slave gather when another slave is ahead of it and puts wait for any one.
-_REPORTS_GATHER_MS = 1
+# A slave leads when it was the first to tell so many times on end; what is left to gather makes it late as a rule.
+_FIRST_TIMES = 3
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
 _FLOW_CONTROL_LOG_MS = 60_000
@@ -69,6 +69,7 @@ class HAConnection:
         self.lost_from: tuple[int, int] | None = None
         self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
         self.slave_ack_offset = -1  # written by ReadSocketService
+        self.follows_another = False  # another slave leads, and any one will do; written by ReadSocketService
         self.caught_up_ns = time.monotonic_ns()  # the slave holds what the log held then; written by ReadSocketService
         self.flow_monitor = FlowMonitor(ha_service.config)  # WriteSocketService counts
         self.state = HAConnectionState.READY  # written under _lock
@@ -247,7 +248,7 @@ class ReadSocketService(ServiceThread):
         self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
         self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
         self._repeats_since_ns = 0
-        self._gathers = False  # what comes next may wait for a moment
+        self._first_times = 0  # on end, what it reported was news
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -266,11 +267,6 @@ class ReadSocketService(ServiceThread):
             while not self.stopped:
                 if selector.select(_SELECT_MS / 1000) and not self._process_read_event():
                     return
-                if self._gathers:
-                    self._gathers = False
-                    # Differs: the original reads each at once, and has a core for it. The slave that is ahead is never
-                    # made to wait; when it falls behind, a put waits so long for the next one, once.
-                    time.sleep(_REPORTS_GATHER_MS / 1000)
                 if self._expired():
                     return
 
@@ -391,21 +387,31 @@ class ReadSocketService(ServiceThread):
 
     def _take_over(self, first: bool, request_offset: int, ack_offset: int) -> None:
         connection = self.connection
-        has_more = -1 < connection.slave_ack_offset < ack_offset  # neither its first report nor a heartbeat
         connection.slave_ack_offset = ack_offset
         if first:
             connection.slave_request_offset = request_offset
             log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
             connection.transfer_begins()
-        self._gathers = self._acknowledged(ack_offset) and has_more
+        is_news = self._acknowledged(ack_offset)
+        if connection.ha_service.leader is not connection:
+            connection.follows_another = self._follows(is_news)
+
+    def _follows(self, is_news: bool) -> bool:
+        """Whether another slave leads; this one leads when it has been quicker for a while, or there is no other."""
+        service, leader = self.connection.ha_service, self.connection.ha_service.leader
+        self._first_times = self._first_times + 1 if is_news else 0
+        if is_news and (leader is None or self._first_times >= _FIRST_TIMES):
+            service.leader = self.connection
+            return False
+        return leader is not None and service.any_slave_will_do()
 
 
 class WriteSocketService(ServiceThread):
     """Sends the commit log, straight from the map, from the slave's offset on; heartbeats while there is nothing new.
 
     What is new may also be sent by the thread that has appended it (`transfer_now`, `transfer_appended`): the
-    hand-over to another thread costs more than the sending. `_sending` guards what the two share, the socket's writing
-    side included.
+    hand-over to another thread costs more than the sending. Not so while it gathers, since no put waits for this slave.
+    `_sending` guards what the two share, the socket's writing side included.
 
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
@@ -423,6 +429,7 @@ class WriteSocketService(ServiceThread):
         self._sending = threading.Lock()  # guards all below
         self._unsent: list[bytes | memoryview] = []  # the rest of what `transfer_now` could not write
         self._ready = False  # from the first look at the log on, until the end
+        self.gathers = False  # the writer will look at the log within _GATHER_MS, unasked; set by the writer only
         self.next_transfer_from_where = -1  # commit log offset of the next frame
         self.sent_offset = -1  # end of what was handed to the socket, or is about to be
         self._last_write_ns = 0
@@ -458,7 +465,7 @@ class WriteSocketService(ServiceThread):
                     with self._sending:
                         self._ready = True
                         all_sent = self._transfer_once(selector)
-                    if all_sent:
+                    if all_sent and not self._looks_unasked():
                         ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
                         self._gather()
                     elif not self.connection.flow_monitor.can_transfer_max_byte_num():
@@ -471,8 +478,24 @@ class WriteSocketService(ServiceThread):
         """No put of an ASYNC_MASTER waits for a slave: while many come, what they write goes out together."""
         # Differs: the original looks each 100 ms when it had nothing to send
         asynchronous = self.connection.ha_service.config.brokerRole is ASYNC_MASTER
-        if asynchronous and time.monotonic_ns() - self._last_write_ns < _BUSY_NS:
+        if asynchronous and self._is_busy():
             self.wait_for_running(_GATHER_MS)
+
+    def _looks_unasked(self) -> bool:
+        """Wait while what puts write gathers, which needs no wake-up. False when the writer has to be woken again."""
+        # Differs: the original wakes the writers of all slaves for each put. Should the slave that leads stop, puts
+        # wait a little longer for this one until it leads.
+        before, self.gathers = self.gathers, self.left_to_gather()
+        if self.gathers:
+            self.wait_for_running(_GATHER_MS)
+        return before or self.gathers  # when it ends, one look more: puts that found `gathers` set woke nobody
+
+    def left_to_gather(self) -> bool:
+        """Whether puts leave what they write to the writer: many come, and another slave answers them."""
+        return self.connection.follows_another and self._is_busy()
+
+    def _is_busy(self) -> bool:
+        return time.monotonic_ns() - self._last_write_ns < _BUSY_NS
 
     def _transfer_once(self, selector: selectors.BaseSelector) -> bool:
         """Send the next frames or a heartbeat that is due; True when the slave has been sent everything."""

@@ -89,6 +89,8 @@ class HAService:
         self.connection_list: tuple[HAConnection, ...] = ()
         self.wait_notify_object = WaitNotifyObject()
         self.push2_slave_max_offset = AtomicLong(0)
+        # The slave that answers puts first as a rule: it gets at once what is put, others what gathers for a moment.
+        self.leader: HAConnection | None = None  # written by any ReadSocketService; of two the later one counts
         # Rises at each change of roles, before anything is cut off; a put is acknowledged under the term it began in.
         self.term = 0
         self.accept_socket_service = AcceptSocketService(self)
@@ -129,7 +131,8 @@ class HAService:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
         all_sent = True
         for connection in self.connection_list:
-            all_sent &= connection.write_socket_service.transfer_now()
+            writer = connection.write_socket_service
+            all_sent &= writer.gathers or not writer.left_to_gather() and writer.transfer_now()
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 
@@ -139,7 +142,9 @@ class HAService:
         all_sent = self.config.brokerRole is SYNC_MASTER
         if all_sent:
             for connection in self.connection_list:
-                all_sent &= connection.write_socket_service.transfer_appended(offset, appended)
+                writer = connection.write_socket_service
+                all_sent &= writer.gathers or (
+                    not writer.left_to_gather() and writer.transfer_appended(offset, appended))
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 
@@ -207,13 +212,15 @@ class HAService:
         return acks[ack_nums - 2] if len(acks) >= ack_nums - 1 else -1
 
     def notify_transfer_some(self, offset: int) -> bool:
-        """A slave has stored everything below `offset`. Whether nothing waits for that: another slave has told it
-        before, and puts ask for any one.
-        """
-        if self.push2_slave_max_offset.set_max(offset) or self.group_transfer_service.waits_for_several:
+        """A slave has stored everything below `offset`. Whether that is news: no slave had told it before."""
+        is_news = self.push2_slave_max_offset.set_max(offset)
+        if is_news or self.group_transfer_service.waits_for_several:
             self.group_transfer_service.notify_transfer_some()
-            return False
-        return self.need_ack_nums() == ANY_SLAVE
+        return is_news
+
+    def any_slave_will_do(self) -> bool:
+        """Whether puts ask for no more than one slave, whichever that is."""
+        return self.need_ack_nums() == ANY_SLAVE and not self.group_transfer_service.waits_for_several
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Complete `request` when the connection that it names is in the state that it names."""
@@ -320,6 +327,8 @@ class HAService:
             if connection in self.connection_list:
                 self.connection_list = tuple(one for one in self.connection_list if one is not connection)
                 self.connection_count.decrement_and_get()
+        if self.leader is connection:
+            self.leader = None
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
 
     def destroy_connections(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.store.ha import ha_connection
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE
-from rmqha.store.ha.ha_connection import ReadSocketService
+from rmqha.store.ha.ha_connection import WriteSocketService
 from tests.store.ha.support import FakeStore, Peer, running
 from tests.support.wait import wait_until
 
@@ -61,70 +61,111 @@ def test_a_slow_one_one_that_dies_and_one_that_is_behind_do_not_hold_the_others(
     assert store.shares == 0
 
 
-def held_back(monkeypatch) -> list[int]:
-    """Ports of slaves whose reports were let gather, one for each time; that lasts longer than a test may take."""
-    monkeypatch.setattr(ha_connection, "_REPORTS_GATHER_MS", 500)
-    seen: list[int] = []
-    take_over = ReadSocketService._take_over
+class Writers:
+    """The writers of a master's slaves, by the slave's port."""
 
-    def noted(self, *reports) -> None:
-        take_over(self, *reports)
-        if self._gathers:
-            seen.append(self.connection.socket.getpeername()[1])
-    monkeypatch.setattr(ReadSocketService, "_take_over", noted)
-    return seen
+    def __init__(self, store: FakeStore) -> None:
+        self._service = store.ha_service
+
+    def of(self, peer: Peer) -> WriteSocketService:
+        port = peer.sock.getsockname()[1]
+        return next(one.write_socket_service for one in self._service.connection_list
+                    if one.client_addr.endswith(f":{port}"))
+
+    def leads(self, peer: Peer) -> bool:
+        return self._service.leader is self.of(peer).connection
 
 
-def test_reports_gather_of_a_slave_that_another_is_ahead_of(monkeypatch):
-    seen = held_back(monkeypatch)
+def two_slaves(store: FakeStore, first: Peer, second: Peer) -> Writers:
+    """Both are served, and `first` leads."""
+    first.report(0)
+    wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 1)
+    put_and_send(store, 100, 0)
+    first.read_data_frame()
+    first.report(100)
+    second.report(0)
+    wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 2)
+    writers = Writers(store)
+    wait_until(lambda: writers.leads(first))
+    assert read_until(second, 0, 100) == store.log(0)
+    second.report(100)
+    wait_until(lambda: writers.of(second).connection.follows_another)
+    return writers
+
+
+def busy(monkeypatch, gather_ms: int) -> None:
+    """Every put is one of many; what gathers does it for so long."""
+    monkeypatch.setattr(ha_connection, "_BUSY_NS", 1 << 62)
+    monkeypatch.setattr(ha_connection, "_GATHER_MS", gather_ms)
+
+
+def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch):
+    busy(monkeypatch, 300)
     store = FakeStore()
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
-        for peer in (first, second):
-            peer.report(0)
-        wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 2)
+        writers = two_slaves(store, first, second)
+        wait_until(lambda: writers.of(second).gathers)
         begin = time.monotonic()
-        for number in range(1, 6):  # the one ahead never waits, and what is waited for is not held up
+        for number in range(1, 6):  # the one that leads never waits, and what is waited for is not held up
             put_and_send(store, 100, number)
             first.read_data_frame()
-            first.report(100 * number)
-            wait_until(lambda end=100 * number: store.ha_service.acked_offset(ANY_SLAVE) == end)
-        assert time.monotonic() - begin < 0.5 and seen == []
-        second.report(100)
-        wait_until(lambda: seen == [second.sock.getsockname()[1]])
-        second.report(200, 300)
-        second.report(400)
-        put_and_send(store, 100, 6)
-        second.report(600)  # it is ahead now: taken over with what gathered, when that is over
-        wait_until(lambda: store.ha_service.acked_offset(ANY_SLAVE) == 600)
-        assert len(seen) == 1
+            first.report(100 + 100 * number)
+            wait_until(lambda end=100 + 100 * number: store.ha_service.acked_offset(ANY_SLAVE) == end)
+        assert time.monotonic() - begin < 0.3
+        frames = [second.read_data_frame()]
+        while sum(len(body) for _, body in frames) < 500:
+            frames.append(second.read_data_frame())
+        assert len(frames) <= 2 and b"".join(body for _, body in frames) == store.log(100)
+
+
+def test_a_slave_leads_when_the_other_stops(monkeypatch):
+    busy(monkeypatch, 20)
+    store = FakeStore()
+    with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
+        writers = two_slaves(store, first, second)
+        end = 100
+        while not writers.leads(second):
+            assert end < 10_000, "the first one says nothing any more"
+            put_and_send(store, 100, end)
+            end += 100
+            assert read_until(second, end - 100, end) == store.log(end - 100)
+            second.report(end)
+            wait_until(lambda end=end: store.ha_service.acked_offset(ANY_SLAVE) == end)
+        assert not writers.of(second).connection.follows_another
+        first.report(200)
+        wait_until(lambda: writers.of(first).connection.follows_another)
+        second.close()
+        wait_until(lambda: len(store.ha_service.connection_list) == 1)
+        put_and_send(store, 100, end)
+        assert read_until(first, 100, end + 100) == store.log(100)
+        first.report(end + 100)
+        wait_until(lambda: writers.leads(first) and store.ha_service.acked_offset(ANY_SLAVE) == end + 100)
+        assert not writers.of(first).connection.follows_another
 
 
 @pytest.mark.parametrize("keys", [{"inSyncReplicas": 3}, {"allAckInSyncStateSet": True}, {"minInSyncReplicas": 3}])
-def test_no_report_gathers_when_puts_ask_for_more_than_any_one(monkeypatch, keys):
-    seen = held_back(monkeypatch)
+def test_no_slave_follows_when_puts_ask_for_more_than_any_one(monkeypatch, keys):
+    busy(monkeypatch, 60_000)
     store = FakeStore(**keys)
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
         for peer in (first, second):
             peer.report(0)
         wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 2)
-        put_and_send(store, 100, 1)
-        first.report(100)
-        wait_until(lambda: store.ha_service.acked_offset(ANY_SLAVE) == 100)
-        second.report(100)
-        wait_until(lambda: all([one.slave_ack_offset == 100 for one in store.ha_service.connection_list]))
-        assert seen == []
+        for number in range(1, 6):
+            put_and_send(store, 100, number)
+            for peer in (first, second):
+                assert read_until(peer, 100 * number - 100, 100 * number) == store.log(100 * number - 100)
+                peer.report(100 * number)
+            wait_until(lambda end=100 * number: all(
+                one.slave_ack_offset == end for one in store.ha_service.connection_list))
+            assert not any(one.follows_another for one in store.ha_service.connection_list)
 
 
-def test_no_thread_of_a_slave_outlives_a_shutdown_while_reports_gather(monkeypatch):
-    held_back(monkeypatch)
+def test_a_shutdown_does_not_wait_for_what_gathers(monkeypatch):
+    busy(monkeypatch, 60_000)
     store = FakeStore()
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
-        for peer in (first, second):
-            peer.report(0)
-        wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 2)
-        put_and_send(store, 100, 1)
-        for peer in (first, second):
-            peer.report(100)
-        wait_until(lambda: all([one.slave_ack_offset == 100 for one in store.ha_service.connection_list]))
+        writers = two_slaves(store, first, second)
+        wait_until(lambda: writers.of(second).gathers)
         store.ha_service.shutdown()
-        assert not [thread for thread in threading.enumerate() if thread.name == "ReadSocketService"]
+        assert not [thread for thread in threading.enumerate() if thread.name.endswith("SocketService")]

@@ -185,7 +185,7 @@ class AutoSwitchHAService(HAService):
     # Who holds what.
 
     def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> bool:
-        """A slave holds everything below `ack_offset`. False: what a member reports is always waited for."""
+        """A slave holds everything below `ack_offset`; whether no slave had told that before."""
         caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.members
@@ -197,7 +197,10 @@ class AutoSwitchHAService(HAService):
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
                      sorted(members))
         self._wake_dispatch()
-        self.notify_transfer_some(ack_offset)
+        return self.notify_transfer_some(ack_offset)
+
+    def any_slave_will_do(self) -> bool:
+        """Never: what is read waits for all members of the sync-state set."""
         return False
 
     def remove_connection(self, connection: HAConnection) -> None:
