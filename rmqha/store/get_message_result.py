@@ -6,6 +6,7 @@ from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 # Bytes that count as one message on a bill.
 SIZE_PER_COUNT = 64 * 1024
+_NOTHING = SelectMappedBufferResult(0, memoryview(b""), 0, None)
 
 
 class GetMessageStatus(Enum):
@@ -28,11 +29,13 @@ class GetMessageStatus(Enum):
 class GetMessageResult:
     """Slices of the map with the offsets to answer. `release` gives all slices back; whoever sends them calls it.
 
+    `message_maped_list` are the parts of the log that were looked at, `message_buffer_list` the records found in them.
+
     Java: org.apache.rocketmq.store.GetMessageResult (4.9.8)
     """
 
     __slots__ = ("message_maped_list", "message_buffer_list", "status", "next_begin_offset", "min_offset", "max_offset",
-                 "buffer_total_size", "suggest_pulling_from_slave", "msg_count4_commercial")
+                 "buffer_total_size", "suggest_pulling_from_slave", "msg_count4_commercial", "last_part")
 
     def __init__(self, _result_size: int = 0) -> None:
         self.message_maped_list: list[SelectMappedBufferResult] = []
@@ -44,23 +47,31 @@ class GetMessageResult:
         self.buffer_total_size = 0  # bytes
         self.suggest_pulling_from_slave = False
         self.msg_count4_commercial = 0
+        self.last_part = _NOTHING  # of message_maped_list
 
-    def add_message(self, maped_buffer: SelectMappedBufferResult) -> None:
-        """Add one message; it is released with this result."""
-        self.message_maped_list.append(maped_buffer)
-        self.message_buffer_list.append(maped_buffer.buffer)
-        self.buffer_total_size += maped_buffer.size
-        self.msg_count4_commercial += -(-maped_buffer.size // SIZE_PER_COUNT)
+    def add_part(self, part: SelectMappedBufferResult) -> None:
+        """Add a part of the log in which messages are; it is released with this result."""
+        self.message_maped_list.append(part)
+        self.last_part = part
+
+    def add_record(self, record: memoryview) -> None:
+        """Add one message of the last part; it is released with this result."""
+        size = len(record)
+        self.message_buffer_list.append(record)
+        self.buffer_total_size += size
+        self.msg_count4_commercial += -(-size // SIZE_PER_COUNT)
 
     @property
     def message_count(self) -> int:
         """Number of messages."""
-        return len(self.message_maped_list)
+        return len(self.message_buffer_list)
 
     def release(self) -> None:
-        """Give all slices back; idempotent."""
-        for select in self.message_maped_list:
-            select.release()
+        """Give all slices back; idempotent. The views go before the shares of the files."""
+        for record in self.message_buffer_list:
+            record.release()
+        for part in self.message_maped_list:
+            part.release()
 
     def __repr__(self) -> str:
         return (f"GetMessageResult [status={self.status and self.status.name}, "

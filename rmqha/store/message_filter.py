@@ -16,6 +16,11 @@ class MessageFilter:
     Java: org.apache.rocketmq.store.MessageFilter (4.9.8)
     """
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether nobody needs to be asked: every message is wanted."""
+        return False
+
     def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
         """False when the unit alone tells that the message is not wanted; `tags_code` None when it is not known."""
         raise NotImplementedError

@@ -97,9 +97,11 @@ class MessageReader:
     def _collect(self, queue: ConsumeQueue, group: str, offset: int, units: SelectMappedBufferResult, max_msg_nums: int,
                  message_filter: MessageFilter | None, result: GetMessageResult) -> None:
         """Go through the units until the answer is full."""
-        commit_log = self.store.commit_log
+        commit_log, found = self.store.commit_log, result.message_buffer_list
         max_offset_py = commit_log.get_max_offset()
         memory = self._memory()
+        limits = [self._limits_of_batch(max_msg_nums, is_in_disk) for is_in_disk in (False, True)]
+        is_wanted = None if message_filter is None or message_filter.takes_all else message_filter
         result.status = GetMessageStatus.NO_MATCHED_MESSAGE
         next_phy_file_start_offset = _LONG_MIN
         max_phy_offset_pulling = 0
@@ -113,35 +115,34 @@ class MessageReader:
             if offset_py < next_phy_file_start_offset:
                 scanned += 1
                 continue
-            if result.message_count and self._is_the_batch_full(size_py, max_msg_nums, result,
-                                                                max_offset_py - offset_py > memory):
+            most_bytes, most = limits[max_offset_py - offset_py > memory]
+            if found and (len(found) >= most or result.buffer_total_size + size_py > most_bytes):
                 break
             scanned += 1
-            if message_filter is not None and not self._matches_unit(queue, message_filter, tags_code, offset_py):
+            if is_wanted is not None and not self._matches_unit(queue, is_wanted, tags_code, offset_py):
                 continue
-            selected = commit_log.get_message(offset_py, size_py) if size_py > 0 else None
-            if selected is None:
-                if not result.message_count:
+            record = self._record(offset_py, size_py, result)
+            if record is None:
+                if not found:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 if is_blank(offset_py, size_py):
                     # Differs: the next pull begins at the next unit that has a record; the original takes the blank for
                     # a deleted record of the log's first file, and passes over all that this file holds.
-                    scanned = (offset + scanned - 1 if result.message_count else queue.next_filled(offset + scanned)
-                               ) - offset
+                    scanned = (offset + scanned - 1 if found else queue.next_filled(offset + scanned)) - offset
                     break
                 next_phy_file_start_offset = commit_log.roll_next_file(offset_py)
                 continue
-            if message_filter is not None and not message_filter.is_matched_by_commit_log(selected.buffer, None):
-                if not result.message_count:
+            if is_wanted is not None and not is_wanted.is_matched_by_commit_log(record, None):
+                if not found:
                     result.status = GetMessageStatus.NO_MATCHED_MESSAGE
-                selected.release()
+                record.release()
                 refused += 1
                 if refused % _LOOK_AT_CLOCK == 1:
                     begin_ns = begin_ns or time.monotonic_ns()
                     if time.monotonic_ns() - begin_ns > _FILTER_NS:
                         break
                 continue
-            result.add_message(selected)
+            result.add_record(record)
             result.status = GetMessageStatus.FOUND
             next_phy_file_start_offset = _LONG_MIN
         stats = self.store.broker_stats_manager
@@ -175,16 +176,32 @@ class MessageReader:
         """True when the record is so far behind the end that it is probably not in memory."""
         return max_offset_py - offset_py > self._memory()
 
-    def _is_the_batch_full(self, size_py: int, max_msg_nums: int, result: GetMessageResult, is_in_disk: bool) -> bool:
-        config, count = self.config, result.message_count
-        if max_msg_nums <= count:
-            return True
-        total = result.buffer_total_size + size_py
+    def _limits_of_batch(self, max_msg_nums: int, is_in_disk: bool) -> tuple[int, int]:
+        """The bytes and messages that one answer has at most, unless its first message alone has more.
+
+        Java: org.apache.rocketmq.store.DefaultMessageStore#isTheBatchFull (4.9.8)
+        """
+        config = self.config
         if is_in_disk:
-            return (total > config.maxTransferBytesOnMessageInDisk
-                    or count > config.maxTransferCountOnMessageInDisk - 1)
-        return (total > config.maxTransferBytesOnMessageInMemory
-                or count > config.maxTransferCountOnMessageInMemory - 1)
+            return config.maxTransferBytesOnMessageInDisk, min(max_msg_nums, config.maxTransferCountOnMessageInDisk)
+        return config.maxTransferBytesOnMessageInMemory, min(max_msg_nums, config.maxTransferCountOnMessageInMemory)
+
+    def _record(self, offset: int, size: int, result: GetMessageResult) -> memoryview | None:
+        """The `size` bytes at a commit log offset, in place, with a share of their file that the result holds."""
+        if size <= 0:
+            return None
+        # Differs: one share for all records of a file; in Java each has its own
+        part = result.last_part
+        begin = offset - part.start_offset
+        if not 0 <= begin <= part.size - size:
+            rest = self.store.commit_log.get_data(offset, False)
+            if rest is None:
+                return None
+            result.add_part(rest)
+            if size > rest.size:
+                return None
+            part, begin = rest, 0
+        return part.buffer[begin:begin + size]
 
     # By commit log offset.
 

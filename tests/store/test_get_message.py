@@ -171,7 +171,7 @@ def test_unreadable_store_answers_nothing(store):
 def test_result_keeps_its_bytes_while_it_is_held(store):
     result = store.get_message("g", "T", 0, 0, 2)
     file = store.commit_log.mapped_file_queue.mapped_files[0]
-    wait_until(lambda: file.ref_count == 3, what="held by itself and for each message")  # the dispatch has let go
+    wait_until(lambda: file.ref_count == 2, what="held by itself and for the messages")  # the dispatch has let go
     assert result.buffer_total_size == sum(len(buffer) for buffer in result.message_buffer_list)
     assert [INT.unpack_from(buffer)[0] for buffer in result.message_buffer_list] == \
         [len(buffer) for buffer in result.message_buffer_list]

@@ -187,6 +187,13 @@ class JavaDriver:
         """Consume and give the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""
         return self.start_consume(namesrv, load, group, **options).result(280)
 
+    def drain(self, namesrv: str, topic: str, group: str, count: int, pull_batch: int = 32) -> float:
+        """Seconds from the first to the last of `count` messages that a new group's push consumer takes."""
+        answer = self.submit("drain", namesrv=namesrv, topic=topic, group=group, count=count, pullBatch=pull_batch,
+                             deadlineMs=240_000).result()
+        assert answer["seen"] >= count, f"{answer['seen']} of {count} messages came"
+        return answer["seconds"]
+
     def pull(self, namesrv: str, load: Workload, broker_id: int = 0, group: str = "interop-pull") -> dict:
         """Read each queue whole from the broker of that id; the same report."""
         return self.submit("pull", namesrv=namesrv, group=group, brokerId=broker_id, **load.fields()).result()

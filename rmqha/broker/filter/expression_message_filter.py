@@ -35,6 +35,11 @@ class ExpressionMessageFilter(MessageFilter):
                         or expression_type.is_tag_type(subscription_data.expressionType))
         self._code_set = _wanted_codes(subscription_data) if self._is_tag else None
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether all tags are wanted."""
+        return self._is_tag and self._code_set is None
+
     def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
         """True when the message is wanted, or nobody can tell yet."""
         if self._is_tag:
@@ -84,6 +89,13 @@ class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
     """
 
     __slots__ = ()
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether all tags are wanted; of what came back, the group's expression has to be looked at."""
+        subscription = self.subscription_data
+        return super().takes_all and (
+            subscription.classFilterMode or not subscription.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX))
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
         """True when the expression is true for the message's properties."""

@@ -58,6 +58,8 @@ public final class Driver {
                 return Produce.run(command, progress);
             case "consume":
                 return Consume.run(command, progress);
+            case "drain":
+                return Drain.run(command);
             case "pull":
                 return Pull.run(command);
             case "queryKey":
