@@ -72,7 +72,10 @@ def compare(arguments: argparse.Namespace, driver: JavaDriver, folder: Path, res
                         seen[kind].append(backlogs[kind].drain(size, batch))
                 report(f"{size} B, {batch} a pull", seen)
                 for kind, rounds in seen.items():
-                    results.row(kind, "drain", "msg/s", [rate for rate, *_ in rounds], size=size, pull_batch=batch)
+                    case = {"size": size, "pull_batch": batch}
+                    results.row(kind, "rate", "msg/s", [one[0] for one in rounds], **case)
+                    results.row(kind, "CPU of the broker per message", "us", [one[1] for one in rounds], **case)
+                    results.row(kind, "CPU of the client per message", "us", [one[2] for one in rounds], **case)
 
 
 def report(name: str, seen: dict[str, list[tuple[float, float, float]]]) -> None:

@@ -15,7 +15,8 @@ NAMES = {"rmqha": "rmqha", "java": "RocketMQ 4.9.7", "machine": "this machine"}
 _BLOCK = re.compile(r"(<!-- (table|pictures): ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _UNITS = {"size": "{:,} B", "threads": "{:,} threads", "queues": "{:,} queues", "messages": "{:,} messages",
           "segments": "{:,} files of 1 GiB", "gib": "{:g} GiB", "groups": "{:,} groups",
-          "connections": "{:,} connections", "rate": "{:,} msg/s", "role": "{}", "way": "{}", "store": "{}"}
+          "connections": "{:,} connections", "slaves": "{:,} slaves", "pull_batch": "{:,} a pull",
+          "rate": "{:,} msg/s", "role": "{}", "way": "{}", "store": "{}"}
 _TAIL = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 
@@ -199,6 +200,8 @@ HEADLINES = (
              0.5),
     Headline("The original's own benchmark producer", "producer", "rate", {}, "threads"),
     Headline("CPU of the broker for a million of these", "producer", "CPU per million messages", {}, "threads"),
+    Headline("One push consumer takes a backlog", "drain", "rate", {}, "size"),
+    Headline("Sends acknowledged by a master with several slaves", "slaves", "rate", {}, "slaves"),
     Headline("A master feeds a reader", "ha", "reader", {}, "gib"),
     Headline("A slave takes a stream", "ha", "ingest", {}, "gib"),
     Headline("A slave catches up with a master", "ha", "catchup", {}, "gib"),
@@ -224,6 +227,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "headlines": headlines, "machine": machines, "limits": machine_limits, "commands": commands,
     "send": lambda rows: figures(rows, "send"), "latency": lambda rows: tails(rows, "send", "latency"),
     "producer": lambda rows: figures(rows, "producer"), "ha": lambda rows: figures(rows, "ha"),
+    "slaves": lambda rows: figures(rows, "slaves"), "drain": lambda rows: figures(rows, "drain"),
     "startup": lambda rows: figures(rows, "startup"), "scale": lambda rows: figures(rows, "scale"),
     "pauses": lambda rows: figures(rows, "pauses"), "lateness": lambda rows: tails(rows, "pauses", "lateness"),
     "put": lambda rows: figures(rows, "put"), "cores": cores_table,

@@ -1,6 +1,7 @@
 """What a second, a fourth and an eighth slave cost a master: the same sends, rmqha's master beside the real one.
 
     python -m tests.bench.slaves [--slaves 1 4 8] [--threads 16] [--count 20000] [--rounds 3] [--roles SYNC_MASTER]
+                                 [--json F]
 
 The slaves are raw sockets in one process (`tests/support/raw_slaves.py`), which throw away what they get and report its
 end: master, senders and slaves share the machine, and the master is what is measured. Each kind has one master; in each
@@ -24,6 +25,7 @@ import psutil
 
 from tests.bench import KINDS
 from tests.bench.ha import runtime
+from tests.bench.results import Results, add_json
 from tests.bench.send import LARGE_STORE, ROLES, _running, rate, say
 from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver, Timing, Workload
@@ -88,7 +90,7 @@ def _cpu_us(pid: int) -> float:
     return (times.user + times.system) * 1e6
 
 
-def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path) -> None:
+def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path, results: Results) -> None:
     """Alternate between the kinds and the numbers of slaves; print each number's median round."""
     with ExitStack() as stack:
         masters = {kind: Master(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
@@ -106,6 +108,8 @@ def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder
         for slaves in arguments.slaves:
             report(f"{role} {arguments.size} B {arguments.threads:2} threads {kind:6} {slaves:2} slaves",
                    seen[kind, slaves], seen[kind, arguments.slaves[0]])
+            note(results, kind, seen[kind, slaves], role=role, size=arguments.size, threads=arguments.threads,
+                 slaves=slaves)
 
 
 def report(name: str, seen: list[Seen], least: list[Seen]) -> None:
@@ -123,6 +127,13 @@ def report(name: str, seen: list[Seen], least: list[Seen]) -> None:
         f"client {median('client_us'):.0f}  rate {statistics.median(parts):.2f} of the first")
 
 
+def note(results: Results, kind: str, seen: list[Seen], **case: str | int) -> None:
+    """Rates of all rounds, and the CPU of each part per message."""
+    results.row(kind, "rate", "msg/s", [rate(one.timing) for one in seen], **case)
+    for part in ("master", "slaves", "client"):
+        results.row(kind, f"CPU of the {part} per message", "us", [getattr(one, f"{part}_us") for one in seen], **case)
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -132,15 +143,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roles", nargs="+", default=["SYNC_MASTER"], choices=ROLES)
+    add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
+    results = Results("slaves", arguments)
     say(f"Python {platform.python_version()}, {os.path.realpath(sys.executable)}")
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as folder:
         driver = JavaDriver(Path(folder) / "driver")
         driver.start()
         try:
             for role in arguments.roles:
-                compare(role, arguments, driver, Path(folder))
+                compare(role, arguments, driver, Path(folder), results)
         finally:
             driver.shutdown()
 
