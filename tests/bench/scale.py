@@ -1,12 +1,13 @@
 """What a broker of many queues costs that nobody uses: its start, its room on disk, its descriptors, maps and idle CPU.
 
     python -m tests.bench.scale [--topics 100] [--queues 8] [--messages 1] [--rounds 1] [--idle 10] [--folder F]
-                                [--only java|rmqha] [--json F]
+                                [--only java|rmqha] [--slave] [--json F]
 
 Each kind has a store of its own, made from the same log: `--messages` in each of `--queues` queues of `--topics`
 topics. Its first start builds the queues and is not counted. A round is, of each kind in turn, a start behind a clean
 stop, `--idle` seconds without any client, kill -9, and the start behind that; the medians are printed. "Ready" is from
-the start of the process to its "boot success".
+the start of the process to its "boot success". With `--slave` a name server and a slave that has all queues run beside
+the master, before kill -9: both are idle for `--idle` seconds once more.
 """
 import argparse
 import json
@@ -26,10 +27,11 @@ from tests.bench import KINDS
 from tests.bench.results import Results, add_json
 from tests.bench.startup import DEFAULT_STORE, say
 from tests.support import real_rocketmq
-from tests.support.nodes import BrokerNode
+from tests.support.nodes import BrokerNode, NamesrvNode
 
 _START_LIMIT_MS = 1_800_000
 _STOP_LIMIT_S = 600
+_SETTLED_S = 15  # the slave has its topics, offsets and groups, and both have dispatched
 _HOST = layout.host_to_bytes(("10.0.0.1", 10911))
 _LOG_FILE = 256 << 20
 # A small index: what grows with the queues is looked at
@@ -86,7 +88,11 @@ class Broker:
         self._idle_s = arguments.idle
         make_log(folder / "store" / "commitlog", arguments.topics, arguments.queues, arguments.messages)
         make_topics(folder / "store", arguments.topics, arguments.queues)
-        self._node = BrokerNode(kind, folder, None, **_SETTINGS)
+        self._namesrv = NamesrvNode(kind, folder / "n") if arguments.slave else None
+        address = self._namesrv.address if self._namesrv else None
+        self._node = BrokerNode(kind, folder, address, **_SETTINGS)
+        self._slave = BrokerNode(kind, folder / "slave", address, "slave", brokerId=1, brokerRole="SLAVE",
+                                 haMasterAddress=self._node.ha_address, **_SETTINGS) if arguments.slave else None
         self.measured: dict[str, list[float]] = {}
 
     def _note(self, name: str, value: float) -> None:
@@ -99,6 +105,8 @@ class Broker:
 
     def build(self) -> None:
         """The first start: queues and index are built from the log."""
+        if self._namesrv is not None:
+            self._namesrv.start()
         self._note("build s", self._start())
         self._node.stop(_STOP_LIMIT_S)
 
@@ -106,6 +114,8 @@ class Broker:
         """A start behind a clean stop, and one behind kill -9."""
         self._note("clean s", self._start())
         self._look()
+        if self._slave is not None:
+            self._look_at_both(self._slave)
         self._node.kill()
         self._note("kill -9 s", self._start())
         begin = time.monotonic()
@@ -113,19 +123,36 @@ class Broker:
         self._note("stop s", time.monotonic() - begin)
         self._note("queues MiB", disk_bytes(self._node.store / "consumequeue") / (1 << 20))
 
+    def _look_at_both(self, slave: BrokerNode) -> None:
+        slave.start(_START_LIMIT_MS)
+        self._node.wait_for_slave()
+        time.sleep(_SETTLED_S)
+        pids = self._node.pid, slave.pid
+        before = [_cpu_s(pid) for pid in pids]
+        time.sleep(self._idle_s)
+        for name, pid, begin in zip(("master", "slave"), pids, before, strict=True):
+            self._note(f"idle CPU of a {name} with both %", 100 * (_cpu_s(pid) - begin) / self._idle_s)
+        slave.stop(_STOP_LIMIT_S)
+
     def _look(self) -> None:
         process = psutil.Process(self._node.pid)
-        before = process.cpu_times()
+        before = _cpu_s(process.pid)
         time.sleep(self._idle_s)
-        after = process.cpu_times()
-        self._note("idle CPU %", 100 * (after.user + after.system - before.user - before.system) / self._idle_s)
+        self._note("idle CPU %", 100 * (_cpu_s(process.pid) - before) / self._idle_s)
         self._note("descriptors", process.num_fds())
         self._note("maps", len(Path(f"/proc/{process.pid}/maps").read_text().splitlines()))
         self._note("RSS MiB", process.memory_info().rss / (1 << 20))
 
     def stop(self) -> None:
         """Whatever has happened, nothing is left."""
-        self._node.kill()
+        for server in (self._node, self._slave, self._namesrv):
+            if server is not None:
+                server.kill()
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def measure(folder: Path, arguments: argparse.Namespace, results: Results) -> None:
@@ -161,6 +188,7 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=10.0, help="seconds")
     parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
     parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--slave", action="store_true")
     add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)
