@@ -90,7 +90,7 @@ def test_imports_in_examples_work(name):
 
 def test_a_command_that_does_not_exist_is_found():
     known = sub_commands()
-    assert unknown_commands("up", known) == ["up"]
+    assert unknown_commands("fly", known) == ["fly"]
     assert unknown_commands("store dump, bench", known) == ["bench"]
     assert unknown_commands("ha status, ha receive, check ha, doctor", known) == []
 

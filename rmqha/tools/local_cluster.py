@@ -1,63 +1,31 @@
-"""A whole cluster on this host, in a folder of its own: for the quickstart and for trying things out."""
-import os
+"""A whole cluster on this host, in a folder of its own, that ends with its program: for the quickstart.
+
+The folder is one that `rmqha up` can start again.
+"""
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqha.common import mix_all
 from rmqha.common.config_file import read_config_file
+from rmqha.tools.cluster import layout
+from rmqha.tools.cluster.layout import Layout
+from rmqha.tools.cluster.node import HOST, NAMESRV, PORTS_PER_BROKER, SMALL_FILES, ClusterError, Node
 
-HOST = "127.0.0.1"
-PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one to spare
 STOP_TIMEOUT_S = 15
-TAIL_BYTES = 4_000
-
-# Small files: four brokers of these take about 100 MB, where RocketMQ's defaults take some GiB each.
-SMALL_FILES = {
-    "mappedFileSizeCommitLog": 8 * 1024 * 1024,
-    "mappedFileSizeConsumeQueue": 3_000 * 20,
-    "maxHashSlotNum": 10_000,
-    "maxIndexNum": 40_000,
-}
-
-
-class ClusterError(Exception):
-    """A server did not do what it should; the text says which and what it printed last."""
 
 
 @dataclass
-class Server:
-    """One server process, and where its things are. `name` is its file's, `broker_name` what clients see."""
+class Server(Node):
+    """One server, and its process while it runs."""
 
-    name: str
-    broker_name: str
-    role: str
-    port: int
-    config_file: Path
-    output_file: Path
-    store: Path
-    command: list[str]
+    command: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def address(self) -> str:
-        """ "ip:port" for clients."""
-        return f"{HOST}:{self.port}"
-
-    @property
-    def commit_log(self) -> Path:
-        """The folder of the commit log."""
-        return self.store / "commitlog"
-
-    def tail(self) -> str:
-        """The end of what the process printed."""
-        if not self.output_file.exists():
-            return ""
-        return self.output_file.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+    def __post_init__(self) -> None:
+        self.command = self.start_command()
 
 
 class LocalCluster:
@@ -77,9 +45,12 @@ class LocalCluster:
             raise ClusterError(f"no .properties files in {conf_folder}")
         self.folder = folder
         self.segment_size = SMALL_FILES["mappedFileSizeCommitLog"]
-        self.name_server = self._name_server(first_port)
+        self.name_server = Server(folder, "namesrv", NAMESRV, first_port)
         self.brokers = [
             self._broker(file, first_port + (index + 1) * PORTS_PER_BROKER) for index, file in enumerate(files)]
+        whole = Layout((self.name_server, *self.brokers), layout.SMALL)
+        layout.write_config(self.name_server, layout.properties_of(self.name_server, whole))
+        layout.write(folder, whole)
 
     @staticmethod
     def ports_needed(conf_folder: Path) -> int:
@@ -96,42 +67,26 @@ class LocalCluster:
         """The brokers that copy."""
         return [broker for broker in self.brokers if broker.role == "SLAVE"]
 
-    def _name_server(self, port: int) -> Server:
-        properties = {"listenPort": port, "kvConfigPath": self.folder / "namesrv" / "kvConfig.json"}
-        return self._server("namesrv", "NAME SERVER", port, properties, "rmqha.namesrv.namesrv_startup")
-
     def _broker(self, file: Path, port: int) -> Server:
         properties: dict[str, object] = dict(read_config_file(str(file)))
-        store = self.folder / "store" / file.stem
-        properties |= SMALL_FILES
-        properties |= {
+        server = Server(self.folder, file.stem, str(properties["brokerRole"]), port, str(properties["brokerName"]),
+                        int(str(properties["brokerId"])))
+        layout.write_config(server, properties | SMALL_FILES | layout.QUICK | {
             "namesrvAddr": self.name_server.address,
             "brokerIP1": HOST,
             "brokerIP2": HOST,
             "listenPort": port,
-            "storePathRootDir": store,
-            "storePathCommitLog": store / "commitlog",
-        }
-        return self._server(file.stem, str(properties["brokerRole"]), port, properties, "rmqha.broker.broker_startup")
-
-    def _server(self, name: str, role: str, port: int, properties: dict[str, object], module: str) -> Server:
-        config_file = self.folder / "conf" / f"{name}.properties"
-        config_file.parent.mkdir(parents=True, exist_ok=True)
-        texts = {key: str(value) for key, value in properties.items()}
-        config_file.write_text(mix_all.properties2string(texts), encoding="utf-8")
-        command = [sys.executable, "-m", module, "-c", str(config_file)]
-        return Server(name, texts.get("brokerName", ""), role, port, config_file, self.folder / f"{name}.out",
-                      self.folder / "store" / name, command)
+            "storePathRootDir": server.store,
+            "storePathCommitLog": server.commit_log,
+        })
+        return server
 
     def start(self, server: Server) -> None:
-        """Start a server's process; its home, and with it its logs, is the cluster's folder."""
-        environment = {**os.environ, "HOME": str(self.folder), "ROCKETMQ_HOME": str(self.folder),
-                       "PYTHONUNBUFFERED": "1"}
-        environment.pop(mix_all.NAMESRV_ADDR_ENV, None)
+        """Start a server's process; its home is the cluster's folder."""
         with open(server.output_file, "ab") as output:
             server.process = subprocess.Popen(
-                server.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                cwd=self.folder, start_new_session=True)
+                server.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=server.environment(), cwd=self.folder, start_new_session=True)
 
     def check_alive(self) -> None:
         """ClusterError when a process that was started has ended by itself."""

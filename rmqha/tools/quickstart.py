@@ -5,7 +5,6 @@
 """
 import contextlib
 import logging
-import random
 import shutil
 import signal
 import socket
@@ -32,7 +31,9 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools import cluster_table
-from rmqha.tools.local_cluster import ClusterError, LocalCluster, Server
+from rmqha.tools.cluster.node import ClusterError
+from rmqha.tools.cluster.ports import free_port_block
+from rmqha.tools.local_cluster import LocalCluster, Server
 
 log = logging.getLogger("RocketmqTools")
 
@@ -45,12 +46,12 @@ TIMEOUT_MS = 10_000
 PROBE_TIMEOUT_MS = 10_000  # beyond the broker's slaveTimeout
 WAIT_S = 60
 LATECOMERS_S = 0.5
-PORTS = (20_000, 32_000)  # below those that Linux gives to clients
 
 _CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)
 
 NEXT = """What to try next:
-  bin/quickstart --keep           the same; configs, stores and logs stay, for a look at them
+  bin/quickstart --keep           the same; configs, stores and logs stay, and `rmqha up` can start it again
+  bin/rmqha up --wait             a cluster of your own that stays (then ps, logs, down)
   bin/mqnamesrv                   a name server of your own, at port 9876
   bin/mqbroker -c conf/2m-2s-sync/broker-a.properties     and a broker (then broker-a-s, broker-b, ...)
   docs/design.md                  how it works inside
@@ -248,25 +249,6 @@ def shares(brokers: Iterable[str]) -> str:
     return ", ".join(f"{count:,} to {broker}" for broker, count in sorted(Counter(brokers).items()))
 
 
-def free_port_block(count: int) -> int:
-    """The first of `count` ports in a row that nobody listens at; ClusterError when 200 random tries find none."""
-    for _ in range(200):
-        first = random.randrange(PORTS[0], PORTS[1] - count)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise ClusterError(f"found no {count} free ports in a row between {PORTS[0]} and {PORTS[1]}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-        return True
-
-
 def find_conf() -> Path:
     """The conf folder of this checkout; ClusterError when rmqha was installed without it."""
     folder = Path(rmqha.__file__).resolve().parents[1] / CONF
@@ -315,7 +297,7 @@ def main(messages: int, keep: bool) -> None:
             failure = _run(home, messages)
     finally:
         if keep:
-            click.echo(f"kept: {home}")
+            click.echo(f"kept: {home}; start it again with: rmqha up --wait --dir {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
     if failure is not None:

@@ -7,6 +7,8 @@ import click
 
 from rmqha import __version__
 from rmqha.tools.check.check_command import check_group
+from rmqha.tools.cluster.cluster_command import down_command, ps_command, up_command
+from rmqha.tools.cluster.logs_command import logs_command
 from rmqha.tools.doctor.doctor_command import doctor_command
 from rmqha.tools.ha.ha_command import ha_group
 from rmqha.tools.lazy_group import LazyGroup
@@ -14,7 +16,8 @@ from rmqha.tools.store.store_command import store_group
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group", "spark",
                      "Jobs on Spark: audit, rebuild, archive, restore, report, replay.")
-GROUPS = (store_group, ha_group, check_group, doctor_command, PIPELINE)
+GROUPS = (up_command, down_command, ps_command, logs_command, store_group, ha_group, check_group, doctor_command,
+          PIPELINE)
 
 
 class _CannotAnswerError(click.ClickException):

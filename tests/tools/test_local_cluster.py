@@ -6,8 +6,10 @@ import sys
 import pytest
 
 from rmqha.common.config_file import read_config_file
-from rmqha.tools.local_cluster import PORTS_PER_BROKER, SMALL_FILES, ClusterError, LocalCluster
-from rmqha.tools.quickstart import PORTS, find_conf, free_port_block
+from rmqha.tools.cluster.node import PORTS_PER_BROKER, SMALL_FILES, ClusterError
+from rmqha.tools.cluster.ports import PORTS, free_port_block
+from rmqha.tools.local_cluster import LocalCluster
+from rmqha.tools.quickstart import find_conf
 from tests.support.sources import ROOT
 
 CONF = ROOT / "conf" / "2m-2s-sync"
@@ -85,7 +87,7 @@ def test_taken_port_is_not_in_the_block(monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("rmqha.tools.quickstart.random.randrange", lambda low, high: port - 1)
+        monkeypatch.setattr("rmqha.tools.cluster.ports.random.randrange", lambda low, high: port - 1)
         with pytest.raises(ClusterError, match="free ports"):
             free_port_block(3)
 

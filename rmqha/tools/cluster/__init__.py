@@ -1,0 +1,1 @@
+"""Clusters on this host that stay: `rmqha up`, `down`, `ps`, `logs`."""

@@ -1,0 +1,153 @@
+"""The commands `rmqha up`, `down` and `ps`: a cluster on this host that stays."""
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rmqha.acl.common import acl_yaml
+from rmqha.common.mix_all import NAMESRV_ADDR_ENV
+from rmqha.tools.cluster import cluster_folder, processes
+from rmqha.tools.cluster.bring_up import BringUp
+from rmqha.tools.cluster.cluster_folder import DIR_ENV
+from rmqha.tools.cluster.layout import MAX_MASTERS, MAX_SLAVES, NORMAL, SMALL, Layout
+from rmqha.tools.cluster.states import NodeState, Observer, State
+from rmqha.tools.cluster_table import render_table
+from rmqha.tools.store.output import cell, put, size_text, to_json
+
+log = logging.getLogger("RocketmqTools")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HEADINGS = ("name", "role", "address", "pid", "state", "memory", "store")
+_LOWEST_PORT = 1024
+
+output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
+                             show_default=True, help="How to print.")
+
+
+def folder_options(command: F) -> F:
+    """--dir and --name: which cluster."""
+    for option in (
+            click.option("--name", help="A cluster by its name: a folder below $XDG_DATA_HOME/rmqha or "
+                                        "~/.local/share/rmqha; `default` by default."),
+            click.option("--dir", "folder", metavar="DIR",
+                         help=f"A cluster by its folder; without --dir and --name that of ${DIR_ENV}, if it is set.")):
+        command = option(command)
+    return command
+
+
+def chosen_folder(folder: str | None, name: str | None) -> Path:
+    """The folder of --dir, --name and the environment."""
+    if folder is not None and name is not None:
+        raise click.UsageError("give either --dir or --name: a name is short for a folder")
+    return cluster_folder.chosen(folder, name)
+
+
+@click.command("up")
+@folder_options
+@click.option("--masters", type=click.IntRange(1, MAX_MASTERS), help="How many masters.  [default: 2]")
+@click.option("--slaves", type=click.IntRange(0, MAX_SLAVES), help="How many slaves each master has.  [default: 1]")
+@click.option("--sync/--async", "sync", default=None,
+              help="Whether a master waits for a slave before it answers.  [default: --sync]")
+@click.option("--memory", type=click.Choice([SMALL, NORMAL]),
+              help="small: small files, nothing allocated before it is needed; normal: RocketMQ's defaults, 1 GiB a "
+                   "commit log file.  [default: small]")
+@click.option("--port", type=click.IntRange(_LOWEST_PORT, 65_535), metavar="BASE",
+              help="The name server's port; brokers take those above, 4 each. By default free ones, chosen once.")
+@click.option("--wait", is_flag=True, help="Return when all brokers are registered and all slaves connected.")
+@click.option("--timeout", "timeout_s", default=60.0, show_default=True, type=click.FloatRange(0.1),
+              help="Seconds that --wait may take.")
+@click.option("--print-env", is_flag=True,
+              help=f"Print only the lines {NAMESRV_ADDR_ENV}=... and {DIR_ENV}=..., for eval and other programs.")
+@output_option
+def up_command(folder: str | None, name: str | None, masters: int | None, slaves: int | None, sync: bool | None,
+               memory: str | None, port: int | None, wait: bool, timeout_s: float, print_env: bool,
+               output: str) -> None:
+    """Start a cluster on this host that stays, or what does not run of it.
+
+    It outlives this terminal. After `rmqha down` or a crash of the host the next `rmqha up` starts it again, with its
+    data and on the same ports. The options from --masters to --port count when it is made.
+    """
+    path = chosen_folder(folder, name)
+    wanted = {key: value for key, value in (("masters", masters), ("slaves", slaves), ("sync", sync),
+                                            ("memory", memory)) if value is not None}
+    cluster_folder.check_ours_or_empty(path)
+    with cluster_folder.locked(path):
+        layout = cluster_folder.make_or_load(path, wanted, port)
+        BringUp(layout, lambda line: click.echo(line, err=True)).run(wait, timeout_s)
+    if print_env:
+        put(f"{NAMESRV_ADDR_ENV}={layout.namesrv.address}")
+        put(f"{DIR_ENV}={shlex.quote(str(path))}")
+        return
+    _print_states(_states(layout), output)
+    if output == "table":
+        put(f"\nexport {NAMESRV_ADDR_ENV}={layout.namesrv.address}")
+
+
+@click.command("down")
+@folder_options
+@click.option("--purge", is_flag=True, help="Delete the folder too, with all data.")
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds that servers may take to end, before they are killed.")
+def down_command(folder: str | None, name: str | None, purge: bool, timeout_s: float) -> None:
+    """Stop a cluster: the slaves, the masters, the name server. Its data stays."""
+    path = chosen_folder(folder, name)
+    cluster_folder.load(path)
+    with cluster_folder.locked(path):
+        layout = cluster_folder.load(path)
+        killed = []
+        for group in (layout.slaves, layout.masters, [layout.namesrv]):
+            for node, result in processes.stop(group, timeout_s).items():
+                put(f"{node} {result}")
+                killed += [node] if result == "killed" else []
+        if purge:
+            cluster_folder.purge(path)
+            put(f"deleted {path}")
+    if killed:
+        click.echo(f"{', '.join(killed)} did not end within {timeout_s:g} s and had to be killed; the next start looks "
+                   "over the end of the log", err=True)
+
+
+@click.command("ps")
+@folder_options
+@output_option
+def ps_command(folder: str | None, name: str | None, output: str) -> None:
+    """Show the servers of a cluster: role, address, pid, state, memory (RSS), store folder.
+
+    Exit code 1 when one of them does not do what it should.
+    """
+    states = _states(cluster_folder.load(chosen_folder(folder, name)))
+    _print_states(states, output)
+    if any(each.state is not State.RUNNING for each in states):
+        raise SystemExit(1)
+
+
+def _states(layout: Layout) -> list[NodeState]:
+    with Observer(layout) as observer:
+        return observer.states()
+
+
+def _print_states(states: list[NodeState], output: str) -> None:
+    if output == "table":
+        put(render_table(_HEADINGS, [_cells(each) for each in states], {"pid", "memory"}))
+        return
+    nodes = [{"name": each.node.name, "role": each.node.role, "address": each.node.address, "pid": each.pid,
+              "state": each.state.value, "rss": each.rss, "store": str(each.node.store),
+              "config": str(each.node.config_file), "logs": str(each.node.log_folder)} for each in states]
+    value = {NAMESRV_ADDR_ENV: states[0].node.address, "dir": str(states[0].node.folder), "nodes": nodes}
+    if output == "json":
+        put(to_json(value))
+    elif acl_yaml.is_available():
+        put(acl_yaml.dumps(value).decode("utf-8").rstrip())
+    else:
+        raise click.ClickException(f"-o yaml: {acl_yaml.HOW_TO_INSTALL}")
+
+
+def _cells(each: NodeState) -> tuple[str, ...]:
+    return (each.node.name, each.node.role, each.node.address, str(each.pid or ""), each.state.value,
+            size_text(each.rss) if each.rss is not None else "", cell(str(each.node.store)))

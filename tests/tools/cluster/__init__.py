@@ -1,0 +1,1 @@
+"""Tests of `rmqha up`, `down`, `ps` and `logs`."""

@@ -1,0 +1,39 @@
+"""The commands as people run them, in processes of their own."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from rmqha.tools.rmqha_command import rmqha as rmqha_command
+from tests.support.sources import ROOT
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Of somebody whose home is `home`."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("RMQHA_DIR", "NAMESRV_ADDR")}
+    return {**kept, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(home), "HOME": str(home)}
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of `rmqha ...`."""
+    return [sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments)]
+
+
+def rmqha(home: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run `rmqha ...`; AssertionError when its exit code is another than `code`."""
+    result = subprocess.run(command(*arguments), env=environment(home), text=True, capture_output=True, timeout=110,
+                            cwd=home)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def nodes(home: Path, *arguments: object, code: int = 0) -> dict[str, dict]:
+    """What `rmqha ps -o json` tells, by name; called in this process, since that is faster."""
+    result = CliRunner().invoke(rmqha_command, ["ps", "-o", "json", *map(str, arguments)],
+                                env={**environment(home), "RMQHA_DIR": None})
+    assert result.exit_code == code, result.output
+    return {node["name"]: node for node in json.loads(result.stdout)["nodes"]}
