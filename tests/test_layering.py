@@ -30,7 +30,7 @@ PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layou
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline")
 # Module prefixes that may import a library; everyone else goes through them.
 GUARDED = {
-    "socket": ("rmqha/remoting/", "rmqha/store/ha/"),
+    "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/sd_notify.py"),  # the last: datagrams to systemd
     "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
     "pyspark": ("rmqha/pipeline/",),

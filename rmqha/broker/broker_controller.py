@@ -361,6 +361,14 @@ class BrokerController:
         self.query_message_executor.shutdown()
         self._stall_watch.shutdown()
 
+    def lives(self, timeout_s: float) -> bool:
+        """Whether it serves: both ports' threads answer within `timeout_s`, and messages are flushed and dispatched."""
+        store = self.message_store
+        services = (store.commit_log.flush_commit_log_service, store.reput_message_service)
+        return (self.failure is None and all(service.is_alive() for service in services)
+                and self.remoting_server.io.answers(timeout_s / 2)
+                and self.fast_remoting_server.io.answers(timeout_s / 2))
+
     def _service_failed(self, service: ServiceThread) -> None:
         """A port is closed for good, and a broker without it would only look like one."""
         self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"

@@ -11,7 +11,7 @@ import click
 
 from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common import log_setup, mix_all, server_util
+from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
@@ -153,8 +153,9 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     log.info(tip)
     click.echo(tip)
     controller.on_failed = stop.set
+    sd_notify.ready(f"{config.brokerName} {config.brokerId} serves at {controller.broker_addr}")
     if controller.failure is None:
-        stop.wait()
+        sd_notify.wait(stop, controller.lives)
     if controller.failure is not None:
         click.echo(f"The broker can't go on, and ends: {controller.failure}", err=True)
         shutdown(controller)
@@ -186,6 +187,7 @@ def unsafe_settings(controller: BrokerController) -> list[str]:
 def shutdown(controller: BrokerController) -> None:
     """Stop, and say so in the log."""
     log.info("Shutdown hook was invoked, 1")
+    sd_notify.stopping()
     begin = time.monotonic()
     controller.shutdown()
     log.info("Shutdown hook over, consuming total time(ms): %d", (time.monotonic() - begin) * 1000)

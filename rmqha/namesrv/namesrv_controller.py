@@ -93,6 +93,10 @@ class NamesrvController:
         """The bound port, after `start`."""
         return self.remoting_server.local_listen_port
 
+    def lives(self, timeout_s: float) -> bool:
+        """Whether requests are served: the port's thread answers within `timeout_s`."""
+        return self.failure is None and self.remoting_server.io.answers(timeout_s)
+
     def shutdown(self) -> None:
         """Stop all threads and close all connections. Idempotent."""
         self._certificate_watch.shutdown()

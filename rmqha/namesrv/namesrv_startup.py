@@ -7,7 +7,7 @@ import time
 
 import click
 
-from rmqha.common import log_setup, mix_all, server_util
+from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.config_file import ConfigError, load_config_file
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.stop_signal import StopSignal
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         log.exception("The Name Server cannot start")
         click.echo(f"The Name Server cannot start: {failure}", err=True)
         return -1
-    stop.wait()
+    sd_notify.wait(stop, controller.lives)
     if controller.failure is not None:
         click.echo(f"The Name Server can't go on, and ends: {controller.failure}", err=True)
     shutdown(controller)
@@ -110,6 +110,7 @@ def start(controller: NamesrvController) -> None:
     click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
+    sd_notify.ready(f"serves at port {controller.local_listen_port}")
 
 
 def shutdown(controller: NamesrvController) -> None:
@@ -118,6 +119,7 @@ def shutdown(controller: NamesrvController) -> None:
     Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
     """
     log.info("shutdown hook was invoked, 1 times.")
+    sd_notify.stopping()
     begin = time.monotonic()
     controller.shutdown()
     log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)

@@ -147,6 +147,12 @@ class IoThread(ServiceThread):
                     return
         task()
 
+    def answers(self, timeout_s: float) -> bool:
+        """Whether the thread lives, and gets to a task within `timeout_s`."""
+        came = threading.Event()
+        self.post(came.set)
+        return came.wait(timeout_s) and self.is_alive()
+
     def listen(self, listener: socket.socket) -> None:
         """Accept connections of a listening, non-blocking socket; the IO thread closes it. Before `start`."""
         self._listener = listener
