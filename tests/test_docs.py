@@ -21,7 +21,7 @@ TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 CODE = re.compile(r"\| `[^`]+` ")
 FILE = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:py|c|h|md|tsv))`")
 MODULE = re.compile(r"python -m (tests\.[\w.]+|rmqha\.[\w.]+)")
-PROGRAM = re.compile(r"(?<!venv/)\bbin/([a-z-]+)")
+PROGRAM = re.compile(r"(?<!venv/)(?<!/opt/rmqha/)\bbin/([a-z-]+)")
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"`(?:bin/)?rmqha ([a-z][^`]*)`|^    bin/rmqha ([a-z].*)$", re.MULTILINE)
 

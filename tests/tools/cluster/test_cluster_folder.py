@@ -2,6 +2,7 @@
 import json
 import os
 import socket
+import subprocess
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.cluster import cluster_folder, layout
+from rmqha.tools.cluster.bring_up import BringUp
 from rmqha.tools.cluster.layout import Shape
 from rmqha.tools.cluster.node import PORTS_PER_BROKER, ClusterError
 from rmqha.tools.rmqha_command import rmqha
@@ -150,6 +152,16 @@ def test_ports_of_named_clusters_that_are_down_are_not_given_again(data_home, mo
     two.mkdir()
     assert cluster_folder.make_or_load(two, {"masters": 1, "slaves": 0}, None).namesrv.port == 24_000
     assert "; --name takes one that is there: damaged, one, two" in fails("ps")
+
+
+def test_environment_is_printed_for_a_shell_whatever_the_folder_is_called(tmp_path, monkeypatch):
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
+    folder = tmp_path / "it's $HOME; here"
+    found = made(folder)
+    printed = CliRunner().invoke(rmqha, ["up", "--print-env", "--dir", str(folder)]).output
+    script = 'set -a; eval "$1"; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
+    result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=60)
+    assert result.stdout == f"{found.namesrv.address} {folder}\n"
 
 
 def test_two_at_once_is_an_error_that_names_the_other(tmp_path):
