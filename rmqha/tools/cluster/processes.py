@@ -16,7 +16,7 @@ from rmqha.tools.cluster.node import ClusterError, Node
 
 log = logging.getLogger("RocketmqTools")
 
-_START_TOLERANCE_S = 2.0  # the system tells when a process began by its clock, which may be set
+_START_TOLERANCE_S = 2.0
 _LOOK_S = 0.05
 _KILL_WAIT_S = 10
 
@@ -28,7 +28,7 @@ def start(node: Node) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             node.start_command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env=node.environment(), cwd=node.folder, start_new_session=True)
-    began = psutil.Process(process.pid).create_time()
+    began = _began(psutil.Process(process.pid))
     mix_all.string2file_not_safe(json.dumps({"pid": process.pid, "began": began}), str(node.pid_file))
     return process
 
@@ -38,7 +38,7 @@ def find(node: Node) -> psutil.Process | None:
     try:
         data = json.loads(node.pid_file.read_text("ascii"))
         process = psutil.Process(data["pid"])
-        if abs(process.create_time() - data["began"]) > _START_TOLERANCE_S:
+        if abs(_began(process) - data["began"]) > _START_TOLERANCE_S:
             return None
         # a zombie has no command line, and is none of ours that runs
         return process if str(node.config_file) in process.cmdline() else None
@@ -50,6 +50,12 @@ def find(node: Node) -> psutil.Process | None:
     except psutil.Error as error:
         log.info("%s: %s", node.name, error)
         return None
+
+
+def _began(process: psutil.Process) -> float:
+    """Seconds after the host's start; the time of day at which it began changes when the clock is set."""
+    boot_time = psutil.boot_time()  # first: psutil makes the other from it
+    return process.create_time() - boot_time
 
 
 def stop(nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:

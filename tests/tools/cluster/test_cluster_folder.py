@@ -173,7 +173,8 @@ def test_two_at_once_is_an_error_that_names_the_other(tmp_path):
         assert (tmp_path / ".lock").exists()
 
 
-def test_lock_of_a_folder_that_was_deleted_meanwhile_is_taken_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("made_again", [False, True])
+def test_lock_of_a_folder_that_was_deleted_meanwhile_is_taken_again(tmp_path, monkeypatch, made_again):
     folder = tmp_path / "c"
     real = cluster_folder._open_lock
     opened = []
@@ -182,6 +183,8 @@ def test_lock_of_a_folder_that_was_deleted_meanwhile_is_taken_again(tmp_path, mo
         opened.append(real(path))
         if len(opened) == 1:
             (path / ".lock").unlink()
+            if made_again:
+                os.close(real(path))
         return opened[-1]
 
     monkeypatch.setattr(cluster_folder, "_open_lock", open_and_delete_once)

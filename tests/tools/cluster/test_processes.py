@@ -61,11 +61,19 @@ def test_process_that_began_at_that_time_but_runs_something_else_is_not_the_serv
     other = subprocess.Popen([sys.executable, "-c", SLEEP])
     try:
         node.pid_file.parent.mkdir()
-        node.pid_file.write_text(json.dumps({"pid": other.pid, "began": psutil.Process(other.pid).create_time()}))
+        node.pid_file.write_text(json.dumps({"pid": other.pid, "began": processes._began(psutil.Process(other.pid))}))
         assert processes.find(node) is None
     finally:
         other.kill()
         other.wait()
+
+
+def test_server_is_known_after_the_clock_was_set(node, started, monkeypatch):
+    process = started(SLEEP)
+    boot, create = psutil.boot_time(), psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) + 3600)
+    assert processes.find(node).pid == process.pid
 
 
 @pytest.mark.parametrize("text", ["", "17", "{}", '{"pid": "x", "began": 1}', '{"pid": -5, "began": 1}', "\xff"])
