@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
+from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_startup import create_broker_controller, parse_command_line
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import load_config_file, read_config_file
@@ -162,6 +163,18 @@ def test_environment_is_printed_for_a_shell_whatever_the_folder_is_called(tmp_pa
     script = 'set -a; eval "$1"; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
     result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=60)
     assert result.stdout == f"{found.namesrv.address} {folder}\n"
+
+
+def test_servers_are_listed_as_yaml_too_where_its_library_is(tmp_path, monkeypatch):
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML, the extra acl")
+    found = made(tmp_path, Shape(1, 0))
+    result = CliRunner().invoke(rmqha, ["ps", "-o", "yaml", "--dir", str(tmp_path)])
+    told = yaml.safe_load(result.output)
+    assert result.exit_code == 1 and told["NAMESRV_ADDR"] == found.namesrv.address
+    assert [(node["name"], node["state"], node["pid"]) for node in told["nodes"]] == [
+        ("namesrv", "stopped", None), ("broker-a", "stopped", None)]
+    monkeypatch.setattr(acl_yaml, "is_available", lambda: False)
+    assert "-o yaml: it needs PyYAML" in fails("ps", "-o", "yaml", "--dir", tmp_path)
 
 
 def test_two_at_once_is_an_error_that_names_the_other(tmp_path):
