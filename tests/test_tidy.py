@@ -20,8 +20,8 @@ TEXT_FILES = {".py", ".md", ".cfg", ".properties", ".conf", ".java", ".xml", ".t
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|work)/|\bTODO\b|\bFIXME\b|\bXXX:", re.ASCII)
 
 
-TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "README.md", "bin", "conf", "docs", "pyproject.toml", "rmqha",
-             "setup.cfg", "tests"}
+TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "bin", "conf", "docs",
+             "pyproject.toml", "rmqha", "setup.cfg", "tests"}
 
 
 def test_nothing_else_lies_at_the_top_level():

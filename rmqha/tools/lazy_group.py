@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from rmqha.common.extras import how_to_install
+
 
 class _MissingExtraError(click.ClickException):
     exit_code = 2
@@ -30,5 +32,5 @@ class LazyGroup(click.Group):
             if (error.name or "").partition(".")[0] == "rmqha":
                 raise
             raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
-                                     f"pip install 'rmqha[{self._extra}]'") from error
+                                     f"{how_to_install(self._extra)}") from error
         return group

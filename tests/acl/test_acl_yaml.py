@@ -1,5 +1,6 @@
 """YAML as SnakeYAML has it: scalars, what is written, and anything that is no YAML."""
 import builtins
+import re
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from rmqha.acl.common import acl_yaml
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.acl_file import AclFile
+from rmqha.common.extras import how_to_install
 from tests.acl.acl_documents import KNOWN, generated
 
 
@@ -84,5 +86,5 @@ def test_without_pyyaml_the_way_to_install_it_is_told(monkeypatch):
         return real(name, *args)
 
     monkeypatch.setattr(builtins, "__import__", without_yaml)
-    with pytest.raises(AclException, match=r"pip install 'rmqha\[acl\]'"):
+    with pytest.raises(AclException, match=re.escape(how_to_install("acl"))):
         acl_yaml.loads(b"a: b")

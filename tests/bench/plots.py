@@ -2,7 +2,7 @@
 
     python -m tests.bench.plots RESULTS.jsonl... [--out docs/performance] [--page docs/performance.md] [--no-pictures]
 
-The pictures are SVG, made by matplotlib (`pip install rmqha[plots]`), which only this module imports. The same results
+The pictures are SVG, made by matplotlib (`pip install '.[plots]'`), which only this module imports. The same results
 give the same bytes. `--no-pictures` writes the tables alone.
 """
 import argparse
@@ -17,7 +17,7 @@ from tests.bench.performance_page import NAMES, Pair, case_text, number, pairs, 
 from tests.bench.results import Curve, ResultsError, Row, median_round, read
 from tests.support.sources import ROOT
 
-MISSING = "matplotlib is missing: pip install 'rmqha[plots]', or --no-pictures for the tables alone"
+MISSING = "matplotlib is missing: pip install '.[plots]', or --no-pictures for the tables alone"
 COLOURS = {"rmqha": "#1f77b4", "java": "#d9772b"}
 _STYLE = {"svg.hashsalt": "rmqha", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
           "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd",

@@ -158,7 +158,7 @@ def test_the_page_has_each_table_and_says_what_its_results_say():
 
 def test_without_matplotlib_the_plots_tell_how_to_get_it(sample, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit, match="pip install 'rmqha\\[plots\\]'"):
+    with pytest.raises(SystemExit, match="pip install '\\.\\[plots\\]'"):
         plots.main([str(sample), "--page", str(tmp_path / "page.md"), "--out", str(tmp_path)])
     assert list(tmp_path.glob("*.svg")) == []
 

@@ -20,7 +20,7 @@ def why_unavailable() -> str | None:
         return None
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{missing[0]} is missing: pip install -e .[spark]"
+        return f"{missing[0]} is missing: pip install -e '.[spark]'"
     java = shutil.which("java")
     if java is None:
         return "java is not on PATH; Spark needs 17 or later"

@@ -3,6 +3,7 @@ import sys
 
 from click.testing import CliRunner
 
+from rmqha.common.extras import how_to_install
 from rmqha.tools.rmqha_command import rmqha
 
 
@@ -19,4 +20,4 @@ def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     result = CliRunner().invoke(rmqha, ["pipeline", "audit", ".", "."])
     assert result.exit_code == 2
-    assert "`rmqha pipeline` needs the extra `spark`" in result.output and "pip install 'rmqha[spark]'" in result.output
+    assert "`rmqha pipeline` needs the extra `spark`" in result.output and how_to_install("spark") in result.output

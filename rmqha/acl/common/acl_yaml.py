@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from rmqha.acl.common.acl_exception import AclException
+from rmqha.common.extras import how_to_install
 from rmqha.remoting.protocol.fastjson_writer import java_double
 
 MAX_ALIASES_FOR_COLLECTIONS = 50
-HOW_TO_INSTALL = "it needs PyYAML: pip install 'rmqha[acl]'"
+HOW_TO_INSTALL = f"it needs PyYAML: {how_to_install('acl')}"
 
 _FLOAT = re.compile(
     r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?

@@ -4,6 +4,7 @@ from types import ModuleType
 from typing import Protocol
 
 from rmqha.common.compression.compression_type import CompressionType
+from rmqha.common.extras import how_to_install
 
 # Differs: Java inflates without a limit; here a body may not grow beyond this, so a small one can't fill the memory.
 MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
@@ -56,7 +57,7 @@ def _lz4_library() -> ModuleType:
     try:
         import lz4.frame
     except ImportError as error:
-        raise CompressionError("LZ4 bodies need the extra `lz4`: pip install rmqha[lz4]") from error
+        raise CompressionError(f"LZ4 bodies need the extra `lz4`: {how_to_install('lz4')}") from error
     library: ModuleType = lz4.frame
     return library
 
@@ -89,7 +90,7 @@ def _zstd_library() -> ModuleType:
     try:
         import zstandard
     except ImportError as error:
-        raise CompressionError("ZSTD bodies need the extra `zstd`: pip install rmqha[zstd]") from error
+        raise CompressionError(f"ZSTD bodies need the extra `zstd`: {how_to_install('zstd')}") from error
     library: ModuleType = zstandard
     return library
 
