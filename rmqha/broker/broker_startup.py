@@ -34,6 +34,16 @@ EXIT_INITIALIZE_FAILED = 253  # Java: System.exit(-3)
 _DOMAIN = "rmqAddressServerDomain"
 _SUBGROUP = "rmqAddressServerSubGroup"
 
+_DESCRIPTION = """Runs a broker in the foreground, until Ctrl-C or SIGTERM: it takes messages from producers, keeps
+them, gives them to consumers and copies them to its slaves. Without -c it is a master at port 10911, named as the host,
+and keeps all in ~/store."""
+_EXAMPLES = """examples:
+  mqbroker -n 127.0.0.1:9876                         known to a name server
+  mqbroker -c conf/2m-2s-sync/broker-a.properties    a master with a slave; `rmqha conf init` copies such files
+  mqbroker -c broker.conf -p                         print each key with its value; -m: the important ones
+exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up, 253 store or tables can't be loaded,
+255 can't start"""
+
 MAX_PORT = 0xFFFF
 FAST_PORT_DISTANCE = 2
 
@@ -69,8 +79,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
-    """-c, -p, -m, -n, -h. Exits with 1 for a wrong option."""
-    parser = server_util.add_broker_options(server_util.build_commandline_options("mqbroker"))
+    """-c, -p, -m, -n, -h, --version. Exits with 1 for a wrong option."""
+    parser = server_util.add_broker_options(
+        server_util.build_commandline_options("mqbroker", _DESCRIPTION, _EXAMPLES))
     return parser.parse_args(argv)
 
 

@@ -1,11 +1,11 @@
 """The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes."""
 import argparse
-import os
 import resource
 import sys
 from typing import NoReturn
 
-import rmqha
+from rmqha import __version__
+from rmqha.common import home
 from rmqha.common.config_file import ConfigError
 
 # The least that Python allows. Making a number takes the square of its digits, in which nothing else runs.
@@ -26,15 +26,17 @@ def limit_digits() -> None:
     sys.set_int_max_str_digits(MAX_DIGITS)
 
 
-def build_commandline_options(app_name: str) -> argparse.ArgumentParser:
-    """A parser with the options that all servers share: -h, -n and --log-dir, which the original lacks.
+def build_commandline_options(app_name: str, description: str = "", examples: str = "") -> argparse.ArgumentParser:
+    """A parser with the options that all servers share: -h, -n and, which the original lacks, --version and --log-dir.
 
     Usage errors print the help and exit with 1.
 
     Java: org.apache.rocketmq.srvutil.ServerUtil (4.9.8)
     """
-    parser = _Parser(prog=app_name, add_help=False)
+    parser = _Parser(prog=app_name, add_help=False, description=description, epilog=examples,
+                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-h", "--help", action="help", help="Print help")
+    parser.add_argument("--version", action="version", version=f"{app_name} {__version__}", help="Print the version")
     parser.add_argument("-n", "--namesrvAddr", metavar="<arg>",
                         help="Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'")
     parser.add_argument("--log-dir", dest="logDir", metavar="<folder>",
@@ -68,9 +70,8 @@ def refuse_option(name: str, _value: str, problem: str) -> NoReturn:
 
 
 def default_rocketmq_home() -> str:
-    """Where `conf/` lies when ROCKETMQ_HOME is not set: the folder that the package was installed from."""
-    # Differs: Java's start scripts set the variable, and its servers refuse to start without it
-    return os.path.dirname(os.path.dirname(os.path.abspath(rmqha.__file__)))
+    """Where `conf/` lies when ROCKETMQ_HOME is not set."""
+    return str(home.default_rocketmq_home())
 
 
 def raise_descriptor_limit() -> None:

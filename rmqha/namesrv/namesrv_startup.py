@@ -19,6 +19,12 @@ log = logging.getLogger("RocketmqNamesrv")
 console = logging.getLogger("RocketmqNamesrvConsole")
 
 DEFAULT_LISTEN_PORT = 9876
+_DESCRIPTION = """Runs a name server in the foreground, until Ctrl-C or SIGTERM: brokers tell it which topics they have,
+clients ask it which broker to go to."""
+_EXAMPLES = """examples:
+  mqnamesrv                       at port 9876
+  mqnamesrv -c namesrv.conf       with listenPort=9877, kvConfigPath=..., a key a line
+  mqnamesrv -p                    print each key with its value"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,8 +60,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
-    """-c, -p, -n, -h. Exits with 1 for a wrong option."""
-    parser = server_util.add_namesrv_options(server_util.build_commandline_options("mqnamesrv"))
+    """-c, -p, -n, -h, --version. Exits with 1 for a wrong option."""
+    parser = server_util.add_namesrv_options(
+        server_util.build_commandline_options("mqnamesrv", _DESCRIPTION, _EXAMPLES))
     return parser.parse_args(argv)
 
 

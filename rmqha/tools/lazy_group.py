@@ -1,4 +1,4 @@
-"""A group of commands that is imported when it is used: it needs libraries that may not be installed."""
+"""A command, or a group of them, that is imported when it is used: it takes time, or libraries that may be missing."""
 import importlib
 from typing import Any
 
@@ -12,25 +12,25 @@ class _MissingExtraError(click.ClickException):
 
 
 class LazyGroup(click.Group):
-    """Stands in the help as any other group. `target`: module:attribute; `extra`: which of the project's brings it."""
+    """Stands in the help as any other. `target`: module:attribute; `extra`: which of the project's it needs."""
 
-    def __init__(self, name: str, target: str, extra: str, help_text: str) -> None:
+    def __init__(self, name: str, target: str, extra: str | None, help_text: str) -> None:
         super().__init__(name, help=help_text)
         self._target = target
         self._extra = extra
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
-        """The context of the real group."""
+        """The context of the real command."""
         return self._load().make_context(info_name, args, parent, **extra)
 
-    def _load(self) -> click.Group:
+    def _load(self) -> click.Command:
         module, _, attribute = self._target.partition(":")
         try:
-            group: click.Group = getattr(importlib.import_module(module), attribute)
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         except ImportError as error:
-            if (error.name or "").partition(".")[0] == "rmqha":
+            if self._extra is None or (error.name or "").partition(".")[0] == "rmqha":
                 raise
             raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
                                      f"{how_to_install(self._extra)}") from error
-        return group
+        return command

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import click
 
-import rmqha
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
+from rmqha.common.home import checkout, templates
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
@@ -37,7 +37,7 @@ from rmqha.tools.local_cluster import LocalCluster, Server
 
 log = logging.getLogger("RocketmqTools")
 
-CONF = Path("conf", "2m-2s-sync")
+CONF = "2m-2s-sync"
 TOPIC = "Quickstart"
 PROBE_TOPIC = "QuickstartProbe"
 GROUP = "quickstart_consumers"
@@ -55,6 +55,11 @@ NEXT = """What to try next:
   bin/mqnamesrv                   a name server of your own, at port 9876
   bin/mqbroker -c conf/2m-2s-sync/broker-a.properties     and a broker (then broker-a-s, broker-b, ...)
   docs/design.md                  how it works inside
+Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
+NEXT_INSTALLED = """What to try next:
+  rmqha quickstart --keep         the same; configs, stores and logs stay, for a look at them
+  rmqha conf init                 configuration files of your own; tells how to start servers with them
+  rmqha --help, mqadmin           what else there is
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
 
 
@@ -250,10 +255,10 @@ def shares(brokers: Iterable[str]) -> str:
 
 
 def find_conf() -> Path:
-    """The conf folder of this checkout; ClusterError when rmqha was installed without it."""
-    folder = Path(rmqha.__file__).resolve().parents[1] / CONF
+    """The configuration files that rmqha comes with; ClusterError when it was installed without them."""
+    folder = templates() / CONF
     if not folder.is_dir():
-        raise ClusterError(f"{folder} is missing: the quickstart runs from a checkout of rmqha")
+        raise ClusterError(f"{folder} is missing: rmqha was not installed as a wheel makes it")
     return folder
 
 
@@ -303,7 +308,8 @@ def main(messages: int, keep: bool) -> None:
     if failure is not None:
         click.echo(f"\n{failure}" + ("" if keep else "\nRun again with --keep to read the servers' logs."), err=True)
         sys.exit(1)
-    click.echo(f"done in {time.monotonic() - begin:.1f} s; nothing is left running\n\n{NEXT}")
+    click.echo(f"done in {time.monotonic() - begin:.1f} s; nothing is left running\n\n"
+               f"{NEXT if checkout() else NEXT_INSTALLED}")
 
 
 def _run(home: Path, messages: int) -> str | None:

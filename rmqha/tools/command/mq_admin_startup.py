@@ -1,9 +1,10 @@
 """mqadmin: finds the sub-command, reads its options, runs it."""
 import os
 import sys
-from pathlib import Path
 
-from rmqha.common import log_setup, mix_all
+from rmqha import __version__
+from rmqha.common import home, log_setup, mix_all
+from rmqha.common.interrupts import INTERRUPTED, Interruptible
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
@@ -127,8 +128,8 @@ SUB_COMMANDS: tuple[type[SubCommand], ...] = (
     ExportMetricsCommand,
 )
 TEXT, JSON = "text", "json"
+_HELP = ("help", "-h", "--help")
 _BROKEN_PIPE = 141  # as a shell tells of a process that SIGPIPE ended
-_INTERRUPTED = 130  # the same of SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -138,22 +139,27 @@ def main(argv: list[str] | None = None) -> int:
 
     Java: org.apache.rocketmq.tools.command.MQAdminStartup (4.9.8)
     """
-    log_setup.setup_tools_logging()
     try:
-        return main0(sys.argv[1:] if argv is None else argv)
+        with Interruptible():
+            log_setup.setup_tools_logging()
+            return main0(sys.argv[1:] if argv is None else argv)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return _BROKEN_PIPE
     except KeyboardInterrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def main0(args: list[str]) -> int:
     """The same for arguments."""
-    if not args:
+    # Differs: 4.9 takes these for the names of commands, which do not exist
+    if not args or (len(args) == 1 and args[0] in _HELP):
         sys.stdout.write(list_text())
         return 0
-    asks_help = len(args) == 2 and args[0] == "help"
+    if args == ["--version"]:
+        sys.stdout.write(f"mqadmin {__version__}\n")
+        return 0
+    asks_help = len(args) == 2 and args[0] in _HELP
     name = args[1] if asks_help else args[0]
     command = find_sub_command(name)
     if command is None:
@@ -216,8 +222,8 @@ def _output_help(command: type[SubCommand]) -> str:
 
 
 def get_acl_rpc_hook() -> RPCHook | None:
-    """What signs the requests with the account in $ROCKETMQ_HOME/conf/tools.yml; None without such a file."""
-    file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
+    """What signs the requests with the account in conf/tools.yml below the home; None without such a file."""
+    file = home.rocketmq_home() / "conf" / "tools.yml"
     if not file.exists():
         return None
     from rmqha.acl.common import acl_utils  # reading YAML takes a library that those without accounts need not have

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha import __version__
 from rmqha.tools.command import commons_cli, mq_admin_startup
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, ParseException
 from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS, find_sub_command, main0
@@ -54,6 +55,8 @@ def printing(monkeypatch):
 @pytest.mark.parametrize("captured", CAPTURED, ids=lambda captured: " ".join(captured["args"]) or "nothing")
 def test_exit_code_and_output_are_those_of_the_original(captured, capsys, monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    if captured["args"] == ["help"]:
+        pytest.skip("rmqha lists the commands")
     code = main0(captured["args"])
     printed = capsys.readouterr()
     assert code == captured["code"]
@@ -121,6 +124,20 @@ def test_the_program_writes_its_logs_into_files_and_ends_with_a_reader_that_goes
     done = subprocess.run(f"{sys.executable} -m rmqha.tools.command.mq_admin_startup | true", shell=True, text=True,
                           capture_output=True, timeout=60, check=True, env=env, cwd=ROOT)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("asked", ["help", "-h", "--help"])
+def test_help_lists_the_commands_and_explains_one(asked, capsys):
+    assert main0([asked]) == 0
+    listed = capsys.readouterr().out
+    assert main0([]) == 0 and capsys.readouterr().out == listed
+    assert listed.startswith("The most commonly used mqadmin commands are:\n   updateTopic ")
+    assert main0([asked, "topicRoute"]) == 0
+    assert capsys.readouterr().out.startswith("usage: mqadmin topicRoute ")
+
+
+def test_it_tells_its_version(capsys):
+    assert main0(["--version"]) == 0 and capsys.readouterr().out == f"mqadmin {__version__}\n"
 
 
 def test_names_are_found_in_whatever_case_and_by_alias():

@@ -1,0 +1,58 @@
+"""The programs that are installed: mqnamesrv, mqbroker, mqshutdown, mqadmin and rmqha.
+
+    python -m rmqha.launch mqbroker -c FILE
+
+A program is imported once Ctrl-C can no longer end in a traceback: that takes a third of a second.
+"""
+import sys
+
+from rmqha.common.interrupts import leave_when_interrupted
+
+PROGRAMS = {
+    "mqnamesrv": "rmqha.namesrv.namesrv_startup",
+    "mqbroker": "rmqha.broker.broker_startup",
+    "mqshutdown": "rmqha.tools.mqshutdown",
+    "mqadmin": "rmqha.tools.command.mq_admin_startup",
+    "rmqha": "rmqha.tools.rmqha_command",
+}
+"""Name -> the module whose `main` it runs."""
+
+
+def run(program: str) -> int:
+    """Run a program on the command line's arguments; its exit code."""
+    leave_when_interrupted()
+    from importlib import import_module
+
+    code: int | None = import_module(PROGRAMS[program]).main()
+    return code or 0
+
+
+def mqnamesrv() -> int:
+    """A name server."""
+    return run("mqnamesrv")
+
+
+def mqbroker() -> int:
+    """A broker."""
+    return run("mqbroker")
+
+
+def mqshutdown() -> int:
+    """Stops name servers or brokers."""
+    return run("mqshutdown")
+
+
+def mqadmin() -> int:
+    """Asks and changes brokers and name servers."""
+    return run("mqadmin")
+
+
+def rmqha() -> int:
+    """The tools."""
+    return run("rmqha")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in PROGRAMS:
+        sys.exit(f"usage: python -m rmqha.launch {'|'.join(PROGRAMS)} [OPTIONS]")
+    sys.exit(run(sys.argv.pop(1)))

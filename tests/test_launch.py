@@ -1,0 +1,80 @@
+"""The programs: Ctrl-C while they start, and what each answers to --version, --help and nonsense."""
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmqha import __version__, launch
+from rmqha.common.interrupts import INTERRUPTED, Interruptible, leave_when_interrupted
+from tests.support.sources import ROOT
+
+
+def start(tmp_path, *arguments, **options):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "NAMESRV_ADDR": "127.0.0.1:1"}
+    return subprocess.Popen([sys.executable, *arguments], env=env, cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+@pytest.mark.parametrize("program", launch.PROGRAMS)
+def test_ctrl_c_while_a_program_is_imported_ends_it_with_130_and_no_word(program, tmp_path):
+    # -v tells on standard error which file is imported now
+    file = f"/{launch.PROGRAMS[program].rpartition('.')[2]}."
+    process = start(tmp_path, "-v", "-m", "rmqha.launch", program, "--version")
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if file in line:
+            process.send_signal(signal.SIGINT)
+            break
+    told += process.communicate(timeout=60)[1].splitlines(keepends=True)
+    assert process.returncode == INTERRUPTED, "".join(told)[-2000:]
+    assert not any("Traceback" in line or "KeyboardInterrupt" in line for line in told)
+
+
+@pytest.mark.parametrize("program", launch.PROGRAMS)
+def test_each_tells_its_version_and_explains_itself(program, tmp_path):
+    for option, text in (("--version", __version__), ("--help", program)):
+        process = start(tmp_path, "-m", "rmqha.launch", program, option)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "") and text in out
+
+
+@pytest.mark.parametrize("arguments", [[], ["mqnothing"]])
+def test_other_names_are_refused(arguments, tmp_path):
+    process = start(tmp_path, "-m", "rmqha.launch", *arguments)
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and err.startswith("usage: python -m rmqha.launch mqnamesrv|mqbroker|")
+
+
+def test_ctrl_c_is_an_exception_in_the_block_alone():
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        leave_when_interrupted()
+        leaves = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), Interruptible():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is leaves is not signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_program_that_ignores_ctrl_c_goes_on_ignoring_it():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        leave_when_interrupted()
+        with Interruptible():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
+    code = ("import signal, sys; sys.argv[1:] = ['conf', 'path']\n"
+            "from rmqha import launch\nfrom rmqha.tools import conf_command\n"
+            "conf_command.home.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\nsys.exit(launch.rmqha())")
+    process = start(tmp_path, "-c", code)
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == INTERRUPTED
