@@ -1,10 +1,12 @@
-"""When bin/ensure-venv installs again. A script stands for its Python, and notes what it is told to do."""
+"""When bin/ensure-venv installs again, and when the programs of bin/ call it. A script stands for its Python, and notes
+what it is told to do."""
 import os
 import shutil
 import subprocess
 
 import pytest
 
+from rmqha import launch
 from tests.support.sources import ROOT
 
 SOURCES = ("setup.cfg", "pyproject.toml", "rmqha/native/build_backend.py", "rmqha/native/_one.c",
@@ -55,3 +57,58 @@ def test_what_is_not_built_from_is_left_alone(tmp_path, ensure_venv, other):
 def test_choice_is_told_behind_an_install(tmp_path, ensure_venv):
     ensure_venv()
     assert "kernels.are_all_compiled()" in (tmp_path / "calls").read_text("utf-8")
+
+
+@pytest.fixture
+def fresh_clone(tmp_path):
+    """A clone without .venv, and a Python (its `python`) that makes a venv of itself and installs what it is told to,
+    unless there is a file `offline`."""
+    (tmp_path / "rmqha" / "native").mkdir(parents=True)
+    shutil.copytree(ROOT / "bin", tmp_path / "bin")
+    python = tmp_path / "python"
+    python.write_text(f"""#!/bin/sh
+case "$1 $2" in
+    --version*) echo Python 3.11.0 ;;
+    "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+    "-m pip") sleep 0.2; echo pip >> {tmp_path}/calls; test ! -e {tmp_path}/offline ;;
+    "-m rmqha.launch") shift 2; echo "$ROCKETMQ_HOME: $*" ;;
+    -c*) case "$2" in *timeit*) echo 0 1 "$0" ;; esac ;;
+esac
+""")
+    python.chmod(0o755)
+    return tmp_path
+
+
+def start_program(clone, name, *arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "ROCKETMQ_HOME"}
+    return subprocess.Popen([clone / "bin" / name, *arguments], env={**environment, "PYTHON": str(clone / "python")},
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("name", launch.PROGRAMS)
+def test_program_of_a_fresh_clone_makes_the_venv_once(fresh_clone, name):
+    for begins in ("making .venv with Python 3.11.0", ""):
+        out, err = (program := start_program(fresh_clone, name, "-c", "a b")).communicate(timeout=60)
+        assert (program.returncode, out) == (0, f"{fresh_clone}: {name} -c a b\n")
+        assert err.startswith(begins) and bool(err) == bool(begins)
+    assert (fresh_clone / "calls").read_text() == "pip\n"
+
+
+def test_programs_that_start_side_by_side_wait_for_the_one_that_makes_the_venv(fresh_clone):
+    programs = [start_program(fresh_clone, name) for name in ("mqnamesrv", "mqbroker", "mqbroker")]
+    assert [program.communicate(timeout=60)[0] for program in programs] == [
+        f"{fresh_clone}: {name}\n" for name in ("mqnamesrv", "mqbroker", "mqbroker")]
+    assert (fresh_clone / "calls").read_text() == "pip\n"
+
+
+def test_program_without_an_index_or_a_python_says_so_and_fails(fresh_clone):
+    (fresh_clone / "offline").touch()
+    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=60)
+    assert (program.returncode, out) == (1, "") and "needs a package index" in err.splitlines()[-1]
+    (fresh_clone / "offline").unlink()  # the next one installs again
+    assert start_program(fresh_clone, "mqbroker").communicate(timeout=60)[0] == f"{fresh_clone}: mqbroker\n"
+    shutil.rmtree(fresh_clone / ".venv")
+    (fresh_clone / "python").write_text("#!/bin/sh\nexit 1\n")
+    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=60)
+    assert (program.returncode, out) == (1, "") and err.startswith("rmqha needs Python 3.11 or later")
+    assert len(err.splitlines()) == 1
