@@ -219,6 +219,13 @@ class CommitLogReader:
         return self.record_at(offset, check_crc=False) is not None \
             or scan_block(self.read(offset, BLANK.size), offset).end is BlockEnd.BLANK
 
+    def looks_like_one(self) -> bool:
+        """Whether this is a log: nothing was written into its first file yet, or a record begins there, or one follows
+        somewhere."""
+        head = self.read(self.min_offset, MESSAGE_MAGIC_CODE_POSITION + len(_MAGIC))
+        return not any(head) or head.endswith(_MAGIC) or self.goes_on_at(self.min_offset) \
+            or self.next_record(self.min_offset) is not None
+
     def next_record(self, offset: int, not_before: int = 0) -> LogRecord | None:
         """The first record at or behind `offset` wherever it begins, known by telling its own offset rightly.
 

@@ -15,6 +15,7 @@ from rmqha.tools.store.segments import Folder, list_folder
 
 _BLOCKS_OF_ALL_QUEUES = 64 << 20  # bytes
 _CHECKPOINT = struct.Struct(">qqq")
+_WHAT_TO_GIVE = "Give the broker's storePathRootDir, a folder of commit log files, or one of them."
 
 
 class Checkpoint(NamedTuple):
@@ -99,7 +100,16 @@ class StoreReader:
 
 
 def open_log(path: str) -> CommitLogReader:
-    """The commit log of a store, of a folder of commit log files, or of one such file."""
+    """The commit log of a store, of a folder of commit log files, or of one such file. StoreToolError when it is
+    something else."""
+    log = _log_of(path)
+    if not log.looks_like_one():
+        raise StoreToolError(f"{path} is no commit log: {log.folder.segments[0].path} has no message, neither at its "
+                             f"beginning nor behind that. {_WHAT_TO_GIVE}")
+    return log
+
+
+def _log_of(path: str) -> CommitLogReader:
     if os.path.isfile(path):
         return CommitLogReader(Folder([_single_file(path)], []), live=_is_live(os.path.dirname(path)))
     inner = os.path.join(path, "commitlog")
@@ -107,8 +117,7 @@ def open_log(path: str) -> CommitLogReader:
         return CommitLogReader(list_folder([inner]), live=_is_live(inner))
     folder = list_folder([path])
     if not folder.segments:
-        raise StoreToolError(f"{path} has no folder commitlog and no commit log files. Give the broker's "
-                             "storePathRootDir, a folder of commit log files, or one of them.")
+        raise StoreToolError(f"{path} has no folder commitlog and no commit log files. {_WHAT_TO_GIVE}")
     return CommitLogReader(folder, live=_is_live(path))
 
 
@@ -120,6 +129,8 @@ def _is_live(commit_log_path: str) -> bool:
 def _single_file(path: str) -> Segment:
     """A file of its own; under another name than its offset it begins where its first record says."""
     size = os.stat(path).st_size
+    if not size and not is_segment_name(os.path.basename(path)):
+        raise StoreToolError(f"{path} is empty. {_WHAT_TO_GIVE}")
     if is_segment_name(os.path.basename(path)):
         return Segment(int(os.path.basename(path)), path, size)
     log = CommitLogReader(Folder([Segment(0, path, size)], []))

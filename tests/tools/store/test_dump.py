@@ -148,3 +148,27 @@ def test_oracle_agrees_on_the_end_of_the_log(copy):
     for name in ("own", "crashed", "normal", "kill"):
         root = copy(name)
         assert StoreReader(str(root)).log.log_end() == store_compare.log_end(root / "commitlog")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "00000000000000000000"])
+@pytest.mark.parametrize("content, what", [
+    (b"no log at all\n" * 1000, "is no commit log"), (b"\x00\x00\x00\x5bshort", "is no commit log"),
+    (b"\xff" * 100, "is no commit log")])
+def test_file_that_is_no_log_is_refused(run, tmp_path, name, content, what):
+    (tmp_path / name).write_bytes(content)
+    for path in [tmp_path / name, tmp_path] if name.isdigit() else [tmp_path / name]:
+        code, out, err = run("dump", path)
+        assert (code, out) == (2, "") and f"{path} {what}" in err and "Give the broker's storePathRootDir" in err
+
+
+def test_empty_file_of_another_name_is_refused_and_one_that_nothing_was_written_to_is_not(run, tmp_path):
+    (tmp_path / "notes.txt").touch()
+    code, _, err = run("dump", tmp_path / "notes.txt")
+    assert code == 2 and "notes.txt is empty" in err
+    (tmp_path / f"{0:020}").write_bytes(bytes(4096))
+    assert run("dump", tmp_path / f"{0:020}")[0] == 0
+
+
+def test_log_whose_first_record_was_torn_is_one(run, tmp_path):
+    (tmp_path / f"{0:020}").write_bytes(b"\x00\x00\x01\x00\xda\xa3\x20\xa7" + bytes(4096))
+    assert run("dump", tmp_path)[0] == 0
