@@ -15,6 +15,7 @@ from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
+from rmqha.common.log_style import LogStyle
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
@@ -110,6 +111,10 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         print_config_items(configs, only_important=not command_line.printConfigItem)
         return None
     _set_up_logging(broker_config, command_line.logDir)
+    shared = log_setup.shared_log_file("RocketmqBroker")
+    if shared is not None:
+        warnings.append(f"warning: another process writes to {shared} too, and each moves it away from the other when "
+                        "it is full: isolateLogEnable=true gives this broker a folder of its own")
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
@@ -253,7 +258,9 @@ def _check_sums(server_config: ServerConfig, store_config: MessageStoreConfig, b
 
 def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:
     sub_dir = f"{broker_config.brokerName}_{broker_config.brokerId}" if broker_config.isolateLogEnable else ""
-    log_setup.setup_broker_logging(log_dir, sub_dir)
+    style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
+                     {"brokerName": broker_config.brokerName, "brokerId": broker_config.brokerId})
+    log_setup.setup_broker_logging(log_dir, sub_dir, style)
 
 
 if __name__ == "__main__":

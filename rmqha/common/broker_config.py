@@ -22,6 +22,7 @@ from rmqha.common.config_value import (
     Topic,
     whole_number,
 )
+from rmqha.common.log_style import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import (
     DEFAULT_TRACE_REGION_ID,
     MASTER_ID,
@@ -173,3 +174,7 @@ class BrokerConfig:
 
     # rmqha's: a pause in which no thread had a turn for so long is logged with its stacks; 0: off
     stallWatchMs: Millis = field(default=0, metadata={"extension": True})
+    # rmqha's: from which level on lines are written (may change while it runs), and what they look like
+    logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
+    logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
+    logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})

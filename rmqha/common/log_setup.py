@@ -3,19 +3,20 @@
 `<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
 `<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, lines as `2026-01-01 12:00:00 INFO threadName - text`.
 """
+import fcntl
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from typing import Any, BinaryIO
 
+from rmqha.common.log_style import FULL, JavaLevelFormatter, LogLevel, LogStyle
+
 LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
 
-MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out
 _MEGABYTE = 1024 * 1024
-_DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
-_FULL = "%(asctime)s %(levelname)s %(threadName)s - %(message)s"
 _NO_THREAD = "%(asctime)s %(levelname)s - %(message)s"
 _BARE = "%(asctime)s - %(message)s"
 
@@ -31,7 +32,7 @@ class LogFile:
     loggers: tuple[str, ...]
     max_bytes: int = 100 * _MEGABYTE
     max_index: int = 10
-    line_format: str = _FULL
+    line_format: str = FULL
 
 
 NAMESRV_FILES = (
@@ -72,11 +73,20 @@ class OtherDaysFileHandler(RotatingFileHandler):
 
     # Differs: no .gz, and local time where logback's pattern says GMT+8
     def __init__(self, path: str, max_bytes: int, max_index: int, old_folder: str | None = None) -> None:
+        self.is_shared = False  # with another process, which held the file's lock when it was opened
         self._old_folder = old_folder or os.path.join(os.path.dirname(os.path.abspath(path)), "otherdays")
         super().__init__(path, maxBytes=max_bytes, backupCount=max_index)
 
     def _open(self) -> BinaryIO:  # type: ignore[override]  # bytes: `emit` encodes
-        return open(self.baseFilename, "ab")
+        stream = open(self.baseFilename, "ab")  # noqa: SIM115, the handler closes it
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.is_shared = False
+        except BlockingIOError:
+            self.is_shared = True
+        except OSError:  # a file system without locks: nobody can tell
+            self.is_shared = False
+        return stream
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record's line; roll before it would make the file too large.
@@ -110,62 +120,35 @@ class OtherDaysFileHandler(RotatingFileHandler):
         super().doRollover()
 
 
-class JavaLevelFormatter(logging.Formatter):
-    """Lines with Java's level names: WARN for WARNING, ERROR for CRITICAL."""
-
-    _names = {"WARNING": "WARN", "CRITICAL": "ERROR"}
-
-    def __init__(self, line_format: str = _FULL) -> None:
-        super().__init__(line_format, _DATE_FORMAT)
-        self._second = 0, ""  # the last one that was formatted, and its text
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # logging's name
-        """The record's time; made once a second."""
-        second, text = self._second
-        if second != int(record.created):
-            text = super().formatTime(record, datefmt)
-            self._second = int(record.created), text
-        return text
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
-        record.levelname = self._names.get(record.levelname, record.levelname)
-        line = super().format(record)
-        # Differs: a name of megabytes that a request has is not written into the log in full
-        if len(line) > MAX_LINE:
-            half = MAX_LINE // 2
-            return f"{line[:half]} ... {len(line) - MAX_LINE} characters ... {line[-half:]}"
-        return line
-
-
 def default_log_dir() -> str:
     """$ROCKETMQ_LOG_DIR, else `logs/rocketmqlogs` in the home folder."""
     return os.environ.get(LOG_DIR_ENV) or os.path.join(os.path.expanduser("~"), "logs", "rocketmqlogs")
 
 
-def setup_namesrv_logging(log_dir: str | None = None) -> None:
+def setup_namesrv_logging(log_dir: str | None = None, style: LogStyle | None = None) -> None:
     """Send the loggers of a name server to their files under `log_dir` (default: `default_log_dir()`)."""
-    setup_logging(NAMESRV_FILES, log_dir)
+    setup_logging(NAMESRV_FILES, log_dir, style=style)
 
 
-def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "") -> None:
+def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "", style: LogStyle | None = None) -> None:
     """Send the loggers of a broker to their files; `sub_dir` keeps brokers of one host apart (isolateLogEnable)."""
-    setup_logging(BROKER_FILES, log_dir, sub_dir)
+    setup_logging(BROKER_FILES, log_dir, sub_dir, style)
 
 
 def setup_tools_logging(log_dir: str | None = None) -> None:
     """Send the loggers of the admin tools to their files; nothing but what they print goes to the console."""
     setup_logging(TOOLS_FILES, log_dir)
     for name in TOOLS_SILENT_LOGGERS:
-        _attach(name, _formatted(logging.NullHandler(), _FULL))
+        _attach(name, _formatted(logging.NullHandler(), JavaLevelFormatter()))
 
 
-def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_dir: str = "") -> None:
+def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_dir: str = "",
+                  style: LogStyle | None = None) -> None:
     """Give each logger its file and the console loggers the standard output; handlers of an earlier call go.
 
-    When the folder cannot be made, all goes to the standard error. The loggers' levels are INFO.
+    When the folder cannot be made, all goes to the standard error. The default style is text, local time, INFO.
     """
-    root = log_dir or default_log_dir()
+    root, style = log_dir or default_log_dir(), style or LogStyle()
     folder, old_folder = os.path.join(root, sub_dir), os.path.join(root, "otherdays", sub_dir)
     usable = _usable(folder)
     for file in files:
@@ -174,21 +157,43 @@ def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_di
             path = os.path.join(folder, file.name + ".log")
             handler = OtherDaysFileHandler(path, file.max_bytes, file.max_index, old_folder)
         for name in file.loggers:
-            _attach(name, _formatted(handler, file.line_format))
+            _attach(name, _formatted(handler, style.formatter(file.line_format)))
+    set_level(style.level)
     setup_console_logging()
+
+
+def set_level(level: LogLevel) -> None:
+    """Write lines of this level and above from now on, to the files of this process, if it has any.
+
+    The loggers without a file of their own (libraries) stay at INFO.
+    """
+    for file in (*NAMESRV_FILES, *BROKER_FILES):
+        for logger in map(logging.getLogger, filter(None, file.loggers)):
+            if any(isinstance(handler.formatter, JavaLevelFormatter) for handler in logger.handlers):
+                logger.setLevel(level.value)
 
 
 def setup_console_logging() -> None:
     """Let the console loggers, which print the config items, write to the standard output."""
-    handler = _formatted(logging.StreamHandler(sys.stdout), _FULL)
+    handler = _formatted(logging.StreamHandler(sys.stdout), JavaLevelFormatter())
     for name in CONSOLE_LOGGERS:
         _attach(name, handler)
 
 
 def log_files(*loggers: str) -> list[str]:
     """The files to which loggers write at present."""
-    return [handler.baseFilename for name in loggers for handler in logging.getLogger(name).handlers
-            if isinstance(handler, OtherDaysFileHandler)]
+    return [handler.baseFilename for name in loggers for handler in _file_handlers(name)]
+
+
+def shared_log_file(logger: str) -> str | None:
+    """The file of a logger if another process writes into it too; None if not, or where that can't be told."""
+    return next((handler.baseFilename for handler in _file_handlers(logger) if handler.is_shared), None)
+
+
+def _file_handlers(logger: str) -> Iterator[OtherDaysFileHandler]:
+    for handler in logging.getLogger(logger).handlers:
+        if isinstance(handler, OtherDaysFileHandler):
+            yield handler
 
 
 def _attach(name: str, handler: logging.Handler) -> None:
@@ -202,8 +207,8 @@ def _attach(name: str, handler: logging.Handler) -> None:
     logger.propagate = False
 
 
-def _formatted(handler: logging.Handler, line_format: str) -> logging.Handler:
-    handler.setFormatter(JavaLevelFormatter(line_format))
+def _formatted(handler: logging.Handler, formatter: JavaLevelFormatter) -> logging.Handler:
+    handler.setFormatter(formatter)
     return handler
 
 

@@ -9,6 +9,7 @@ import click
 
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.common.log_style import LogStyle
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.stop_signal import StopSignal
 from rmqha.namesrv.namesrv_controller import NamesrvController
@@ -83,7 +84,8 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
                               server_util.refuse_option)
     if namesrv_config.rocketmqHome is None:
         namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
-    log_setup.setup_namesrv_logging(command_line.logDir)
+    style = LogStyle(namesrv_config.logLevel, namesrv_config.logFormat, namesrv_config.logTimeZone)
+    log_setup.setup_namesrv_logging(command_line.logDir, style)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)

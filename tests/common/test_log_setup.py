@@ -1,11 +1,16 @@
 """The log files: what the original's logback files say (captured in golden/logback.json) holds for rmqha's tables."""
 import json
 import logging
+import subprocess
+import sys
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from rmqha.common import log_setup
+from rmqha.common.log_style import MAX_LINE, JavaLevelFormatter, LogFormat, LogLevel, LogStyle, LogTime
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "logback.json").read_text("utf-8"))
 TABLES = {"broker": log_setup.BROKER_FILES, "namesrv": log_setup.NAMESRV_FILES, "tools": log_setup.TOOLS_FILES}
@@ -75,6 +80,81 @@ def test_a_folder_that_cannot_be_made_leaves_the_console(tmp_path, no_handlers, 
 
 def test_line_of_megabytes_is_cut_in_its_middle():
     text = "begin" + "x" * (1 << 20) + "end"
-    line = log_setup.JavaLevelFormatter().format(logging.LogRecord("n", logging.INFO, "f", 1, text, (), None))
-    assert len(line) < log_setup.MAX_LINE + 100 and "begin" in line and line.endswith("end")
-    assert f"... {len(text) + line.index('begin') - log_setup.MAX_LINE} characters ..." in line
+    line = JavaLevelFormatter().format(logging.LogRecord("n", logging.INFO, "f", 1, text, (), None))
+    assert len(line) < MAX_LINE + 100 and "begin" in line and line.endswith("end")
+    assert f"... {len(text) + line.index('begin') - MAX_LINE} characters ..." in line
+
+
+@pytest.fixture
+def in_kolkata(monkeypatch):
+    """A time zone far from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def record_at(seconds, text="a", **attributes):
+    made = logging.LogRecord("RocketmqStore", logging.WARNING, "f", 1, text, (), None)
+    made.created, made.threadName = seconds, "FlushCommitLogService"
+    vars(made).update(attributes)
+    return made
+
+
+def test_lines_of_json_have_all_that_a_line_of_text_has_and_whose_it_is(in_kolkata):
+    fields = {"brokerName": "broker-a", "brokerId": 1}
+    for log_time, text in ((LogTime.LOCAL, "1970-01-01T05:30:01.250+05:30"),
+                           (LogTime.UTC, "1970-01-01T00:00:01.250+00:00")):
+        style = LogStyle(format=LogFormat.JSON, time=log_time, fields=fields)
+        line = style.formatter("ignored").format(record_at(1.25, 'two\n"lines" ü'))
+        assert "\n" not in line and json.loads(line) == {
+            "time": text, "level": "WARN", "logger": "RocketmqStore", "thread": "FlushCommitLogService",
+            "brokerName": "broker-a", "brokerId": 1, "message": 'two\n"lines" ü'}
+        assert datetime.fromisoformat(text).timestamp() == 1.25
+
+
+def test_exception_is_a_field_of_json():
+    try:
+        raise ValueError("why")
+    except ValueError:
+        line = LogStyle(format=LogFormat.JSON).formatter("").format(record_at(1, exc_info=sys.exc_info()))
+    found = json.loads(line)
+    assert found["message"] == "a" and found["exception"].startswith("Traceback") and "ValueError: why" in line
+
+
+def test_text_tells_local_time_or_utc(in_kolkata):
+    formats = [LogStyle(time=log_time).formatter("%(asctime)s %(message)s") for log_time in LogTime]
+    assert [each.format(record_at(1.25)) for each in formats] == ["1970-01-01 05:30:01 a", "1970-01-01 00:00:01 a"]
+
+
+def test_level_is_that_of_the_style_until_it_is_changed(tmp_path, no_handlers):
+    log_setup.setup_broker_logging(str(tmp_path), style=LogStyle(LogLevel.WARN))
+    for step, level in enumerate((None, LogLevel.DEBUG, LogLevel.ERROR)):
+        if level is not None:
+            log_setup.set_level(level)
+        for name in ("debug", "info", "warning", "error"):
+            getattr(logging.getLogger("RocketmqStore"), name)("%d %s", step, name)
+    lines = [line.split(" - ")[1] for line in (tmp_path / "store.log").read_text("utf-8").splitlines()]
+    assert lines == ["0 warning", "0 error", "1 debug", "1 info", "1 warning", "1 error", "2 error"]
+    logging.getLogger("SomethingElse").debug("of a library")
+    assert (tmp_path / "broker_default.log").read_text() == ""
+
+
+def test_level_of_a_process_without_log_files_is_left_alone(no_handlers):
+    logging.getLogger("RocketmqStore").setLevel(logging.CRITICAL)
+    log_setup.set_level(LogLevel.DEBUG)
+    assert logging.getLogger("RocketmqStore").level == logging.CRITICAL
+
+
+def test_file_that_another_process_writes_to_is_told(tmp_path, no_handlers):
+    log_setup.setup_broker_logging(str(tmp_path / "alone"))
+    assert log_setup.shared_log_file("RocketmqBroker") is None
+    code = ("import sys\nfrom rmqha.common import log_setup\nlog_setup.setup_broker_logging(sys.argv[1])\n"
+            "print('ready', flush=True)\nsys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "both")], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as other:
+        assert other.stdout.readline() == "ready\n"
+        log_setup.setup_broker_logging(str(tmp_path / "both"))
+        assert log_setup.shared_log_file("RocketmqBroker") == str(tmp_path / "both" / "broker.log")
+        other.stdin.close()

@@ -69,6 +69,13 @@ def test_store_folders_do_not_clash():
         assert store.storePathCommitLog == store.storePathRootDir + "/commitlog"
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_logs_of_a_folder_do_not_clash(name):
+    brokers = [broker for broker, _server, _client, _store in folder(name).values()]
+    assert all(broker.isolateLogEnable for broker in brokers)
+    assert len({(broker.brokerName, broker.brokerId) for broker in brokers}) == len(brokers)
+
+
 @pytest.mark.parametrize("name, role", [
     ("2m-2s-async", BrokerRole.ASYNC_MASTER), ("2m-2s-sync", BrokerRole.SYNC_MASTER)])
 def test_each_master_has_one_slave(name, role):

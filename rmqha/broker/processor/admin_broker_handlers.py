@@ -9,7 +9,7 @@ from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.updatable_config_keys import allowed_keys
-from rmqha.common import mix_all, mq_version
+from rmqha.common import log_setup, mix_all, mq_version
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.java_compat import string_of
@@ -85,6 +85,8 @@ class AdminBrokerHandlers(AdminHandlers):
                 controller.configuration.update(properties)
             except ConfigError as failure:
                 return system_error(str(failure))
+            if "logLevel" in properties:
+                log_setup.set_level(controller.broker_config.logLevel)
             if "brokerPermission" in properties:
                 controller.topic_config_manager.note_another_owner()
                 controller.register_broker_all(False, False, True)

@@ -3,6 +3,7 @@ import os
 from dataclasses import dataclass, field
 
 from rmqha.common.config_value import Path, PlainText
+from rmqha.common.log_style import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 
 
@@ -28,3 +29,8 @@ class NamesrvConfig:
 
     # `;` separated keys that UPDATE_NAMESRV_CONFIG may not touch
     configBlackList: PlainText = "configBlackList;configStorePath;kvConfigPath"
+
+    # rmqha's: from which level on lines are written (may change while it runs), and what they look like
+    logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
+    logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
+    logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})

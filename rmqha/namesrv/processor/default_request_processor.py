@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common import mix_all, util_all
+from rmqha.common import log_setup, mix_all, util_all
 from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
 from rmqha.common.help import faq_url
@@ -276,6 +276,8 @@ class DefaultRequestProcessor:
             self._namesrv_controller.configuration.update(properties)
         except ConfigError as failure:
             return _failure(response_code.SYSTEM_ERROR, str(failure))
+        if "logLevel" in properties:
+            log_setup.set_level(self._namesrv_controller.namesrv_config.logLevel)
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
