@@ -51,6 +51,7 @@ _LANGUAGES: dict[object, LanguageCode] = {**{code.name: code for code in Languag
                                           **{int(code): code for code in LanguageCode}}
 # A look at an enum's member takes 0.2 us.
 _JSON, _ROCKETMQ, _JAVA = SerializeType.JSON, SerializeType.ROCKETMQ, LanguageCode.JAVA
+_SECRET = frozenset({"secretKey", "SecretKey", "Signature", "SecurityToken"})  # fields
 _JAVA_PAIR = f'"language":"{_JAVA.name}",'
 _decoder = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant)
 _scan_json = _decoder.scan_once  # type: ignore[attr-defined]  # left out of its stub
@@ -240,8 +241,11 @@ class RemotingCommand:
 
     def __repr__(self) -> str:
         language = None if self.language is None else self.language.name
+        # Differs: a text of it, which may get into a log, leaves out what could be used to pretend to be somebody
+        fields = self.ext_fields and {name: "..." if name in _SECRET else value
+                                      for name, value in self.ext_fields.items()}
         return (f"RemotingCommand [code={self.code}, language={language}, version={self.version}, "
-                f"opaque={self.opaque}, flag(B)={self.flag:b}, remark={self.remark}, extFields={self.ext_fields}, "
+                f"opaque={self.opaque}, flag(B)={self.flag:b}, remark={self.remark}, extFields={fields}, "
                 f"serializeTypeCurrentRPC={self.serialize_type.name}]")
 
 

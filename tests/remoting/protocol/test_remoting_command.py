@@ -240,3 +240,12 @@ def test_wrong_utf8_in_a_binary_header_becomes_replacement_characters():
                      for key, value in ((b"a", b"1"), (b"b", b"\xff"), (b"\xc3", b"3")))
     command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pairs)) + pairs, 1))
     assert command.ext_fields == {"a": "1", "b": "\ufffd", "\ufffd": "3"}
+
+
+def test_text_of_a_request_has_no_secret_and_no_signature():
+    command = RemotingCommand()
+    assert "extFields=None" in repr(command)
+    command.ext_fields = {"topic": "T", "AccessKey": "key", "Signature": "s1", "SecurityToken": "s2", "secretKey": "s3"}
+    text = repr(command)
+    assert "'topic': 'T', 'AccessKey': 'key', 'Signature': '...'" in text
+    assert not any(secret in text for secret in ("s1", "s2", "s3"))

@@ -18,7 +18,8 @@ from rmqha.tools.command.sub_command import SubCommand
 from tests.tools.command.capture_command_lines import GOLDEN
 
 ROOT = Path(__file__).resolve().parents[3]
-CAPTURED = json.loads(GOLDEN.read_text("utf-8"))
+CAPTURED = [captured for captured in json.loads(GOLDEN.read_text("utf-8"))
+            if captured["args"] != ["help"]]  # rmqha lists the commands, the original knows no command help
 NUMBERS = Table("%-8s%4d%8.2f\n", {"name": "#Name", "count": "#N", "rate": "#Rate"})
 
 
@@ -55,8 +56,6 @@ def printing(monkeypatch):
 @pytest.mark.parametrize("captured", CAPTURED, ids=lambda captured: " ".join(captured["args"]) or "nothing")
 def test_exit_code_and_output_are_those_of_the_original(captured, capsys, monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    if captured["args"] == ["help"]:
-        pytest.skip("rmqha lists the commands")
     code = main0(captured["args"])
     printed = capsys.readouterr()
     assert code == captured["code"]

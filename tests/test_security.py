@@ -1,0 +1,68 @@
+"""docs/SECURITY.md against the code: the defaults that it tells, the ports, and what an unsigned request can do."""
+import re
+
+import pytest
+
+from rmqha.acl.common.permission import ADMIN_CODE, COMMON_CODE
+from rmqha.broker import broker_startup
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
+from rmqha.common.config_field import config_keys
+from rmqha.common.mix_all import property_text
+from rmqha.common.protocol import request_code
+from rmqha.namesrv import namesrv_startup
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from tests.broker.support import running_broker
+from tests.support.sources import ROOT
+
+PAGE = (ROOT / "docs" / "SECURITY.md").read_text("utf-8")
+CONFIGS = (BrokerConfig(), MessageStoreConfig(), ServerConfig())
+
+
+@pytest.mark.parametrize("pair", ["aclEnable=false", "autoCreateTopicEnable=true", "autoCreateSubscriptionGroup=true",
+                                  "serverChannelMaxIdleTimeSeconds=120"])
+def test_a_default_that_the_page_tells_is_one(pair):
+    assert f"`{pair}`" in PAGE
+    key, value = pair.split("=")
+    found = [property_text(getattr(config, item.name)) for config in CONFIGS
+             for name, item in config_keys(type(config)).items() if name == key]
+    assert found == [value]
+
+
+def test_keys_that_the_page_names_are_there():
+    known = {key for config in CONFIGS for key in config_keys(type(config))}
+    assert {"haAllowedPeers", "haMasterAddress", "logLevel"} <= known & set(re.findall(r"`(\w+)[`=]", PAGE))
+    assert MessageStoreConfig().haAllowedPeers is None
+
+
+def test_ports_and_sizes_are_those_of_the_code():
+    port = broker_startup.DEFAULT_LISTEN_PORT
+    assert f"name server, {namesrv_startup.DEFAULT_LISTEN_PORT} " in PAGE
+    assert f"broker, {port}, and fast port, {port - broker_startup.FAST_PORT_DISTANCE} " in PAGE
+    assert f"replication, {port + 1} " in PAGE
+    assert f"grow to {MAX_DECOMPRESSED_SIZE >> 20} MiB at most" in PAGE
+
+
+def test_tls_is_offered_and_proves_nothing_by_default():
+    settings = TlsSystemConfig()
+    assert settings.tls_mode is TlsMode.PERMISSIVE and settings.tls_test_mode_enable
+
+
+def test_no_code_is_both_an_admins_and_everybodys():
+    assert not ADMIN_CODE & COMMON_CODE and request_code.UPDATE_BROKER_CONFIG in ADMIN_CODE
+
+
+def test_paths_names_ports_and_roles_cannot_be_changed_from_outside():
+    from rmqha.broker.updatable_config_keys import allowed_keys
+
+    allowed = allowed_keys(CONFIGS)
+    assert not [key for key in allowed if re.search("Path|Port$|Name$|Role$|Home$|Address$|IP[12]$", key)]
+    assert "aclEnable" not in allowed and "haAllowedPeers" not in allowed
+
+
+def test_without_access_control_anybody_may_change_keys(tmp_path):
+    with running_broker(tmp_path) as broker:
+        assert broker.call(request_code.UPDATE_BROKER_CONFIG, body=b"traceOn=false\n").code == 0
+        assert broker.controller.broker_config.traceOn is False
