@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # not imported: until this module is there, Ctrl-C ends in a traceback
+# Until this module is there Ctrl-C ends in a traceback: it imports what Python's start has imported, and signal.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
@@ -39,6 +40,6 @@ class Interruptible:
             self._is_changed = True
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def __exit__(self, *_exception: Any) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._is_changed:
             signal.signal(signal.SIGINT, _leave)
