@@ -259,7 +259,7 @@ def _check_sums(server_config: ServerConfig, store_config: MessageStoreConfig, b
 def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:
     sub_dir = f"{broker_config.brokerName}_{broker_config.brokerId}" if broker_config.isolateLogEnable else ""
     style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
-                     {"brokerName": broker_config.brokerName, "brokerId": broker_config.brokerId})
+                     (("brokerName", broker_config.brokerName), ("brokerId", broker_config.brokerId)))
     log_setup.setup_broker_logging(log_dir, sub_dir, style)
 
 

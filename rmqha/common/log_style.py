@@ -2,8 +2,7 @@
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -37,14 +36,15 @@ class LogTime(Enum):
     UTC = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogStyle:
-    """The level, and how lines are written. `fields` stand in each line of JSON: which server wrote it."""
+    """The level, and how lines are written. `fields` (name, value) stand in each line of JSON: which server
+    wrote it."""
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT
     time: LogTime = LogTime.LOCAL
-    fields: Mapping[str, str | int] = field(default_factory=dict)
+    fields: tuple[tuple[str, str | int], ...] = ()
 
     def formatter(self, line_format: str) -> "JavaLevelFormatter":
         """One for a file whose lines of text look like `line_format`."""
@@ -80,10 +80,10 @@ class JsonFormatter(JavaLevelFormatter):
     """An object a line: time (ISO 8601, milliseconds, with its distance to UTC), level, logger, thread, message,
     exception (its traceback, where there is one), and the server's own fields."""
 
-    def __init__(self, log_time: LogTime = LogTime.LOCAL, fields: Mapping[str, str | int] | None = None) -> None:
+    def __init__(self, log_time: LogTime = LogTime.LOCAL, fields: tuple[tuple[str, str | int], ...] = ()) -> None:
         super().__init__(FULL, log_time)
         self._zone = UTC if log_time is LogTime.UTC else None
-        self._fields = dict(fields or {})
+        self._fields = dict(fields)
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line of JSON."""

@@ -103,7 +103,7 @@ def record_at(seconds, text="a", **attributes):
 
 
 def test_lines_of_json_have_all_that_a_line_of_text_has_and_whose_it_is(in_kolkata):
-    fields = {"brokerName": "broker-a", "brokerId": 1}
+    fields = (("brokerName", "broker-a"), ("brokerId", 1))
     for log_time, text in ((LogTime.LOCAL, "1970-01-01T05:30:01.250+05:30"),
                            (LogTime.UTC, "1970-01-01T00:00:01.250+00:00")):
         style = LogStyle(format=LogFormat.JSON, time=log_time, fields=fields)
