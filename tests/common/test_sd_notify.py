@@ -67,14 +67,14 @@ def test_without_systemd_nothing_is_sent_and_a_dead_socket_is_a_line_of_the_log(
 
 
 @pytest.mark.parametrize(("text", "pid", "seconds"), [
-    ("3000000", None, 3.0), ("3000000", str(os.getpid()), 3.0), ("3000000", "1", None), ("", None, None),
+    ("3000000", None, 3.0), ("3000000", "own", 3.0), ("3000000", "1", None), ("", None, None),
     ("0", None, None), ("soon", None, None)])
 def test_watchdog_is_for_the_process_that_is_meant(monkeypatch, text, pid, seconds):
     monkeypatch.setenv("WATCHDOG_USEC", text)
     if pid is None:
         monkeypatch.delenv("WATCHDOG_PID", raising=False)
     else:
-        monkeypatch.setenv("WATCHDOG_PID", pid)
+        monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)
     assert sd_notify.watchdog_s() == seconds
 
 
