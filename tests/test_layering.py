@@ -1,7 +1,8 @@
 """Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker;
 common <- native <- store, broker, tools.
 
-The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools.
+The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools. testing, which
+starts servers within other people's tests, stands on all of them but tools, and nothing stands on it.
 """
 import ast
 from functools import cache
@@ -22,12 +23,13 @@ ALLOWED = {
     "client": {"common", "remoting", "client"},
     "tools": {"common", "native", "remoting", "acl", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "client", "store", "pipeline"},
+    "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "testing"},
 }
 # The store below tools and pipeline means its pure layouts only.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout", "rmqha.store.ha.ha_transfer",
               "rmqha.store.ha.record_chain",
               "rmqha.store.bulk", "rmqha.store.config")
-NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline")
+NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
 # Module prefixes that may import a library; everyone else goes through them.
 GUARDED = {
     "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/sd_notify.py"),  # the last: datagrams to systemd
@@ -35,7 +37,7 @@ GUARDED = {
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
-    "subprocess": ("rmqha/tools/",),
+    "subprocess": ("rmqha/tools/", "rmqha/testing/"),
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.
@@ -75,9 +77,10 @@ def test_no_room_imports_one_above_it():
     assert not wrong, "\n".join(wrong)
 
 
-def test_nobody_imports_a_startup_tools_or_the_pipeline():
+def test_nobody_imports_a_startup_tools_the_pipeline_or_testing():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
              if name.startswith("rmqha.") and not path.startswith(("rmqha/tools", "rmqha/pipeline"))
+             and not (path.startswith("rmqha/testing/") and name.startswith("rmqha.testing"))
              and ("_startup" in name or name.startswith(NEVER_IMPORTED[1:]))]
     assert not wrong, "\n".join(wrong)
 

@@ -1,0 +1,28 @@
+"""RocketMQ in somebody's tests: a name server and brokers in the test's own process, or in one beside it.
+
+    with EmbeddedRocketMQ() as mq:
+        producer = DefaultMQProducer("group", mq.namesrv_addr)
+
+The names are loaded when they are first used: pytest imports this package in every run of who has it installed.
+"""
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqha.testing.embedded import EmbeddedRocketMQ
+    from rmqha.testing.errors import EmbeddedError
+    from rmqha.testing.faults import Fault
+    from rmqha.testing.node import EmbeddedBroker
+    from rmqha.testing.process import RocketMQProcess
+    from rmqha.testing.remote import RemoteRocketMQ
+
+__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess"]
+
+_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "errors", "EmbeddedRocketMQ": "embedded", "Fault": "faults",
+            "RemoteRocketMQ": "remote", "RocketMQProcess": "process"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

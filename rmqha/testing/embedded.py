@@ -1,0 +1,367 @@
+"""A whole RocketMQ in the process of a test.
+
+    EmbeddedRocketMQ --> EmbeddedNameServer <-- EmbeddedBroker, as many as the topology says --> TemporaryFolder
+         |                                           ^
+         +--> RequestFaults, and other faults -------+
+"""
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import count
+
+from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.topic import topic_validator
+from rmqha.common.topic_config import TopicConfig
+from rmqha.testing.errors import EmbeddedError, wait_until
+from rmqha.testing.faults import SENDS, Fault, RequestFault, RequestFaults, codes_of, response_code_of
+from rmqha.testing.name_server import EmbeddedNameServer
+from rmqha.testing.node import EmbeddedBroker, Settings, check_config
+from rmqha.testing.stored_messages import stored_messages
+from rmqha.testing.temporary_folder import TemporaryFolder
+from rmqha.testing.topology import parse_topology
+
+_LOGGERS = ("RocketmqBroker", "RocketmqCommon", "RocketmqFilter", "RocketmqNamesrv", "RocketmqProtection",
+            "RocketmqRebalanceLock", "RocketmqRemoting", "RocketmqStats", "RocketmqStore", "RocketmqStoreError",
+            "RocketmqTransaction", "RocketmqWaterMark", "RocketmqCommercial")
+_FULL_DISK = "rmqha.testing"  # a name that no disk has
+_READY_S = 20
+_SOON_S = 0.06
+
+
+class EmbeddedRocketMQ:
+    """Name server and brokers on free ports, with a small store that is gone afterwards.
+
+        with EmbeddedRocketMQ() as mq:
+            producer = DefaultMQProducer("group", mq.namesrv_addr)
+
+    `topology`: "1m", "1m-1s", "2m-2s" ...; `sync`: masters answer when a slave has the message. `host`: where clients
+    find name server and brokers. `port`: the name server's, 0 for any. `store_dir`: where the temporary folder is made,
+    None: in memory, if there is room. `config`: further keys of a broker.conf, for all brokers.
+
+    `start` and `stop` (or `with`) and all else belong to one thread, the test's. What can't be done is an
+    EmbeddedError.
+    """
+
+    def __init__(self, topology: str = "1m", *, sync: bool = False, host: str = "127.0.0.1", port: int = 0,
+                 store_dir: str | os.PathLike[str] | None = None, config: Mapping[str, object] | None = None) -> None:
+        self.topology = topology
+        self._places = parse_topology(topology)
+        self._settings = Settings(host, sync, dict(config or {}))
+        check_config(self._settings.config)
+        self._port = port
+        self._store_dir = store_dir
+        self._folder: TemporaryFolder | None = None  # while it runs
+        self._namesrv: EmbeddedNameServer | None = None  # while it runs
+        self._brokers: dict[str, EmbeddedBroker] = {}  # by node, masters first; while it runs
+        self._stores = count()
+        self._request_faults = RequestFaults()
+        self._faults: list[Fault] = []
+
+    def __repr__(self) -> str:
+        return f"EmbeddedRocketMQ({self.topology!r}, {self.namesrv_addr if self._namesrv else 'down'})"
+
+    # Life.
+
+    def __enter__(self) -> EmbeddedRocketMQ:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all; ready when it returns: slaves are connected, and the name server names all brokers."""
+        if self._namesrv is not None:
+            raise EmbeddedError("it runs already")
+        _keep_quiet()
+        self._folder = TemporaryFolder(self._store_dir)
+        try:
+            self._namesrv = EmbeddedNameServer(self._folder.path, self._port)
+            self._start_new_brokers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_new_brokers(self) -> None:
+        assert self._folder is not None  # it runs
+        self._request_faults = RequestFaults()
+        folder = self._folder.path / f"stores-{next(self._stores)}"
+        old, self._brokers = self._brokers, {
+            place.node: EmbeddedBroker(place, folder / place.node, self._settings, self.namesrv_addr)
+            for place in self._places}
+        for node, broker in old.items():
+            self._brokers[node].take_port_of(broker)
+        self._start_brokers(self._brokers.values())
+
+    def stop(self) -> None:
+        """Stop all, and delete all. Idempotent."""
+        self._request_faults.shutdown()
+        for fault in self._faults:
+            fault.is_active = False
+        self._faults.clear()
+        for broker in reversed(self._brokers.values()):
+            broker.stop()
+        self._brokers = {}
+        if self._namesrv is not None:
+            self._namesrv.shutdown()
+            self._namesrv = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+
+    def reset(self) -> None:
+        """As it was after the start, at the same addresses: no topic, group, message, offset or fault is left.
+
+        The brokers are started anew on empty stores: topics that are deleted would leave delayed messages, half
+        transactions and the log behind. Producers and consumers that still run connect again.
+        """
+        namesrv = self._running()
+        self.heal()
+        self._request_faults.shutdown()
+        for broker in reversed(self._brokers.values()):
+            broker.wipe()
+        namesrv.forget_settings()
+        self._start_new_brokers()
+
+    # What it is.
+
+    def _running(self) -> EmbeddedNameServer:
+        if self._namesrv is None:
+            raise EmbeddedError("it is not started: use `with EmbeddedRocketMQ() as mq`, or start()")
+        return self._namesrv
+
+    @property
+    def namesrv_addr(self) -> str:
+        """ "host:port" of the name server, for clients. It stays the same until `stop`."""
+        return f"{self._settings.host}:{self._running().port}"
+
+    @property
+    def brokers(self) -> list[EmbeddedBroker]:
+        """All brokers, masters first: also those that are down."""
+        self._running()
+        return list(self._brokers.values())
+
+    def broker(self, node: str) -> EmbeddedBroker:
+        """The broker "broker-a" (a master), "broker-a-s" (its slave) ..."""
+        self._running()
+        if node not in self._brokers:
+            raise EmbeddedError(f"there is no {node!r}; {self.topology} has {', '.join(self._brokers)}")
+        return self._brokers[node]
+
+    def _masters(self) -> list[EmbeddedBroker]:
+        return [broker for broker in self.brokers if broker.is_master]
+
+    def _slaves(self) -> list[EmbeddedBroker]:
+        return [broker for broker in self.brokers if not broker.is_master]
+
+    # Topics and messages.
+
+    def create_topic(self, name: str, queues: int = 4) -> None:
+        """Make a topic with so many queues on each master that runs; name server and slaves know it then."""
+        problem = topic_validator.check_topic(name)
+        if problem or topic_validator.is_system_topic(name):
+            raise EmbeddedError(f"topic {name!r}: {problem or 'it is the name of a topic of the system'}")
+        if not 1 <= queues <= MAX_QUEUE_NUMS:
+            raise EmbeddedError(f"topic {name!r} can't have {queues} queues: 1 to {MAX_QUEUE_NUMS}")
+        masters = [broker for broker in self._masters() if broker.is_running]
+        if not masters:
+            raise EmbeddedError(f"topic {name!r}: no master runs; restart() starts them again")
+        for broker in masters:
+            config = TopicConfig(name, queues, queues)
+            broker.controller.topic_config_manager.update_topic_config(config)
+            broker.controller.register_increment_broker_data(config)
+        self._copy_tables()
+        for slave, _master in self._connected_pairs():
+            if name not in slave.controller.topic_config_manager.topic_config_table:
+                raise EmbeddedError(f"{slave.node} has not taken topic {name!r} over; the logger RocketmqBroker says why")
+
+    def messages(self, topic: str, node: str | None = None) -> list[MessageExt]:
+        """All messages of a topic, by broker, queue and offset; [] when there is no such topic (yet).
+
+        They come from the masters, or from the slave of one that is down; with `node` from that broker alone.
+        """
+        if node is not None:
+            return stored_messages(self.broker(node), topic)
+        return [message for master in self._masters() for message in stored_messages(self._readable(master), topic)]
+
+    def _readable(self, master: EmbeddedBroker) -> EmbeddedBroker:
+        """The master, or else a slave of it that runs."""
+        return next((broker for broker in self.brokers
+                     if broker.broker_name == master.broker_name and broker.is_running), master)
+
+    # Replication.
+
+    def wait_for_slaves(self, timeout_s: float = 10) -> None:
+        """Until each slave has all that its master has: the log, topics, groups and consumers' offsets."""
+        pairs = self._connected_pairs()
+        left_out = {slave.node for slave in self._slaves()} - {slave.node for slave, _master in pairs}
+        if left_out:
+            raise EmbeddedError(f"{', '.join(sorted(left_out))} can't get anything: it or its master is down, or it is "
+                                "cut off")
+        for slave, master in pairs:
+            wait_until(partial(_has_all, slave, master), timeout_s, f"{slave.node} has all that {master.node} has")
+        self._copy_tables()
+
+    def _copy_tables(self) -> None:
+        """A slave copies its master's tables each ten seconds; do it now."""
+        for slave, _master in self._connected_pairs():
+            slave.controller.slave_synchronize.sync_all()
+
+    def _connected_pairs(self) -> list[tuple[EmbeddedBroker, EmbeddedBroker]]:
+        """(slave, master), where both run and no cut is between them."""
+        return [(slave, self._brokers[slave.broker_name]) for slave in self._slaves() if slave.is_running
+                and self._brokers[slave.broker_name].is_running and not slave.is_cut_off]
+
+    # Ends and beginnings.
+
+    def kill_master(self, name: str | None = None) -> str:
+        """End a master as SIGKILL does ("broker-a"; None: the first that runs); its name. The name server knows."""
+        running = [broker for broker in self._masters() if broker.is_running]
+        if name is None and not running:
+            raise EmbeddedError("no master runs; restart() starts them again")
+        master = self.broker(name) if name is not None else running[0]
+        if not master.is_master:
+            raise EmbeddedError(f"{name} is a slave; kill({name!r}) ends it")
+        self.kill(master.node)
+        return master.node
+
+    def kill(self, node: str) -> None:
+        """End a broker as SIGKILL does. The name server knows it when this returns."""
+        namesrv, broker = self._running(), self.broker(node)
+        address = broker.address
+        broker.kill()
+        wait_until(lambda: address not in namesrv.addresses(), _READY_S, f"the name server has noticed {node}'s end")
+
+    def restart(self, node: str | None = None) -> None:
+        """Stop and start all brokers, or one; those that are down are started. Data and addresses stay, faults go."""
+        brokers = [self.broker(node)] if node is not None else self.brokers
+        self.heal()
+        for broker in reversed(brokers):
+            broker.stop()
+        self._start_brokers(brokers)
+
+    def _start_brokers(self, brokers: Iterable[EmbeddedBroker]) -> None:
+        for broker in brokers:
+            master = self._brokers[broker.broker_name]
+            broker.start(master.ha_address if not broker.is_master and master.is_running else None)
+        self._connect_slaves()
+
+    def _connect_slaves(self) -> None:
+        """Have all slaves follow their masters, and wait until they do."""
+        pairs = self._connected_pairs()
+        for slave, master in pairs:
+            wait_until(partial(_has_followed, slave, master), _READY_S, f"{slave.node} follows {master.node}")
+        self._copy_tables()
+
+    # Faults.
+
+    def slow_down(self, ms: float, requests: Iterable[str] | None = None) -> Fault:
+        """Each request to a broker waits so long before it is served. `requests`: names of RocketMQ's request codes,
+        as "PULL_MESSAGE"; None: all."""
+        if not ms > 0:
+            raise EmbeddedError(f"slow_down by {ms} ms: it has to be more than 0")
+        codes = None if requests is None else codes_of(requests)
+        return self._add_request_fault(RequestFault(f"requests wait {ms:g} ms", self._heal_requests, codes, ms))
+
+    def refuse(self, code: str, times: int | None = None, requests: Iterable[str] = SENDS,
+               remark: str = "refused by the test") -> Fault:
+        """The next `times` (None: all) requests are answered with a response code, by RocketMQ's name: "SYSTEM_BUSY".
+
+        `requests`: names of request codes; the default: all sends. What is refused is not stored.
+        """
+        if times is not None and times < 1:
+            raise EmbeddedError(f"refuse {times} times: it has to be 1 or more, or None for all")
+        number, codes = response_code_of(code), codes_of(requests)
+        what = f"{'all' if times is None else times} requests are refused with {code}"
+        return self._add_request_fault(RequestFault(what, self._heal_requests, codes, refusal=(number, remark),
+                                                    times=times))
+
+    def _add_request_fault(self, fault: RequestFault) -> Fault:
+        self._request_faults.add(fault, [broker.controller for broker in self.brokers if broker.is_running])
+        return self._add(fault)
+
+    def _heal_requests(self, fault: Fault) -> None:
+        self._request_faults.remove(fault)
+        self._faults.remove(fault)
+
+    def fill_disk(self, node: str | None = None) -> Fault:
+        """The disk of a broker, or of all, is full: sends are answered with SERVICE_NOT_AVAILABLE, reads go on."""
+        return self._mark([self.broker(node)] if node is not None else self.brokers, "the disk is full",
+                          lambda broker: broker.store.running_flags.get_and_make_disk_full(_FULL_DISK),
+                          lambda broker: broker.store.running_flags.get_and_make_disk_ok(_FULL_DISK))
+
+    def partition(self, name: str | None = None) -> Fault:
+        """Cut the link between the master `name`, or each master, and its slaves: nothing is replicated until it is
+        healed. Clients still reach both sides."""
+        slaves = [slave for slave in self._slaves() if name is None or slave.broker_name == self.broker(name).node]
+        if not slaves:
+            raise EmbeddedError(f"{self.topology} has no slaves there to cut off"
+                                + (f": {name} has none" if name else ""))
+        fault = self._mark(slaves, "slaves are cut off", EmbeddedBroker.cut_off, EmbeddedBroker.end_cut,
+                           self._connect_slaves)
+        for master in {self._brokers[slave.broker_name] for slave in slaves}:
+            if master.is_running:
+                master.store.ha_service.destroy_connections()
+        return fault
+
+    def _mark(self, brokers: Iterable[EmbeddedBroker], what: str, begin: Callable[[EmbeddedBroker], object],
+              end: Callable[[EmbeddedBroker], object], at_last: Callable[[], object] | None = None) -> Fault:
+        met = [broker for broker in brokers if broker.is_running]
+
+        def undo(fault: Fault) -> None:
+            self._faults.remove(fault)
+            for broker in met:
+                if broker.is_running:
+                    end(broker)
+            if at_last is not None:
+                at_last()
+
+        for broker in met:
+            begin(broker)
+        return self._add(Fault(f"{what}: {', '.join(broker.node for broker in met)}", undo))
+
+    def _add(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What is wrong now."""
+        return list(self._faults)
+
+    def heal(self) -> None:
+        """End all faults."""
+        for fault in self.faults:
+            fault.heal()
+
+
+def _has_all(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
+    return slave.store.get_max_phy_offset() >= master.store.get_max_phy_offset()
+
+
+def _has_followed(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
+    """Whether it follows soon; if not, it is told again: behind a failed connect it pauses for seconds."""
+    try:
+        wait_until(partial(_follows, slave, master), _SOON_S, "")
+    except EmbeddedError:
+        slave.follow(master.ha_address)
+        return False
+    return True
+
+
+def _follows(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
+    address = slave.store.ha_service.ha_client.local_address
+    return address != "" and any(one.client_addr == address and one.is_serving
+                                 for one in master.store.ha_service.connection_list)
+
+
+def _keep_quiet() -> None:
+    """A program that has not set up logging hears nothing of the servers; one that has gets their lines as before."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())

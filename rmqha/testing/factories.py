@@ -1,0 +1,115 @@
+"""Fixtures to be made: for a cluster that differs from what the options say.
+
+    two_masters = factories.rocketmq("2m-2s", sync=True)
+
+An argument that is left out (None) is what the command line, or else the ini file says. Nothing of a server is imported
+before a fixture is used.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqha.testing.options import cluster_options, namesrv_addr
+
+if TYPE_CHECKING:
+    from rmqha.testing.embedded import EmbeddedRocketMQ
+    from rmqha.testing.process import RocketMQProcess
+    from rmqha.testing.remote import RemoteRocketMQ
+
+
+class Clusters:
+    """The clusters of this process's tests, by fixture: started when one is first asked for, stopped in the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._by_fixture: dict[str, EmbeddedRocketMQ] = {}
+
+    def clean(self, fixture: str, chosen: Mapping[str, Any]) -> EmbeddedRocketMQ:
+        """That of a fixture, as it was after its start."""
+        from rmqha.testing.embedded import EmbeddedRocketMQ
+
+        mq = self._by_fixture.get(fixture)
+        if mq is not None:
+            mq.reset()
+            return mq
+        options = cluster_options(self._config, chosen)
+        mq = EmbeddedRocketMQ(options.topology, sync=options.sync, host=options.host, store_dir=options.store_dir,
+                              config=options.config)
+        mq.start()
+        self._by_fixture[fixture] = mq
+        return mq
+
+    def stop(self) -> None:
+        """Stop all."""
+        while self._by_fixture:
+            self._by_fixture.popitem()[1].stop()
+
+
+@contextmanager
+def told_briefly() -> Iterator[None]:
+    """An EmbeddedError fails the test with its text alone."""
+    from rmqha.testing.errors import EmbeddedError
+
+    try:
+        yield
+    except EmbeddedError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def rocketmq(topology: str | None = None, *, sync: bool | None = None, host: str | None = None,
+             store_dir: str | None = None, config: Mapping[str, object] | None = None) -> Any:
+    """A fixture: a cluster in the test's process, an EmbeddedRocketMQ, clean for each test."""
+    chosen = {"topology": topology, "sync": sync, "host": host, "store_dir": store_dir, "config": config}
+
+    @pytest.fixture
+    def rocketmq_fixture(request: pytest.FixtureRequest) -> Iterator[EmbeddedRocketMQ]:
+        """A clean RocketMQ in this process: an EmbeddedRocketMQ."""
+        clusters: Clusters = request.getfixturevalue("rocketmq_clusters")
+        with told_briefly():
+            mq = clusters.clean(str(request.fixturename), chosen)
+        yield mq
+        mq.heal()
+
+    return rocketmq_fixture
+
+
+def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host: str | None = None,
+                  port: int | None = None, store_dir: str | None = None,
+                  config: Mapping[str, object] | None = None) -> Any:
+    """A fixture: a cluster in a process of its own, a RocketMQProcess, one for the session."""
+    chosen = {"topology": topology, "sync": sync, "host": host, "port": port, "store_dir": store_dir, "config": config}
+
+    @pytest.fixture(scope="session")
+    def rocketmq_proc_fixture(request: pytest.FixtureRequest) -> Iterator[RocketMQProcess]:
+        """A RocketMQ in a process of its own, for all tests: a RocketMQProcess."""
+        from rmqha.testing.process import RocketMQProcess
+
+        with told_briefly():
+            options = cluster_options(request.config, chosen)
+            mq = RocketMQProcess(options.topology, sync=options.sync, host=options.host, port=options.port,
+                                 store_dir=options.store_dir, config=options.config)
+            mq.start()
+        yield mq
+        mq.stop()
+
+    return rocketmq_proc_fixture
+
+
+def rocketmq_noproc(address: str | None = None) -> Any:
+    """A fixture: somebody else's cluster at `address`, a RemoteRocketMQ."""
+
+    @pytest.fixture(scope="session")
+    def rocketmq_noproc_fixture(request: pytest.FixtureRequest) -> RemoteRocketMQ:
+        """A RocketMQ that runs already: a RemoteRocketMQ."""
+        from rmqha.testing.remote import RemoteRocketMQ
+
+        with told_briefly():
+            mq = RemoteRocketMQ(namesrv_addr(request.config, address))
+            mq.brokers()
+        return mq
+
+    return rocketmq_noproc_fixture

@@ -1,0 +1,207 @@
+"""One broker of a test's cluster: started, stopped, killed, and started again with what it had."""
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.common import mix_all
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_field import config_keys
+from rmqha.common.config_file import nearest_key
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.common.listening import PortError
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.testing.errors import EmbeddedError
+from rmqha.testing.ports import free_broker_port
+from rmqha.testing.topology import Place
+
+MIB = 1 << 20
+# Small files, and nothing reserved: an empty store is some kilobytes. A segment holds a message of maxMessageSize.
+_SMALL = {"mappedFileSizeCommitLog": 8 * MIB, "mappedFileSizeConsumeQueue": 3_000 * 20, "maxHashSlotNum": 10_000,
+          "maxIndexNum": 40_000, "preallocateMappedFile": False, "cleanFileForciblyEnable": False}
+# A machine that is busy with other tests is no busy broker.
+_PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
+            "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
+            "osPageCacheBusyTimeOutMills": 60_000}
+_OWN = {"brokerName", "brokerId", "brokerRole", "brokerIP1", "brokerIP2", "namesrvAddr", "listenPort", "haListenPort",
+        "haMasterAddress", "storePathRootDir", "storePathCommitLog"}
+_SEEN_S = 0.003
+_PORT_TRIES = 20
+
+
+class Settings(NamedTuple):
+    """What the brokers of a cluster have in common. `config` has keys of a broker.conf."""
+
+    host: str
+    is_sync: bool
+    config: Mapping[str, object]
+
+
+class EmbeddedBroker:
+    """One broker. `node`, `broker_name`, `broker_id`, `is_master`, `is_running` and `address` are for everybody.
+
+    `controller` is the running broker itself, for what has no method here.
+    """
+
+    def __init__(self, place: Place, folder: Path, settings: Settings, namesrv_addr: str) -> None:
+        self.node, self.broker_name, self.broker_id = place
+        self.is_master = place.broker_id == 0
+        self._folder = folder
+        self._settings = settings
+        self._namesrv_addr = namesrv_addr
+        self._port = 0  # listenPort of the last start; 0: it was never started
+        self._controller: BrokerController | None = None  # while it runs
+        self.is_cut_off = False  # a slave, from its master
+        check_config(settings.config)
+
+    def __repr__(self) -> str:
+        return f"EmbeddedBroker({self.node!r}, {self.address if self.is_running else 'down'})"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return self._controller is not None
+
+    @property
+    def controller(self) -> BrokerController:
+        """The running broker; EmbeddedError when it is down."""
+        if self._controller is None:
+            raise EmbeddedError(f"{self.node} is down; restart({self.node!r}) starts it again")
+        return self._controller
+
+    @property
+    def store(self) -> DefaultMessageStore:
+        """The running broker's store."""
+        return self.controller.message_store
+
+    @property
+    def address(self) -> str:
+        """ "host:port" of the running broker, as clients find it."""
+        return self.controller.broker_addr
+
+    @property
+    def ha_address(self) -> str:
+        """ "host:port" where slaves find the running broker."""
+        return self.controller.ha_server_addr
+
+    def start(self, master_ha_address: str | None = None) -> None:
+        """Start it, with the store that it has; on the ports that it had, unless somebody has them now."""
+        for _ in range(_PORT_TRIES):
+            port = self._port or free_broker_port()
+            try:
+                self._start(port, master_ha_address)
+            except PortError as error:  # somebody was quicker
+                self._port, last = 0, error
+            else:
+                self._port = port
+                return
+        raise EmbeddedError(f"{self.node} finds no ports: {last}")
+
+    def _start(self, port: int, master_ha_address: str | None) -> None:
+        controller = self._new_controller(port, master_ha_address)
+        try:
+            if not controller.initialize():
+                raise EmbeddedError(f"{self.node} can't open its store in {self._folder}; the logger RocketmqStore "
+                                    "says why")
+            # how full the disk is otherwise is not what a test is about; without room a put fails all the same
+            controller.message_store.clean_commit_log_service.disk_space_warning_level_ratio = 1.0
+            controller.start()
+        except BaseException:
+            controller.shutdown()
+            raise
+        self._controller, self.is_cut_off = controller, False
+
+    def _new_controller(self, port: int, master_ha_address: str | None) -> BrokerController:
+        settings, host = self._settings, self._settings.host
+        broker = BrokerConfig(brokerName=self.broker_name, brokerId=self.broker_id, brokerIP1=host, brokerIP2=host,
+                              namesrvAddr=self._namesrv_addr, rocketmqHome=str(self._folder))
+        server = ServerConfig(listenPort=port)
+        store = MessageStoreConfig(storePathRootDir=str(self._folder / "store"), haListenPort=port + 1,
+                                   brokerRole=self._role(), haMasterAddress=master_ha_address)
+        texts = {key: mix_all.property_text(value) for key, value in {**_SMALL, **_PATIENT, **settings.config}.items()}
+        for config in (broker, server, store):
+            mix_all.properties2object(texts, config, _refuse_value)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return BrokerController(broker, server, ClientConfig(), store, str(self._folder / "broker.conf"))
+
+    def _role(self) -> BrokerRole:
+        if not self.is_master:
+            return BrokerRole.SLAVE
+        return BrokerRole.SYNC_MASTER if self._settings.is_sync else BrokerRole.ASYNC_MASTER
+
+    def stop(self) -> None:
+        """Shut it down as SIGTERM does: all is saved. Nothing when it is down."""
+        controller, self._controller = self._controller, None
+        if controller is not None:
+            controller.shutdown()
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: connections break off, nothing is saved by the way. Nothing when it is down.
+
+        What was appended is still there afterwards, as it is in the page cache of a killed process; what is saved at
+        times only (offsets of consumers, delivery of delayed messages) is as it was saved last.
+        """
+        controller, self._controller = self._controller, None
+        if controller is None:
+            return
+        tables, kept = self._folder / "store" / "config", self._folder / "kept"
+        try:
+            controller.remoting_server.shutdown()
+            controller.fast_remoting_server.shutdown()
+            controller.message_store.ha_service.shutdown()
+            kept.mkdir()
+            if tables.exists():
+                shutil.copytree(tables, kept, dirs_exist_ok=True)
+            controller.message_store.running_flags.get_and_make_not_writeable()  # so that it is no good shutdown
+        finally:
+            controller.shutdown()
+        shutil.rmtree(tables, ignore_errors=True)
+        kept.rename(tables)
+
+    def wipe(self) -> None:
+        """Stop it, and delete all that it has, for good."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def take_port_of(self, other: EmbeddedBroker) -> None:
+        """Be started where another broker was, which is down."""
+        self._port = other._port
+
+    def cut_off(self) -> None:
+        """A running slave: let nothing of the master come any more, from the next connect on."""
+        self.is_cut_off = True
+        self.store.update_ha_master_address(None)
+        self.controller.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)  # as one that copies no tables
+
+    def end_cut(self) -> None:
+        """A running slave that was cut off: copy the master's tables again; `follow` is another step."""
+        self.is_cut_off = False
+        self.controller.handle_slave_synchronize(BrokerRole.SLAVE)
+        self.controller.register_broker_all(True, False, True)  # which tells it where the master is
+
+    def follow(self, master_ha_address: str) -> None:
+        """A running slave: connect to this master now, without the rest of a pause behind a failed connect."""
+        self.store.update_ha_master_address(None)
+        time.sleep(_SEEN_S)  # another address ends the pause, once it is seen
+        self.store.update_ha_master_address(master_ha_address)
+
+
+def check_config(config: Mapping[str, object]) -> None:
+    """EmbeddedError for a key that no broker has, or that the cluster sets itself; values are checked at the start."""
+    known = {key for one in (BrokerConfig, ServerConfig, MessageStoreConfig) for key in config_keys(one)}
+    for key in config:
+        if key in _OWN:
+            raise EmbeddedError(f"config: {key} is set for each broker; it can't be chosen")
+        if key not in known:
+            near = nearest_key(key, known)
+            raise EmbeddedError(f"config: a broker has no key {key}" + (f", did you mean {near}?" if near else ""))
+
+
+def _refuse_value(key: str, value: Any, problem: str) -> NoReturn:
+    raise EmbeddedError(f"config: {key}={value}: {problem}")

@@ -1,0 +1,29 @@
+"""The pytest plugin: RocketMQ as fixtures. See docs/testing.md.
+
+It does nothing until a fixture is asked for, and imports nothing of a server before.
+"""
+from collections.abc import Iterator
+
+import pytest
+
+from rmqha.testing import factories
+from rmqha.testing.options import add_options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--rocketmq-..., and the same in the ini file."""
+    add_options(parser)
+
+
+@pytest.fixture(scope="session")
+def rocketmq_clusters(pytestconfig: pytest.Config) -> Iterator[factories.Clusters]:
+    """The clusters of this process; for the other fixtures."""
+    clusters = factories.Clusters(pytestconfig)
+    yield clusters
+    clusters.stop()
+
+
+rocketmq = factories.rocketmq()
+rocketmq_ha = factories.rocketmq("1m-1s", sync=True)
+rocketmq_proc = factories.rocketmq_proc()
+rocketmq_noproc = factories.rocketmq_noproc()

@@ -1,0 +1,106 @@
+"""A RocketMQ in a process beside the test's: for clients in other languages, and for what must not share a GIL."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import rmqha
+from rmqha.testing.errors import EmbeddedError, wait_until
+
+_READY = "NAMESRV_ADDR="
+_READY_S = 30
+_END_S = 15
+
+
+class RocketMQProcess:
+    """Name server and brokers; `namesrv_addr` is for clients, `env` for the processes of other clients.
+
+    Arguments are those of EmbeddedRocketMQ. `with`, or `start` and `stop`; it ends with the test's process, too.
+    """
+
+    def __init__(self, topology: str = "1m", *, sync: bool = False, host: str = "127.0.0.1", port: int = 0,
+                 store_dir: str | os.PathLike[str] | None = None, config: Mapping[str, object] | None = None) -> None:
+        self.topology = topology
+        self._command = [sys.executable, "-m", "rmqha.testing.server", "--topology", topology, "--host", host,
+                         "--port", str(port)]
+        self._command += ["--sync"] if sync else []
+        self._command += ["--store-dir", os.fspath(store_dir)] if store_dir is not None else []
+        for key, value in (config or {}).items():
+            self._command += ["--config", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        self._process: subprocess.Popen[bytes] | None = None  # while it runs
+        self._output = Path(os.devnull)
+        self._namesrv_addr = ""
+
+    def __enter__(self) -> RocketMQProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def namesrv_addr(self) -> str:
+        """ "host:port" of the name server."""
+        self._running()
+        return self._namesrv_addr
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this process, with NAMESRV_ADDR."""
+        return {**os.environ, "NAMESRV_ADDR": self.namesrv_addr}
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._running().pid
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise EmbeddedError("it is not started: use `with RocketMQProcess() as mq`, or start()")
+        return self._process
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready; EmbeddedError with what it printed when it ends instead."""
+        if self._process is not None:
+            raise EmbeddedError("it runs already")
+        # found as this process has found it; and what lies where the tests are started is none of it
+        path = os.pathsep.join([str(Path(rmqha.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        env = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+        handle, name = tempfile.mkstemp(prefix="rmqha-test-", suffix=".out")
+        self._output = Path(name)
+        with open(handle, "wb") as output:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=output,
+                                             stderr=subprocess.STDOUT, env=env)
+        try:
+            wait_until(self._is_ready, _READY_S, "the RocketMQ of the tests is ready")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _is_ready(self) -> bool:
+        process = self._running()
+        code, text = process.poll(), self._output.read_text("utf-8", "replace")
+        if code is not None:
+            raise EmbeddedError(f"the RocketMQ of the tests has ended with code {code}: {text.strip()}")
+        line = next((line for line in text.splitlines(keepends=True)
+                     if line.startswith(_READY) and line.endswith("\n")), "")
+        self._namesrv_addr = line.removeprefix(_READY).strip()
+        return line != ""
+
+    def stop(self) -> None:
+        """End it, and all that it has. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None  # a pipe
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._output.unlink(missing_ok=True)

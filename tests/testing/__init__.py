@@ -1,0 +1,1 @@
+"""RocketMQ for the tests of others."""
