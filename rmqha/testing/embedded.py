@@ -177,7 +177,7 @@ class EmbeddedRocketMQ:
         self._copy_tables()
         for slave, _master in self._connected_pairs():
             if name not in slave.controller.topic_config_manager.topic_config_table:
-                raise EmbeddedError(f"{slave.node} has not taken topic {name!r} over; the logger RocketmqBroker says why")
+                raise EmbeddedError(f"{slave.node} has no topic {name!r} yet; the logger RocketmqBroker says why")
 
     def messages(self, topic: str, node: str | None = None) -> list[MessageExt]:
         """All messages of a topic, by broker, queue and offset; [] when there is no such topic (yet).

@@ -1,7 +1,7 @@
 """A RocketMQ in a process of its own, for tests: `python -m rmqha.testing.server`.
 
 It prints `NAMESRV_ADDR=host:port` when it is ready, and ends, with all that it has, when its standard input ends (with
-the process that started it), or on SIGTERM or Ctrl-C.
+the process that started it), or on SIGTERM or Ctrl-C; with --forever, as in a container, on these alone.
 """
 import os
 import signal
@@ -26,8 +26,10 @@ _EXIT_BAD = 2
 @click.option("--port", default=0, show_default=True, help="Of the name server; 0: any.")
 @click.option("--store-dir", help="Where the temporary folder is made; in memory, if there is room.")
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A key of a broker.conf; may be given again.")
-def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None, config: tuple[str, ...]) -> None:
-    """A name server and brokers, until the standard input ends."""
+@click.option("--forever", is_flag=True, help="Do not end with the standard input.")
+def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None, config: tuple[str, ...],
+         forever: bool) -> None:
+    """A name server and brokers for tests, until the standard input ends, or SIGTERM."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
     try:
@@ -35,8 +37,9 @@ def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None,
                                    config=config_of(config))
         with cluster as mq:
             click.echo(f"{READY}{mq.namesrv_addr}")
-            while os.read(sys.stdin.fileno(), 4096):
-                continue
+            while forever or os.read(sys.stdin.fileno(), 4096):
+                if forever:
+                    signal.pause()
     except (EmbeddedError, ConfigError) as error:
         click.echo(str(error), err=True)
         sys.exit(_EXIT_BAD)

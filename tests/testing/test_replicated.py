@@ -31,6 +31,7 @@ def test_two_masters_and_two_slaves_are_there_at_once(sync, role):
         table = mq._namesrv.controller.route_info_manager.get_all_cluster_info().brokerAddrTable
         assert {name: sorted(data.brokerAddrs) for name, data in table.items()} == {
             "broker-a": [0, 1], "broker-b": [0, 1]}
+        mq.create_topic("orders")  # one that comes into being with a message is on one broker at first
         results = send(mq, "orders", *[b"%d" % number for number in range(16)])
         assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
         mq.wait_for_slaves()
