@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rmqha.testing import factories
     from rmqha.testing.embedded import EmbeddedRocketMQ
     from rmqha.testing.errors import EmbeddedError
     from rmqha.testing.faults import Fault
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from rmqha.testing.process import RocketMQProcess
     from rmqha.testing.remote import RemoteRocketMQ
 
-__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess"]
+__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess",
+           "factories"]
 
 _MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "errors", "EmbeddedRocketMQ": "embedded", "Fault": "faults",
             "RemoteRocketMQ": "remote", "RocketMQProcess": "process"}
 
 
 def __getattr__(name: str) -> object:
+    if name == "factories":  # which need pytest
+        return import_module(f"{__name__}.factories")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -210,6 +210,17 @@ def test_config_option_that_is_none_is_refused(project):
     assert outcome(done) == "1 error" and "config 'maxMessageSize' is not KEY=VALUE" in done.stdout
 
 
+def test_examples_of_the_page_run(tmp_path):
+    page = (ROOT / "docs" / "testing.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for number, block in enumerate(blocks):
+        tested = block if "def test" in block else "def test_it():\n" + textwrap.indent(block, "    ")
+        (tmp_path / f"test_{number}.py").write_text(tested, "utf-8")
+    done = run_pytest(tmp_path, "-q")
+    assert len(blocks) == 4 and outcome(done) == "7 passed", done.stdout
+
+
 def test_fixtures_and_options_are_told_by_help(project):
     folder = project("")
     fixtures = run_pytest(folder, "--fixtures").stdout
