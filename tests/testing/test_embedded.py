@@ -1,4 +1,5 @@
 """EmbeddedRocketMQ: each thing that it promises."""
+import socket
 import subprocess
 import sys
 import threading
@@ -9,7 +10,8 @@ import pytest
 from rmqha.client.exception import MQClientException
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.testing import EmbeddedError, EmbeddedRocketMQ
+from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, node
+from rmqha.testing.ports import free_broker_port
 from rmqha.testing.temporary_folder import TemporaryFolder
 from rmqha.testing.topology import parse_topology
 from tests.support.wait import wait_until
@@ -107,6 +109,19 @@ def test_killed_broker_keeps_what_was_written_and_loses_what_was_not(mq):
     mq.restart()
     assert bodies(mq.messages("orders")) == [b"1", b"2"]
     assert mq.broker("broker-a").controller.consumer_offset_manager.query_offset("billing", "orders", 0) == 1
+
+
+def test_broker_whose_port_is_taken_starts_at_another_one(mq, monkeypatch):
+    send(mq, "orders", b"1")
+    port = mq.broker("broker-a").controller.server_config.listenPort
+    mq.kill_master()
+    with socket.create_server(("", port)) as taken:
+        free = iter([taken.getsockname()[1], free_broker_port()])
+        monkeypatch.setattr(node, "free_broker_port", lambda: next(free))  # the first is taken in between, too
+        mq.restart()
+        assert mq.broker("broker-a").controller.server_config.listenPort != taken.getsockname()[1]
+        send(mq, "orders", b"2")
+        assert set(bodies(mq.messages("orders"))) == {b"1", b"2"}
 
 
 def test_reset_leaves_nothing_of_before_and_the_producer_goes_on(mq):
