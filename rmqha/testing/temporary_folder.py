@@ -36,7 +36,7 @@ class TemporaryFolder:
     def close(self) -> None:
         """Delete it. Idempotent."""
         if self._lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            _delete(self.path)
             os.close(self._lock)
             self._lock = -1
 
@@ -59,8 +59,17 @@ def _sweep(parent: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock_file.parent, ignore_errors=True)
+            _delete(lock_file.parent)
         except BlockingIOError:  # in use
             continue
         finally:
             os.close(lock)
+
+
+def _delete(folder: Path) -> None:
+    """The lock goes last: what is left because somebody still writes there goes with a later sweep."""
+    for path in folder.iterdir():
+        if path.name != _LOCK:
+            shutil.rmtree(path, ignore_errors=True)
+    if [path.name for path in folder.iterdir()] == [_LOCK]:
+        shutil.rmtree(folder, ignore_errors=True)

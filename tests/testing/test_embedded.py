@@ -1,4 +1,5 @@
 """EmbeddedRocketMQ: each thing that it promises."""
+import shutil
 import socket
 import subprocess
 import sys
@@ -239,6 +240,17 @@ def test_folder_of_a_killed_process_goes_with_the_next_start(tmp_path):
     assert mine.path.exists()
     for folder in (mine, other):
         folder.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_in_which_something_was_left_goes_with_the_next_start(tmp_path, monkeypatch):
+    left = TemporaryFolder(tmp_path)
+    (left.path / "stores").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # as when somebody still writes there
+        left.close()
+    assert left.path.exists()
+    TemporaryFolder(tmp_path).close()
     assert not list(tmp_path.iterdir())
 
 
