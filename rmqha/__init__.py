@@ -1,3 +1,110 @@
-"""rmqha: RocketMQ 4.9's name server, broker store and master-slave replication in Python."""
+"""rmqha: RocketMQ 4.9's name server, broker store and master-slave replication in Python.
+
+The client's names can be imported from here: `from rmqha import Producer, PushConsumer, Message`. They are loaded when
+they are first used, so that `import rmqha` costs nothing.
+"""
+TYPE_CHECKING = False  # typing's, which type checkers know by name; a server's start does without the import
+if TYPE_CHECKING:
+    from rmqha.client.common.stderr_log import log_to_stderr
+    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
+    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer as PullConsumer
+    from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+    from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+    from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer as PushConsumer
+    from rmqha.client.consumer.listener.message_listener import (
+        ConsumeConcurrentlyStatus,
+        ConsumeOrderlyContext,
+        ConsumeOrderlyStatus,
+        MessageListenerConcurrently,
+        MessageListenerOrderly,
+    )
+    from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as ConsumeStatus
+    from rmqha.client.consumer.message_selector import MessageSelector
+    from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
+    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+    from rmqha.client.producer.default_mq_producer import DefaultMQProducer as Producer
+    from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
+    from rmqha.client.producer.request_response_future import RequestCallback
+    from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
+    from rmqha.client.producer.transaction_listener import (
+        LocalTransactionState,
+        TransactionListener,
+        TransactionSendResult,
+    )
+    from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
+    from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer as TransactionProducer
+    from rmqha.client.utils.message_util import create_reply_message
+    from rmqha.common.message.message import Message
+    from rmqha.common.message.message_ext import MessageExt
+    from rmqha.common.message.message_queue import MessageQueue
+    from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
+    from rmqha.remoting.exception import RemotingException
 
 __version__ = "0.1.0"
+
+# The short names, and what they are called beside Java.
+_ALIASES = {
+    "Producer": "DefaultMQProducer",
+    "TransactionProducer": "TransactionMQProducer",
+    "PushConsumer": "DefaultMQPushConsumer",
+    "PullConsumer": "DefaultLitePullConsumer",
+    "ConsumeStatus": "ConsumeConcurrentlyStatus",
+}
+_LISTENERS = "rmqha.client.consumer.listener.message_listener"
+_MODULES = {
+    "ConsumeConcurrentlyStatus": _LISTENERS,
+    "ConsumeFromWhere": "rmqha.common.protocol.heartbeat.heartbeat_data",
+    "ConsumeOrderlyContext": _LISTENERS,
+    "ConsumeOrderlyStatus": _LISTENERS,
+    "DefaultLitePullConsumer": "rmqha.client.consumer.default_lite_pull_consumer",
+    "DefaultMQProducer": "rmqha.client.producer.default_mq_producer",
+    "DefaultMQPullConsumer": "rmqha.client.consumer.default_mq_pull_consumer",
+    "DefaultMQPushConsumer": "rmqha.client.consumer.default_mq_push_consumer",
+    "LocalTransactionState": "rmqha.client.producer.transaction_listener",
+    "MQBrokerException": "rmqha.client.exception",
+    "MQClientException": "rmqha.client.exception",
+    "Message": "rmqha.common.message.message",
+    "MessageExt": "rmqha.common.message.message_ext",
+    "MessageListenerConcurrently": _LISTENERS,
+    "MessageListenerOrderly": _LISTENERS,
+    "MessageModel": "rmqha.common.protocol.heartbeat.heartbeat_data",
+    "MessageQueue": "rmqha.common.message.message_queue",
+    "MessageSelector": "rmqha.client.consumer.message_selector",
+    "RemotingException": "rmqha.remoting.exception",
+    "RequestCallback": "rmqha.client.producer.request_response_future",
+    "RequestTimeoutException": "rmqha.client.exception",
+    "SendCallback": "rmqha.client.producer.send_result",
+    "SendResult": "rmqha.client.producer.send_result",
+    "SendStatus": "rmqha.client.producer.send_result",
+    "TransactionListener": "rmqha.client.producer.transaction_listener",
+    "TransactionMQProducer": "rmqha.client.producer.transaction_mq_producer",
+    "TransactionSendResult": "rmqha.client.producer.transaction_listener",
+    "create_reply_message": "rmqha.client.utils.message_util",
+    "log_to_stderr": "rmqha.client.common.stderr_log",
+    "select_message_queue_by_hash": "rmqha.client.producer.message_queue_selector",
+}
+# Written out, since type checkers read it.
+__all__ = [
+    "ConsumeConcurrentlyStatus", "ConsumeFromWhere", "ConsumeOrderlyContext", "ConsumeOrderlyStatus", "ConsumeStatus",
+    "DefaultLitePullConsumer", "DefaultMQProducer", "DefaultMQPullConsumer", "DefaultMQPushConsumer",
+    "LocalTransactionState", "MQBrokerException", "MQClientException", "Message", "MessageExt",
+    "MessageListenerConcurrently", "MessageListenerOrderly", "MessageModel", "MessageQueue", "MessageSelector",
+    "Producer", "PullConsumer", "PushConsumer", "RemotingException", "RequestCallback", "RequestTimeoutException",
+    "SendCallback", "SendResult", "SendStatus", "TransactionListener", "TransactionMQProducer", "TransactionProducer",
+    "TransactionSendResult", "__version__", "create_reply_message", "log_to_stderr", "select_message_queue_by_hash",
+]
+
+
+if not TYPE_CHECKING:  # where a module has a `__getattr__`, type checkers find no name wrong
+    def __getattr__(name: str) -> object:
+        """A name of the client, whose module is imported now (PEP 562)."""
+        module = _MODULES.get(java_name := _ALIASES.get(name, name))
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+        globals()[name] = value = getattr(importlib.import_module(module), java_name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker;
 common <- native <- store, broker, tools.
 
-The client stands on remoting, tools on the client; acl stands on remoting, below broker and tools. testing, which
+The client stands on remoting, tools and aio on the client; acl stands on remoting, below broker and tools. testing, which
 starts servers within other people's tests, stands on all of them but tools, and nothing stands on it.
 """
 import ast
@@ -21,6 +21,7 @@ ALLOWED = {
     "acl": {"common", "remoting", "acl"},
     "broker": {"common", "native", "remoting", "store", "filter", "acl", "broker"},
     "client": {"common", "remoting", "client"},
+    "aio": {"common", "client", "aio"},
     "tools": {"common", "native", "remoting", "acl", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "client", "store", "pipeline"},
     "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "testing"},

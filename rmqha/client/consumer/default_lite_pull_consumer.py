@@ -1,6 +1,6 @@
 """Taking messages that were pulled in the background."""
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
 from rmqha.client.consumer.message_selector import MessageSelector
@@ -8,6 +8,7 @@ from rmqha.client.consumer.traced_consumer import TracedConsumer
 from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.settings import PullConsumerSettings, apply_settings
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 
@@ -27,8 +28,8 @@ class DefaultLitePullConsumer(TracedConsumer):
 
     Either `subscribe` (the group shares the queues) or `assign` (these queues, whatever others do). What `poll` gave
     counts as consumed at the next `poll` that commits, or with `commit_sync`. Settings are attributes, to be set before
-    `start`; times are ms. Calls before `start` that need it raise RuntimeError, wrong arguments ValueError, and what a
-    broker refuses MQClientException.
+    `start`, or arguments; times are ms. Calls before `start` that need it raise RuntimeError, wrong arguments
+    ValueError, and what a broker refuses MQClientException.
 
     Java: org.apache.rocketmq.client.consumer.DefaultLitePullConsumer (4.9.8)
     """
@@ -42,6 +43,7 @@ class DefaultLitePullConsumer(TracedConsumer):
         namespace: str | None = None,
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
+        **settings: Unpack[PullConsumerSettings],
     ) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
         self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull
@@ -58,6 +60,7 @@ class DefaultLitePullConsumer(TracedConsumer):
         self.topic_metadata_check_interval_millis = 30_000
         self.default_lite_pull_consumer_impl = DefaultLitePullConsumerImpl(
             self, rpc_hook, client_manager or MQClientManager())
+        apply_settings(self, settings, PullConsumerSettings)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
 

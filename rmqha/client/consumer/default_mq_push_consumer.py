@@ -1,5 +1,5 @@
 """Receiving messages as they come."""
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from rmqha.client.consumer.listener.message_listener import (
     FunctionListener,
@@ -12,6 +12,7 @@ from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.settings import PushConsumerSettings, apply_settings
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 
@@ -31,8 +32,8 @@ class DefaultMQPushConsumer(TracedConsumer):
             consumer.subscribe("orders", "paid || refunded")
             input("Enter ends it")
 
-    Settings are attributes, to be set before `start`; times are ms, but for `consume_timeout` (minutes). With
-    `enable_msg_trace` what happens to messages can be looked up later.
+    Settings are attributes, to be set before `start`, or arguments; times are ms, but for `consume_timeout` (minutes).
+    With `enable_msg_trace` what happens to messages can be looked up later.
 
     Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
     """
@@ -47,6 +48,7 @@ class DefaultMQPushConsumer(TracedConsumer):
         namespace: str | None = None,
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
+        **settings: Unpack[PushConsumerSettings],
     ) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
         self.message_listener: MessageListenerConcurrently | MessageListenerOrderly | None = None
@@ -67,6 +69,7 @@ class DefaultMQPushConsumer(TracedConsumer):
         self.await_termination_millis_when_shutdown = 0
         self.default_mq_push_consumer_impl = DefaultMQPushConsumerImpl(
             self, rpc_hook, client_manager or MQClientManager())
+        apply_settings(self, settings, PushConsumerSettings)
         if message_listener is not None:
             self.register_message_listener(message_listener)
         if enable_msg_trace:

@@ -1,6 +1,6 @@
 """Sending messages."""
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.lifecycle import Lifecycle
@@ -12,6 +12,7 @@ from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
 from rmqha.client.producer.request_response_future import RequestCallback
 from rmqha.client.producer.send_result import SendCallback, SendResult
+from rmqha.client.settings import ProducerSettings, apply_settings
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
@@ -46,10 +47,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
             result = producer.send(Message("orders", b"17 apples", tags="fruit", keys="order-17"))
             print(result.send_status, result.msg_id)
 
-    Settings are attributes, to be set before `start`; times are ms, sizes bytes. With `enable_msg_trace` what happens
-    to messages can be looked up later (topic RMQ_SYS_TRACE_TOPIC or `customized_trace_topic`). Sends raise
-    MQClientException (nothing could be sent), MQBrokerException (a broker refused), RemotingException (no answer:
-    stored, maybe).
+    Settings are attributes, to be set before `start`, or arguments; times are ms, sizes bytes. With
+    `enable_msg_trace` what happens to messages can be looked up later (topic RMQ_SYS_TRACE_TOPIC or
+    `customized_trace_topic`). Sends raise MQClientException (nothing could be sent), MQBrokerException (a broker
+    refused), RemotingException (no answer: stored, maybe).
 
     Java: org.apache.rocketmq.client.producer.DefaultMQProducer (4.9.8)
     """
@@ -63,6 +64,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         namespace: str | None = None,
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         super().__init__()
         if namesrv_addr is not None:
@@ -82,6 +84,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.max_message_size = 4 * 1024 * 1024
         self.default_mq_producer_impl = self._make_impl(rpc_hook, client_manager)
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
+        apply_settings(self, settings, ProducerSettings)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
 
@@ -197,6 +200,13 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
     ) -> SendResult:
         """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB."""
         return self.send(self._batch(msgs), timeout_ms, queue)
+
+    def send_batch_async(
+        self, msgs: Iterable[Message], send_callback: SendCallback, timeout_ms: float | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """The same, and be called back. MQClientException when the messages are no batch."""
+        self.send_async(self._batch(msgs), send_callback, timeout_ms, queue)
 
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
         try:

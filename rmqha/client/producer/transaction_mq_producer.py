@@ -1,11 +1,12 @@
 """Sending messages that count only when a local transaction succeeds."""
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_listener import TransactionListener, TransactionSendResult
+from rmqha.client.settings import TransactionProducerSettings, apply_settings
 from rmqha.common.message.message import Message
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class TransactionMQProducer(DefaultMQProducer):
         namespace: str | None = None,
         enable_msg_trace: bool = False,
         customized_trace_topic: str | None = None,
+        **settings: Unpack[TransactionProducerSettings],
     ) -> None:
         self.default_mq_producer_impl: TransactionMQProducerImpl
         super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager, namespace, enable_msg_trace,
@@ -39,6 +41,7 @@ class TransactionMQProducer(DefaultMQProducer):
         self.transaction_listener = transaction_listener
         self.check_thread_pool_max_size = 1
         self.check_request_hold_max = 2000
+        apply_settings(self, settings, TransactionProducerSettings)
 
     def _make_impl(
         self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None

@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING
 
 from rmqha.client import validators
 from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.message_listener import MessageListenerOrderly
+from rmqha.client.consumer.listener.message_listener import MessageListenerConcurrently, MessageListenerOrderly
 from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
+from rmqha.client.impl.consumer.consume_message_deferred_service import (
+    ConsumeMessageDeferredService,
+    MessageListenerDeferred,
+)
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
 from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
@@ -319,12 +323,18 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         listener = consumer.message_listener
         assert listener is not None  # check_push_config
         self.consume_orderly = isinstance(listener, MessageListenerOrderly)
-        self.consume_message_service = ConsumeMessageOrderlyService(self, listener) \
-            if isinstance(listener, MessageListenerOrderly) else ConsumeMessageConcurrentlyService(self, listener)
+        self.consume_message_service = self._service_of(listener)
         self._register()
         self.consume_message_service.start()
         self.mq_client_factory.start()
         log.info("the consumer [%s] start OK.", consumer.consumer_group)
+
+    def _service_of(self, listener: MessageListenerConcurrently | MessageListenerOrderly) -> ConsumeMessageService:
+        if isinstance(listener, MessageListenerOrderly):
+            return ConsumeMessageOrderlyService(self, listener)
+        if isinstance(listener, MessageListenerDeferred):
+            return ConsumeMessageDeferredService(self, listener)
+        return ConsumeMessageConcurrentlyService(self, listener)
 
     def _subscribe_to_retry_topic(self) -> None:
         if self.message_model() is MessageModel.CLUSTERING:

@@ -1,0 +1,209 @@
+"""Receiving messages in an event loop."""
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from operator import attrgetter
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from rmqha.aio import life
+from rmqha.aio.loop_inbox import LoopInbox
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.consumer.consume_message_deferred_service import Delivery, MessageListenerDeferred
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.settings import PushConsumerSettings
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageClientExt, MessageExt
+
+if TYPE_CHECKING:
+    from rmqha.remoting.rpc_hook import RPCHook
+
+Topics = str | Iterable[str] | Mapping[str, str | MessageSelector]
+"""A topic, several, or topics with what is wanted of them: tags ("paid || refunded") or a MessageSelector."""
+
+_COPIED = (*Message.__slots__, *(name for name in MessageExt.__slots__ if name != "msg_id"), "offset_msg_id")
+_values_of = attrgetter(*_COPIED)
+
+
+class AsyncMessage(MessageClientExt):
+    """A message that was received, and that waits for `ack` or `nack`; whichever comes first counts."""
+
+    __slots__ = ("_delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        for name, value in zip(_COPIED, _values_of(delivery.message)):
+            setattr(self, name, value)
+        self._delivery = delivery
+
+    def ack(self) -> bool:
+        """The message is done with. False when it was acknowledged, or given back, before."""
+        return self._delivery.end(ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+
+    def nack(self, delay_level: int = 0) -> bool:
+        """The message shall come again. False as with `ack`.
+
+        `delay_level`: 0 the broker chooses (10 s, 30 s, 1 min ..., longer each time), above 0 that level of
+        `messageDelayLevel`, -1: to the dead letters at once.
+        """
+        return self._delivery.end(ConsumeConcurrentlyStatus.RECONSUME_LATER, delay_level)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acknowledged or given back."""
+        return self._delivery.is_ended
+
+
+class AsyncConsumer:
+    """Receives messages with `async for`; the consumers of a group share the queues.
+
+        async with AsyncConsumer("billing", "127.0.0.1:9876", topics={"orders": "paid || refunded"}) as consumer:
+            async for message in consumer:
+                await book(message.body)
+
+    A message counts as consumed when the loop comes back for the next one; what the loop leaves by `break` or by an
+    exception comes again, unless `message.ack()` was called before. `message.nack()` gives it back: it comes again
+    after a delay, at most 16 times. With `auto_ack=False` only `ack` and `nack` count, in any order and from any task.
+    Each message comes at least once; each queue's come in order, but for those that come again. Several loops may share
+    one consumer. `stop` ends the loops when they come back for the next message.
+
+    Pulled ahead are up to `pull_threshold_for_queue` messages of each queue; what was not settled when the consumer
+    closes comes to the group's next consumer at once. Settings are those of DefaultMQPushConsumer, which is `consumer`.
+    Belongs to the event loop that starts it.
+    """
+
+    def __init__(
+        self,
+        consumer_group: str,
+        namesrv_addr: str | None = None,
+        topics: Topics = (),
+        *,
+        auto_ack: bool = True,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
+        **settings: Unpack[PushConsumerSettings],
+    ) -> None:
+        self.consumer = DefaultMQPushConsumer(consumer_group, namesrv_addr, None, rpc_hook, client_manager, namespace,
+                                              enable_msg_trace, customized_trace_topic, **settings)
+        self.auto_ack = auto_ack
+        self._ready: deque[Delivery] = deque()  # owned by the loop
+        self._changed = asyncio.Event()  # messages are ready, or the loops shall end
+        self._is_started = False
+        self._is_stopped = False
+        for topic, wanted in _selectors(topics):
+            self.consumer.subscribe(topic, wanted.expression, wanted.type)
+
+    def subscribe(self, topic: str, sub_expression: str | MessageSelector = "*") -> None:
+        """Receive a topic: all, some tags, or what a MessageSelector says. Before `start`."""
+        if self._is_started:
+            raise MQClientException("subscribe before start: it asks the brokers, which would hold the event loop up")
+        wanted = sub_expression if isinstance(sub_expression, MessageSelector) else MessageSelector(sub_expression)
+        self.consumer.subscribe(topic, wanted.expression, wanted.type)
+
+    async def start(self) -> None:
+        """Begin to receive. MQClientException for bad settings, no subscription or a second start."""
+        if self._is_started:
+            raise MQClientException("The consumer service state not OK, maybe started once")
+        if not self.consumer.default_mq_push_consumer_impl.rebalance_impl.subscription_inner:
+            raise MQClientException("subscription is null: name topics, or subscribe, before start")
+        inbox: LoopInbox[Delivery] = LoopInbox(asyncio.get_running_loop(), self._take)
+        self.consumer.register_message_listener(_Listener(inbox))
+        await life.start(self.consumer)
+        self._is_started = True
+
+    def stop(self) -> None:
+        """Let the loops end when they come back for the next message. From the event loop, as in a signal handler."""
+        self._is_stopped = True
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Stop, store offsets, disconnect. Idempotent."""
+        self.stop()
+        await life.shutdown(self.consumer)
+        self._ready.clear()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[AsyncMessage]:
+        self._check_started()
+        return _Messages(self._next, self.auto_ack)
+
+    async def receive(self) -> AsyncMessage:
+        """The next message, which waits for `ack` or `nack`. MQClientException once the consumer has stopped.
+
+        May be cancelled (`asyncio.wait_for`): no message is lost by it.
+        """
+        self._check_started()
+        message = await self._next()
+        if message is None:
+            raise MQClientException("The consumer has stopped.")
+        return message
+
+    def _check_started(self) -> None:
+        if not self._is_started:
+            raise MQClientException("The consumer not running, please start it first.")
+
+    async def _next(self) -> AsyncMessage | None:
+        while not self._is_stopped:
+            while self._ready:
+                delivery = self._ready.popleft()
+                if not delivery.is_dropped:
+                    delivery.begin()
+                    return AsyncMessage(delivery)
+            self._changed.clear()
+            await self._changed.wait()
+        return None
+
+    def _take(self, delivery: Delivery) -> None:
+        """In the loop."""
+        self._ready.append(delivery)
+        self._changed.set()
+
+
+class _Messages(AsyncIterator[AsyncMessage]):
+    """One loop over a consumer's messages."""
+
+    def __init__(self, next_message: Callable[[], Awaitable[AsyncMessage | None]], auto_ack: bool) -> None:
+        self._next_message = next_message
+        self._auto_ack = auto_ack
+        self._last: AsyncMessage | None = None  # what the loop has in hands
+
+    async def __anext__(self) -> AsyncMessage:
+        last, self._last = self._last, None
+        if last is not None and self._auto_ack:
+            last.ack()
+        message = await self._next_message()
+        if message is None:
+            raise StopAsyncIteration
+        self._last = message
+        return message
+
+
+class _Listener(MessageListenerDeferred):
+    """Hands deliveries to the event loop."""
+
+    def __init__(self, inbox: LoopInbox[Delivery]) -> None:
+        self._inbox = inbox
+
+    def take(self, delivery: Delivery) -> None:
+        self._inbox.put(delivery)
+
+
+def _selectors(topics: Topics) -> list[tuple[str, MessageSelector]]:
+    if isinstance(topics, str):
+        topics = (topics,)
+    pairs = topics.items() if isinstance(topics, Mapping) else ((topic, "*") for topic in topics)
+    return [(topic, wanted if isinstance(wanted, MessageSelector) else MessageSelector(wanted))
+            for topic, wanted in pairs]

@@ -1,0 +1,189 @@
+"""Sending messages from an event loop."""
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from rmqha.aio import life
+from rmqha.aio.loop_inbox import LoopInbox
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.default_mq_producer_impl import MessageQueueSelector
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.request_response_future import RequestCallback
+from rmqha.client.producer.send_result import SendCallback, SendResult
+from rmqha.client.settings import ProducerSettings
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+
+if TYPE_CHECKING:
+    from rmqha.remoting.rpc_hook import RPCHook
+
+SENDING_THREADS = 4  # one that waits for a connection to a dead broker does not keep the others from sending
+
+_T = TypeVar("_T")
+_Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]
+"""A future, and its result or its exception."""
+
+
+class AsyncProducer:
+    """Sends messages to the masters of a cluster; many sends may be in flight.
+
+        async with AsyncProducer("orders", "127.0.0.1:9876") as producer:
+            result = await producer.send(Message("orders", b"17 apples"))
+            results = await asyncio.gather(*(producer.send(message) for message in messages))
+
+    `max_in_flight`: how many sends may lack their answer; the next one waits until one of them has ended, and its own
+    time-out begins after that. A send that is cancelled may be stored all the same. Leaving the block waits for what is
+    in flight. Settings are those of DefaultMQProducer, which is `producer`. Sends raise the same exceptions:
+    MQClientException, MQBrokerException, RemotingException. Belongs to the event loop that starts it.
+    """
+
+    def __init__(
+        self,
+        producer_group: str,
+        namesrv_addr: str | None = None,
+        *,
+        max_in_flight: int = 1_000,
+        rpc_hook: "RPCHook | None" = None,
+        client_manager: MQClientManager | None = None,
+        namespace: str | None = None,
+        enable_msg_trace: bool = False,
+        customized_trace_topic: str | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be 1 or more, not {max_in_flight}")
+        self.producer = DefaultMQProducer(producer_group, namesrv_addr, rpc_hook, client_manager, namespace,
+                                          enable_msg_trace, customized_trace_topic, **settings)
+        self._max_in_flight = max_in_flight
+        self._permits = asyncio.Semaphore(max_in_flight)
+        self._pool = NamedThreadPool(f"AsyncSendThread_{producer_group[:100]}_", SENDING_THREADS)
+        self._inbox: LoopInbox[_Ended] | None = None  # from start to close
+
+    async def start(self) -> None:
+        """Connect. MQClientException for a bad group name or a second start. A name server is first asked by a send."""
+        await life.start(self.producer)
+        self._inbox = LoopInbox(asyncio.get_running_loop(), self._end)
+
+    async def close(self) -> None:
+        """Wait for the answers to what was sent, and disconnect. Idempotent."""
+        if self._inbox is not None:
+            self._inbox = None
+            for _ in range(self._max_in_flight):
+                await self._permits.acquire()
+        await life.shutdown(self.producer)
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        msg: Message,
+        timeout_ms: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: Any = None,
+    ) -> SendResult:
+        """Send and wait: to any queue, trying other brokers; or to `queue`, or to what `selector` chooses."""
+        def begin(send_callback: SendCallback, left_ms: float) -> None:
+            chosen = queue if selector is None else \
+                self.producer.default_mq_producer_impl.select_queue(msg, selector, arg)
+            self.producer.send_async(msg, send_callback, left_ms, chosen)
+        return await self._sent(begin, timeout_ms)
+
+    async def send_batch(
+        self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Send messages of one topic in one request: all are stored, or none."""
+        batch = list(msgs)
+
+        def begin(send_callback: SendCallback, left_ms: float) -> None:
+            self.producer.send_batch_async(batch, send_callback, left_ms, queue)
+        return await self._sent(begin, timeout_ms)
+
+    async def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
+        """Send without an answer; ends when the message is on its way."""
+        def begin(done: Callable[[None], None], _failed: Callable[[Exception], None]) -> None:
+            self.producer.send_oneway(msg, queue)
+            done(None)
+        await self._run(begin)
+
+    async def request(self, msg: Message, timeout_ms: float, queue: MessageQueue | None = None) -> MessageExt:
+        """Send `msg` and wait for the reply; RequestTimeoutException when none comes in time."""
+        def begin(done: Callable[[MessageExt], None], failed: Callable[[Exception], None]) -> None:
+            self.producer.request_async(msg, RequestCallback(done, failed), timeout_ms, queue)
+        return await self._run(begin)
+
+    async def _sent(self, begin: Callable[[SendCallback, float], None], timeout_ms: float | None) -> SendResult:
+        time_ms = self.producer.send_msg_timeout if timeout_ms is None else timeout_ms
+        begin_ns: list[int] = []
+
+        def begin_in_time(done: Callable[[SendResult], None], failed: Callable[[Exception], None]) -> None:
+            begin(SendCallback(done, failed), time_ms - (time.monotonic_ns() - begin_ns[0]) / 1e6)
+        return await self._run(begin_in_time, begin_ns)
+
+    async def _run(
+        self, begin: Callable[[Callable[[_T], None], Callable[[Exception], None]], None],
+        begin_ns: list[int] | None = None,
+    ) -> _T:
+        """Have a thread call `begin`, which sees to it that one of its two arguments is called once, and wait for that.
+
+        The permit goes back then, and not when the caller is cancelled: the send is in flight still.
+        """
+        self._running()
+        await self._permits.acquire()
+        inbox = None
+        try:
+            inbox = self._running()
+            future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+            if begin_ns is not None:
+                begin_ns.append(time.monotonic_ns())
+            self._pool.submit(self._begin, begin, future, inbox)
+        except (MQClientException, RejectedExecutionError) as error:
+            self._permits.release()
+            raise error if inbox is None else MQClientException(f"no thread to send with: {error}") from error
+        return await future
+
+    def _running(self) -> LoopInbox[_Ended]:
+        if self._inbox is None:
+            raise MQClientException(
+                f"The producer service state not OK, {self.producer.default_mq_producer_impl.service_state.name}")
+        return self._inbox
+
+    @staticmethod
+    def _begin(
+        begin: Callable[[Callable[[_T], None], Callable[[Exception], None]], None], future: "asyncio.Future[_T]",
+        inbox: LoopInbox[_Ended],
+    ) -> None:
+        """On a sending thread."""
+        def done(result: _T) -> None:
+            inbox.put((future, result, None))
+
+        def failed(error: BaseException) -> None:
+            inbox.put((future, None, error))
+        try:
+            begin(done, failed)
+        except Exception as error:  # whatever it is, the caller waits for it
+            failed(error)
+
+    def _end(self, ended: _Ended) -> None:
+        """In the loop."""
+        future, result, error = ended
+        self._permits.release()
+        if future.done():  # cancelled
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

@@ -1,0 +1,218 @@
+"""AsyncProducer at rmqha's own brokers."""
+import asyncio
+import threading
+
+import pytest
+
+from rmqha import ConsumeStatus as Status
+from rmqha import (
+    Message,
+    MessageQueue,
+    MQBrokerException,
+    MQClientException,
+    Producer,
+    PushConsumer,
+    RemotingException,
+    RequestTimeoutException,
+    SendResult,
+    SendStatus,
+    create_reply_message,
+    select_message_queue_by_hash,
+)
+from rmqha.aio import AsyncProducer
+from rmqha.aio.loop_inbox import LoopInbox
+from tests.support.in_process import start_broker
+from tests.support.wait import wait_until
+
+
+def test_many_sends_are_in_flight_and_each_gets_its_own_answer(servers):
+    async def scenario():
+        topic = servers.unique("Aio")
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+            results = await asyncio.gather(*(producer.send(Message(topic, b"%d" % n)) for n in range(300)))
+        assert {result.send_status for result in results} == {SendStatus.SEND_OK}
+        assert len({result.msg_id for result in results}) == 300
+        assert len({(result.message_queue, result.queue_offset) for result in results}) == 300
+    asyncio.run(scenario())
+
+
+def test_queue_selector_batch_and_oneway(servers):
+    async def scenario():
+        topic = servers.unique("Aio")
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+            await asyncio.to_thread(producer.producer.admin.create_topic, "TBW102", topic, 2)
+            first = await producer.send(Message(topic, b"0"))
+            again = await producer.send(Message(topic, b"1"), queue=first.message_queue)
+            assert (again.message_queue, again.queue_offset) == (first.message_queue, first.queue_offset + 1)
+            chosen = {(await producer.send(Message(topic, b"2"), selector=select_message_queue_by_hash, arg="17"))
+                      .message_queue for _ in range(3)}
+            assert len(chosen) == 1
+            batch = await producer.send_batch([Message(topic, b"3"), Message(topic, b"4")], queue=again.message_queue)
+            await producer.send_oneway(Message(topic, b"5"), queue=again.message_queue)
+            end = batch.queue_offset + 3
+            wait_until(lambda: producer.producer.admin.max_offset(again.message_queue) == end)
+    asyncio.run(scenario())
+
+
+def test_errors_are_the_clients(servers):
+    async def scenario():
+        topic = servers.unique("Aio")
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+            with pytest.raises(MQClientException, match="body is null|body length"):
+                await producer.send(Message(topic, b""))
+            with pytest.raises(TypeError, match="message body must be bytes"):
+                await producer.send(Message(topic, "text"))
+            with pytest.raises(MQClientException, match="topic not equal"):
+                await producer.send(Message(topic, b"x"), queue=MessageQueue("Other", "broker-a", 0))
+            with pytest.raises(MQBrokerException, match="request queueId"):
+                await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "broker-a", 4711))
+            with pytest.raises(MQClientException, match="MessageBatch"):
+                await producer.send_batch([])
+            with pytest.raises(MQClientException, match="select message queue threw"):
+                await producer.send(Message(topic, b"x"), selector=lambda queues, _msg, _arg: queues[4711])
+        with pytest.raises(MQClientException, match="SHUTDOWN_ALREADY"):
+            await producer.send(Message(topic, b"x"))
+    asyncio.run(scenario())
+
+
+def test_without_a_name_server_a_send_fails_and_no_thread_is_left():
+    async def scenario():
+        async with AsyncProducer("nowhere", "127.0.0.1:1") as producer:
+            with pytest.raises(RemotingException, match="connect to"):
+                await producer.send(Message("T", b"x"))
+            assert producer._permits._value == 1_000
+        with pytest.raises(MQClientException, match="maybe started once"):
+            await producer.start()
+    before = set(threading.enumerate())
+    asyncio.run(scenario())
+    wait_until(lambda: set(threading.enumerate()) <= before)
+
+
+class Held:
+    """A producer whose asynchronous sends are answered when the test says so."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self.callbacks: list = []
+        producer.producer.send_async = lambda _msg, callback, _timeout_ms, _queue: self.callbacks.append(callback)
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.callbacks) < count:
+            await asyncio.sleep(0.001)
+
+    def answer(self, number: int) -> None:
+        self.callbacks[number].on_success(SendResult(SendStatus.SEND_OK, f"id-{number}", MessageQueue("T", "b", 0), 0))
+
+
+def test_back_pressure_and_cancellation(servers):
+    async def scenario():
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv, max_in_flight=2) as producer:
+            held = Held(producer)
+            sends = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(3)]
+            await held.wait_for(2)
+            await asyncio.sleep(0.05)
+            assert len(held.callbacks) == 2  # the third waits for a permit
+            sends[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sends[0]
+            await asyncio.sleep(0.05)
+            assert len(held.callbacks) == 2  # a cancelled send is in flight still
+            held.answer(0)
+            await held.wait_for(3)
+            sends[2].cancel()
+            held.answer(1)
+            assert (await sends[1]).msg_id == "id-1"
+            held.answer(2)
+            waiting = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(3)]
+            await held.wait_for(5)
+            waiting[2].cancel()  # one that waits for a permit takes none with it
+            held.answer(3)
+            held.answer(4)
+            await asyncio.gather(*waiting[:2])
+            assert producer._permits._value == 2
+    asyncio.run(scenario())
+
+
+def test_leaving_waits_for_the_answers(servers):
+    async def scenario():
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+            held = Held(producer)
+            send = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            await held.wait_for(1)
+            closing = asyncio.ensure_future(producer.close())
+            await asyncio.sleep(0.05)
+            assert not closing.done() and not send.done()
+            with pytest.raises(MQClientException, match="service state not OK"):
+                await producer.send(Message("T", b"too late"))
+            held.answer(0)
+            await closing
+            assert (await send).msg_id == "id-0"
+            await producer.close()  # idempotent
+    asyncio.run(scenario())
+
+
+def test_a_dead_broker_is_gone_round(servers, tmp_path):
+    async def scenario():
+        topic = servers.unique("Aio")
+        async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+            broker = start_broker("broker-dying", servers.namesrv, tmp_path)
+            try:
+                await asyncio.to_thread(producer.producer.admin.create_topic, "TBW102", topic, 1)
+                results = await asyncio.gather(*(producer.send(Message(topic, b"x")) for _ in range(12)))
+                assert {result.message_queue.brokerName for result in results} == {
+                    "broker-a", "broker-b", "broker-dying"}
+            finally:
+                broker.shutdown()
+            results = await asyncio.gather(*(producer.send(Message(topic, b"x")) for _ in range(12)))
+            assert {result.send_status for result in results} == {SendStatus.SEND_OK}
+            assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
+    asyncio.run(scenario())
+
+
+def test_request_and_reply(servers):
+    async def scenario():
+        topic, group = servers.unique("Aio"), servers.unique("aio")
+        answering = Producer(servers.unique("aio"), servers.namesrv)
+
+        def listener(messages):
+            for message in messages:
+                answering.send(create_reply_message(message, b"re: " + bytes(message.body)))
+            return Status.CONSUME_SUCCESS
+
+        with answering:
+            answering.send(Message(topic, b"the topic exists"))
+            with PushConsumer(group, servers.namesrv, listener) as consumer:
+                consumer.subscribe(topic)
+                async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
+                    reply = await producer.request(Message(topic, b"hello"), 20_000)
+                    assert bytes(reply.body) == b"re: hello"
+                    with pytest.raises(RequestTimeoutException):
+                        await producer.request(Message(servers.unique("Silent"), b"hello"), 300)
+    asyncio.run(scenario())
+
+
+def test_the_inbox_wakes_the_loop_once_for_what_came_together():
+    async def scenario():
+        taken: list[int] = []
+        loop, wakes = asyncio.get_running_loop(), []
+        call_soon = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda function: (wakes.append(1), call_soon(function))
+        inbox = LoopInbox(loop, taken.append)
+        for number in range(5):
+            inbox.put(number)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert taken == [0, 1, 2, 3, 4] and len(wakes) == 1
+        inbox.put(5)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert taken[-1] == 5 and len(wakes) == 2
+        return inbox
+    inbox = asyncio.run(scenario())
+    inbox.put(6)  # the loop is closed: nothing happens, and nothing is raised
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="max_in_flight must be 1 or more, not 0"):
+        AsyncProducer("g", max_in_flight=0)
+    with pytest.raises(TypeError, match="no setting 'send_timeout_ms'; did you mean 'send_msg_timeout'"):
+        AsyncProducer("g", send_timeout_ms=3)
