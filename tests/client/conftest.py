@@ -32,7 +32,7 @@ def servers(tmp_path_factory) -> Iterator[Servers]:
     with running_name_server(folder) as address:
         try:
             for name in ("broker-a", "broker-b"):
-                brokers[name] = start_broker(name, address, folder)
+                brokers[name] = start_broker(name, address, folder / name)
             yield Servers(address, brokers)
         finally:
             for broker in brokers.values():

@@ -4,12 +4,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from tests.broker.support import new_controller
 
 
 @contextmanager
@@ -26,18 +24,10 @@ def running_name_server(folder: Path) -> Iterator[str]:
 
 
 def start_broker(name: str, namesrv: str, folder: Path, **settings: object) -> BrokerController:
-    """A running master; `settings` go to the store's or the broker's config. Shut it down in the end."""
-    in_store = {key: settings.pop(key) for key in list(settings) if key in MessageStoreConfig.__dataclass_fields__}
-    broker_config = BrokerConfig(**{
-        "brokerName": name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "namesrvAddr": namesrv,
-        "rocketmqHome": str(folder), "waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
-        "waitTimeMillsInTransactionQueue": 60_000} | settings)
-    store_config = MessageStoreConfig(**{
-        "storePathRootDir": str(folder / name), "storePathCommitLog": str(folder / name / "commitlog"),
-        "haListenPort": 0, "mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 20_000,
-        "maxHashSlotNum": 1000, "maxIndexNum": 4000, "messageDelayLevel": "1s 1s 1s 1s 1s",
-        "osPageCacheBusyTimeOutMills": 60_000} | in_store)
-    controller = BrokerController(broker_config, ServerConfig(listenPort=0), ClientConfig(), store_config)
+    """A running broker, its files in `folder`, which delays each level by a second. Shut it down in the end."""
+    controller = new_controller(folder, namesrv, **{
+        "brokerName": name, "brokerIP2": "127.0.0.1", "mappedFileSizeCommitLog": 4 << 20,
+        "messageDelayLevel": "1s 1s 1s 1s 1s", **settings})
     assert controller.initialize()
     controller.start()
     return controller

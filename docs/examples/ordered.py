@@ -1,0 +1,34 @@
+"""The steps of each order in their order: one queue for each order, and a listener that takes queues one by one."""
+import threading
+
+import rmqha
+from rmqha import ConsumeFromWhere, Message, MessageExt, Producer, PushConsumer, select_message_queue_by_hash
+
+ORDERS, STEPS = ("17", "18", "19"), ("created", "paid", "sent")
+seen: dict[str, list[str]] = {order: [] for order in ORDERS}
+done = threading.Event()
+
+
+class Steps(rmqha.MessageListenerOrderly):
+    def consume_message(
+            self, msgs: list[MessageExt], context: rmqha.ConsumeOrderlyContext) -> rmqha.ConsumeOrderlyStatus:
+        for message in msgs:
+            seen[message.keys or ""].append(bytes(message.body).decode())
+        if sum(map(len, seen.values())) == len(ORDERS) * len(STEPS):
+            done.set()
+        return rmqha.ConsumeOrderlyStatus.SUCCESS
+
+
+with Producer("order_steps") as producer:
+    producer.admin.create_topic("TBW102", "OrderSteps", 4)  # first: a queue that is added later would move orders
+    for step in STEPS:
+        for order in ORDERS:
+            producer.send(Message("OrderSteps", step.encode(), keys=order),
+                          selector=select_message_queue_by_hash, arg=order)
+consumer = PushConsumer("order_watchers", message_listener=Steps(),
+                        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+consumer.subscribe("OrderSteps")
+with consumer:
+    done.wait()
+for order, steps in seen.items():
+    print(f"order {order}: {' -> '.join(steps)}")

@@ -1,0 +1,10 @@
+"""Send a message, with a tag to filter by and a key to find it by; consume.py receives it."""
+from rmqha import Message, Producer
+
+with Producer("fruit_sellers") as producer:  # the name server is that of the environment's NAMESRV_ADDR
+    for number in (1, 2, 3):
+        message = Message("Fruit", f"{number} kg of apples".encode(), tags="apples", keys=f"order-{number}")
+        message.put_user_property("buyer", "Ada")
+        result = producer.send(message)
+        print(f"order-{number}: {result.send_status.name}, queue {result.message_queue.queueId} "
+              f"of {result.message_queue.brokerName}, id {result.msg_id}")
