@@ -25,7 +25,7 @@ PRINTED = {
     "sql_filter.py": r"hot: Cairo Delhi\n",
     "aio.py": r"sent 1000\nreceived 1000, by two loops: 1\d{3} messages\n",
     "replication.py": r"([0-9A-F]{32}: SEND_OK, master and slave end at \d+\n){3}\d+ bytes at \d+ of .*commitlog:\n"
-                      r"topic Watched, queue \d, offset \d+, '2 apples'\nthe master has the same bytes\n",
+                      r"topic Watched, queue \d, offset \d+, b'2 apples'\nthe master has the same bytes\n",
 }
 
 

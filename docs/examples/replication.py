@@ -35,6 +35,5 @@ with Producer("replication_watchers") as producer:
         records.append(log[start:start + int.from_bytes(log[start:start + 4], "big")])  # begins with its size
 message = message_decoder.decode(records[1])
 print(f"{len(records[1])} bytes at {message.commit_log_offset} of {folder}:")
-body = bytes(message.body).decode()
-print(f"topic {message.topic}, queue {message.queue_id}, offset {message.queue_offset}, {body!r}")
+print(f"topic {message.topic}, queue {message.queue_id}, offset {message.queue_offset}, {bytes(message.body)!r}")
 print("the master has the same bytes" if records[0] == records[1] else "the master has OTHER bytes")
