@@ -13,8 +13,6 @@ enough = threading.Event()
 
 def listener(messages: list[MessageExt]) -> ConsumeStatus:
     """Called on many threads. An exception, or RECONSUME_LATER, and the messages come again after a while."""
-    for message in messages:
-        print(f"{message.keys}: {bytes(message.body).decode()} for {message.get_user_property('buyer')}")
     received.extend(messages)
     if len(received) >= WANTED:
         enough.set()
@@ -26,3 +24,5 @@ consumer = PushConsumer("fruit_packers", message_listener=listener,
 consumer.subscribe("Fruit", "apples || pears")
 with consumer:
     enough.wait()
+for message in received[:WANTED]:
+    print(f"{message.keys}: {bytes(message.body).decode()} for {message.get_user_property('buyer')}")
