@@ -16,6 +16,9 @@ from tests.support.sources import ROOT, lines, modules
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+ANCHOR = re.compile(r"\]\((?!\w+:)([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 # What a row is known by, where its first cell is code (a command, a key): else the whole row.
 CODE = re.compile(r"\| `[^`]+` ")
@@ -55,6 +58,24 @@ def test_links_lead_somewhere(name):
     assert not wrong
 
 
+def anchors(text: str) -> set[str]:
+    """The names that a browser finds the headings of a page by, as Markdown makes them."""
+    headings = HEADING.findall(FENCED.sub("", text))
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_anchors_lead_to_headings(name):
+    page = ROOT / name
+    wrong = [f"{target}#{anchor}" for target, anchor in ANCHOR.findall(text_of(name))
+             if anchor not in anchors((page.parent / target if target else page).read_text("utf-8"))]
+    assert not wrong
+
+
+def test_an_anchor_without_a_heading_is_found():
+    assert anchors("# `check ha`\n```\n# a comment\n```\n## What it's for\n") == {"check-ha", "what-its-for"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_table_has_a_row_twice(name):
     for table in TABLE.findall(text_of(name)):
@@ -83,7 +104,7 @@ def test_commands_exist(name):
 def test_imports_in_examples_work(name):
     for block in EXAMPLE.findall(text_of(name)):
         for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("rmqha."):
+            if isinstance(node, ast.ImportFrom) and (node.module + ".").startswith("rmqha."):
                 module = importlib.import_module(node.module)
                 assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
 

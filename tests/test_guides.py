@@ -1,0 +1,150 @@
+"""Tutorials and how-to guides: Python snippets run, commands and options of shell snippets exist, the site is built."""
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+
+import click
+import pytest
+
+from rmqha.tools.command.mq_admin_startup import find_sub_command
+from rmqha.tools.rmqha_command import PIPELINE, rmqha
+from tests.support.in_process import running_name_server, start_broker
+from tests.support.sources import ROOT
+
+DOCS = ROOT / "docs"
+GUIDES = sorted(page.relative_to(DOCS).as_posix() for kind in ("tutorials", "how-to")
+                for page in DOCS.glob(f"{kind}/*.md"))
+SHELL = re.compile(r"^( *)```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *```(\S*)\n.*?^ *```", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"bash", "python", "text", "properties"}
+BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
+SYSTEM = {"cp", "export", "git", "kill", "mv", "sleep"}  # programs of the system that guides use
+NAV = re.compile(r"^ +- .*?: *([\w./-]+\.md)$", re.MULTILINE)
+# Pages that the site's navigation names before they are there. Only remove from it.
+COMING = {"SECURITY.md", "clusters.md", "commands.md", "dashboard.md", "metrics.md", "testing.md"}
+SITE = ("mkdocs", "material", "mkdocs_same_dir")
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text("utf-8")
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The words of each command in the shell snippets of a page."""
+    lines = [line.strip() for _, block in SHELL.findall(text)
+             for line in textwrap.dedent(block).replace("\\\n", "").splitlines()]
+    return [shlex.split(BACKGROUND.sub("", line), comments=True) for line in lines if line]
+
+
+def wrong_with(words: list[str]) -> str | None:
+    """Why a command can't be run as it stands; None when it can."""
+    program, arguments = words[0], words[1:]
+    if program == "bin/rmqha":
+        return wrong_with_rmqha(rmqha, arguments)
+    if program == "bin/mqadmin":
+        return wrong_with_mqadmin(arguments)
+    if program == ".venv/bin/python":
+        return None if (ROOT / arguments[0]).is_file() else f"no file {arguments[0]}"
+    if program.startswith("bin/"):
+        return None if (ROOT / program).is_file() else f"no program {program}"
+    return None if program in SYSTEM else f"unknown program {program}"
+
+
+def wrong_with_rmqha(command: click.Command, arguments: list[str]) -> str | None:
+    while isinstance(command, click.Group) and command is not PIPELINE:
+        name = arguments[0]
+        found = command.commands.get(name)
+        if found is None:
+            return f"{command.name} has no command {name}"
+        command, arguments = found, arguments[1:]
+    known = {name for parameter in command.params for name in parameter.opts}
+    wrong = [word for word in arguments if word.startswith("-") and word not in known]
+    return f"{command.name} has no option {wrong[0]}" if wrong and command is not PIPELINE else None
+
+
+def wrong_with_mqadmin(arguments: list[str]) -> str | None:
+    found = find_sub_command(arguments[0])
+    if found is None:
+        return f"mqadmin has no command {arguments[0]}"
+    options = found.options_to_parse()
+    wrong = [word for word in arguments[1:] if word.startswith("-") and options.find(word) is None]
+    return f"{arguments[0]} has no option {wrong[0]}" if wrong else None
+
+
+@pytest.mark.parametrize("page", [*GUIDES, "examples.md"])
+def test_commands_and_their_options_exist(page):
+    wrong = [(" ".join(words), reason) for words in command_lines(text_of(page)) if (reason := wrong_with(words))]
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_each_snippet_says_what_it_is(page):
+    assert set(FENCE.findall(text_of(page))) <= LANGUAGES and text_of(page).count("```") % 2 == 0
+
+
+@pytest.mark.parametrize("words, reason", [
+    ("bin/rmqha ha stats", "ha has no command stats"), ("bin/rmqha ha status --fast", "status has no option --fast"),
+    ("bin/mqadmin topicStats -t T", "mqadmin has no command topicStats"), ("sudo reboot", "unknown program sudo"),
+    ("bin/mqadmin topicStatus -z T", "topicStatus has no option -z"), ("bin/up", "no program bin/up"),
+    (".venv/bin/python docs/examples/fly.py", "no file docs/examples/fly.py"),
+])
+def test_a_wrong_command_is_found(words, reason):
+    assert wrong_with(words.split()) == reason
+
+
+def test_shell_snippets_are_read_as_a_shell_does():
+    page = "```bash\nbin/mqnamesrv & ns=$!\nsleep 8  # a while\nkill -9 $ns\n```\n" \
+           "   ```bash\n   bin/test quick &\n   ```\n"
+    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "quick"]]
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A name server and a master; the environment names the one, and the working folder is empty."""
+    work = tmp_path / "work"
+    work.mkdir()
+    with running_name_server(tmp_path) as address:
+        broker = start_broker("broker-a", address, tmp_path / "broker")
+        monkeypatch.setenv("NAMESRV_ADDR", address)
+        monkeypatch.chdir(work)
+        try:
+            yield address
+        finally:
+            broker.shutdown()
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if PYTHON.search(text_of(page))])
+def test_python_snippets_run_one_after_the_other(page, cluster, capsys):
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, block in enumerate(PYTHON.findall(text_of(page)), 1):
+        exec(compile(block, f"{page}, snippet {number}", "exec"), names)
+    if page == "tutorials/first-producer.md":
+        printed = capsys.readouterr().out
+        assert printed.startswith("SEND_OK\nbonjour is message ") and "got " in printed
+
+
+def test_every_page_is_in_the_navigation_and_what_it_names_is_there():
+    named = NAV.findall((DOCS / "mkdocs.yml").read_text("utf-8"))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.glob("**/*.md")
+             if not page.is_relative_to(DOCS / "examples")}
+    assert len(named) == len(set(named))
+    assert pages - set(named) == set()
+    assert set(named) - pages <= COMING
+
+
+@pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in SITE),
+                    reason="the extra docs is not installed: pip install 'rmqha[docs]'")
+def test_the_site_is_built_without_a_warning(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(DOCS / "mkdocs.yml"),
+         "-d", str(tmp_path / "site")],
+        text=True, capture_output=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "index.html").exists()
+    assert (tmp_path / "site" / "tutorials" / "quickstart" / "index.html").exists()
+    assert (tmp_path / "site" / "pictures" / "swap.svg").exists()
