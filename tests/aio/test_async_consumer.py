@@ -154,6 +154,23 @@ def test_by_hand_in_any_order_offsets_wait_for_the_oldest(servers, producer):
     asyncio.run(scenario())
 
 
+def test_what_belongs_to_another_consumer_by_now_is_neither_given_nor_acknowledged(servers, filled):
+    async def scenario():
+        topic, group = filled(*"abcd"), servers.unique("aio")
+        async with consumer_of(servers, group, topic, auto_ack=False) as consumer:
+            message = await consumer.receive()
+            while len(consumer._ready) < 3:
+                await asyncio.sleep(0.01)
+            impl = consumer.consumer.default_mq_push_consumer_impl
+            for process_queue in list(impl.rebalance_impl.process_queue_table.values()):
+                process_queue.dropped = True  # as by a rebalance
+            await nothing_more(consumer, 0.2)
+            assert message.ack()
+        async with consumer_of(servers, group, topic) as consumer:
+            assert sorted(await some(consumer, 4)) == ["a-0", "b-1", "c-2", "d-3"]
+    asyncio.run(scenario())
+
+
 def test_several_loops_share_a_consumer_and_stop_ends_them(servers, filled):
     async def scenario():
         topic, group, seen = filled(*"abcdefgh"), servers.unique("aio"), []

@@ -106,7 +106,8 @@ class Held:
 def test_back_pressure_and_cancellation(servers):
     async def scenario():
         async with AsyncProducer(servers.unique("aio"), servers.namesrv, max_in_flight=2) as producer:
-            held = Held(producer)
+            held, failures = Held(producer), []
+            asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
             sends = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(3)]
             await held.wait_for(2)
             await asyncio.sleep(0.05)
@@ -128,7 +129,7 @@ def test_back_pressure_and_cancellation(servers):
             held.answer(3)
             held.answer(4)
             await asyncio.gather(*waiting[:2])
-            assert producer._permits._value == 2
+            assert producer._permits._value == 2 and failures == []
     asyncio.run(scenario())
 
 
