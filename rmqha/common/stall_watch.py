@@ -41,11 +41,17 @@ class StallWatch(ServiceThread):
         super().__init__()
         self.daemon = True
         self._limit_ms = limit_ms
+        self.stalls, self.stalled_ms = 0, 0.0  # how many, and how long in all; written by its thread
         self._collecting_since = 0.0  # monotonic s; written by whichever thread collects garbage
         self._collected = (0.0, 0.0, 0)  # when the last collection ended, its seconds, its generation
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it watches."""
+        return self._limit_ms > 0
+
     def start(self) -> None:
-        if self._limit_ms > 0:
+        if self.is_on:
             super().start()
 
     def run(self) -> None:
@@ -68,6 +74,7 @@ class StallWatch(ServiceThread):
             stacks = busy_stacks(sys._current_frames()) if late_ms >= self._limit_ms else {}  # first: they move on
             waited_s = _waited_for_a_core()
             if late_ms >= self._limit_ms:
+                self.stalls, self.stalled_ms = self.stalls + 1, self.stalled_ms + late_ms
                 why = self._why(last, late_ms, (waited_s - no_core_s) * 1000)
                 spent = {ident: seconds - used.get(ident, 0) for ident, seconds in cpu_seconds().items()}
                 log.warning("no other thread had a turn for %d ms%s; CPU of the last %d ms:\n%s", late_ms, why,

@@ -59,6 +59,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 from rmqha.store.query_message_result import QueryMessageResult
 from rmqha.store.queue_removal import QueueRemoval
 from rmqha.store.recovery_base import RecoveryBase, recovery_base
+from rmqha.store.recovery_times import RecoveryTimes
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
@@ -119,6 +120,7 @@ class DefaultMessageStore:
         self.is_shutdown = True  # no puts, no gets
         self.shut_down_normal = False
         self._stopping = threading.Event()  # wakes tasks that pause
+        self.recovery_times = RecoveryTimes()
         self.store_checkpoint: StoreCheckpoint = LATER  # from load on
         self.dispatcher_list: list[CommitLogDispatcher] = [
             CommitLogDispatcherBuildConsumeQueue(self), CommitLogDispatcherBuildIndex(self)]
@@ -144,6 +146,7 @@ class DefaultMessageStore:
                 self.transient_store_pool.init()
             self.allocate_mapped_file_service.start()
             last_exit_ok = not os.path.exists(self._abort_file())
+            self.recovery_times.begin(last_exit_ok)
             kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
             self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
@@ -163,6 +166,7 @@ class DefaultMessageStore:
                 result = self.schedule_message_service.load()
         except Exception:
             log.exception("load exception")
+        self.recovery_times.loaded()
         if not result:
             self._abandon()
         return result
@@ -181,7 +185,9 @@ class DefaultMessageStore:
         # built queues and index for a good shutdown.
         create_temp_file(self._abort_file())
         queue_ends.forget(self)
+        self.recovery_times.dispatch_begins()
         start_dispatch(self, self.store_checkpoint)
+        self.recovery_times.dispatched()
         self.recover_topic_queue_table()
         self.map_keeper.end_recovery()
         try:

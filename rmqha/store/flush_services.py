@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.stats.latency_histogram import LatencyHistogram
 from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.group_commit_request import GroupCommitRequest
@@ -43,6 +44,7 @@ class FlushCommitLogService(ServiceThread):
         super().__init__()
         self.commit_log = commit_log
         self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
+        self.flush_times = LatencyHistogram()  # of flushes that brought something to the disk; noted under _flushing
 
     def on_data_appended(self) -> None:
         """A slave has appended a piece of its master's log."""
@@ -62,8 +64,11 @@ class FlushCommitLogService(ServiceThread):
             return True
         queue, checkpoint = self.commit_log.mapped_file_queue, store.store_checkpoint
         dispatched, begin, end = checkpoint.dispatched_timestamp, queue.flushed_where, queue.get_max_offset()
+        begin_ns = time.monotonic_ns()
         try:
             done = queue.flush(flush_least_pages)
+            if queue.flushed_where != begin:
+                self.flush_times.note(time.monotonic_ns() - begin_ns)
             checkpoint.log_flushed = queue.flushed_where
             if self._is_news(begin, checkpoint.log_flushed):
                 checkpoint.flush_positions()

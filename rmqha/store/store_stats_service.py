@@ -4,12 +4,14 @@
     StoreStatsService: samples each second, prints each minute
 """
 import logging
+import operator
 import threading
 from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.stats.latency_histogram import Distribution
 from rmqha.common.util_all import current_time_millis
 
 if TYPE_CHECKING:
@@ -26,9 +28,12 @@ PUT_MESSAGE_ENTIRE_TIME_MAX_DESC = (
 )
 # Exclusive upper bounds, ms, of all but the first and the last of these.
 _DISTRIBUTION = (10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
+PUTS, FOUND, MISSED, GOT = 1, 2, 3, 4  # columns of a sample
 # Bucket width -> how many: 0-20, 20-50, 50-100, 100-200, 200-500, 500-1000 ms, 1-10 s.
 _BUCKETS = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
 _LONG_MAX = (1 << 63) - 1
+# Those of the bounds (ms) that `put_times` tells.
+_TOLD_MS = (1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 def _bucket_bounds() -> list[int]:
@@ -62,6 +67,8 @@ class StoreStatsService(ServiceThread):
         self._bounds = _bucket_bounds()
         self._buckets = [0] * len(self._bounds)
         self._last_buckets: list[int] = []
+        self._earlier_buckets = [0] * len(self._bounds)  # all of the minutes before the present one
+        self._put_ms_total = 0
         self._distribution = [0] * len(PUT_MESSAGE_ENTIRE_TIME_MAX_DESC)
         self._last_distribution: list[int] | None = None
         # (time ms, puts, gets that found, gets that missed, messages got)
@@ -111,6 +118,7 @@ class StoreStatsService(ServiceThread):
             bucket, distribution = bisect_left(self._bounds, value), 1 + bisect_left(_DISTRIBUTION, value + 1)
         self._buckets[bucket] += times
         self._distribution[distribution] += times
+        self._put_ms_total += value * times
         if value > self.put_message_entire_time_max:
             self.put_message_entire_time_max = value
 
@@ -124,6 +132,22 @@ class StoreStatsService(ServiceThread):
                 return lower + ((bound - lower) * (index - passed) / count if count else 0)
             passed, lower = passed + count, bound
         return 0.0
+
+    def put_times(self) -> Distribution:
+        """How long puts took from call to answer, since the start. They were counted in whole ms."""
+        with self._lock:
+            counts = list(map(operator.add, self._earlier_buckets, self._buckets))
+            total_ms = self._put_ms_total
+        told, at = [], 0
+        for bound in (*_TOLD_MS, _LONG_MAX):
+            end = bisect_left(self._bounds, bound) + 1
+            told.append(sum(counts[at:end]))
+            at = end
+        return Distribution([bound / 1000 for bound in _TOLD_MS], told, total_ms / 1000)
+
+    def last_distribution(self) -> list[int]:
+        """How many puts of the last whole minute took how long, see PUT_MESSAGE_ENTIRE_TIME_MAX_DESC; zeros before."""
+        return self._last_distribution or [0] * len(PUT_MESSAGE_ENTIRE_TIME_MAX_DESC)
 
     def get_put_message_times_total(self) -> int:
         """Messages put since the start."""
@@ -192,6 +216,7 @@ class StoreStatsService(ServiceThread):
         with self._lock:
             self._last_distribution, self._distribution = self._distribution, [0] * len(self._distribution)
             self._last_buckets, self._buckets = self._buckets, [0] * len(self._buckets)
+            self._earlier_buckets = list(map(operator.add, self._earlier_buckets, self._last_buckets))
         log.info("[PAGECACHERT] TotalPut %s, PutMessageDistributeTime %s", sum(self._last_distribution),
                  self._distribution_text(self._last_distribution))
 
@@ -199,16 +224,21 @@ class StoreStatsService(ServiceThread):
         return " ".join(self._tps(seconds, *columns) for seconds in (10, 60, 600))
 
     def _tps(self, seconds: int, *columns: int) -> str:
-        """Per second over the last `seconds` samples; empty as long as there are fewer (0.0 for a sum, as in Java)."""
+        """As `tps`; empty as long as it is not known (0.0 for a sum, as in Java)."""
+        tps = self.tps(seconds, *columns)
+        return str(tps) if tps is not None else "0.0" if len(columns) > 1 else ""
+
+    def tps(self, seconds: int, *columns: int) -> float | None:
+        """Per second over the last `seconds` samples, of the sum of `columns`; None as long as there are fewer."""
         with self._lock:
             samples = self._samples
             if len(samples) <= seconds:
-                return "0.0" if len(columns) > 1 else ""
+                return None
             last, before = samples[-1], samples[-(seconds + 1)]
         elapsed_ms = last[0] - before[0]
         if not elapsed_ms:
-            return "0.0"
-        return str(sum((last[column] - before[column]) / elapsed_ms * 1000 for column in columns))
+            return 0.0
+        return sum((last[column] - before[column]) / elapsed_ms * 1000 for column in columns)
 
     @staticmethod
     def _distribution_text(distribution: list[int] | None) -> str:

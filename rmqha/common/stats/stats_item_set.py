@@ -95,9 +95,13 @@ class StatsItemSet:
         """The counter of the key, or None."""
         return self._stats_item_table.get(stats_key)
 
+    def items(self) -> list[StatsItem]:
+        """All counters, as they are at the call."""
+        return list(self._stats_item_table.values())
+
     def _each(self, method: str) -> Callable[[], None]:
         def run() -> None:
-            for item in list(self._stats_item_table.values()):
+            for item in self.items():
                 getattr(item, method)()
 
         return run

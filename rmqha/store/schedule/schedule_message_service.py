@@ -103,9 +103,16 @@ class ScheduleMessageService(ConfigManager):
     def build_running_stats(self, stats: dict[str, str]) -> None:
         """Add "next,max" of each level's queue."""
         for level, delay_offset in list(self.offset_table.items()):
-            max_offset = self.default_message_store.get_max_offset_in_queue(
-                topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
-            stats[f"scheduleMessageOffset_{level}"] = f"{delay_offset},{max_offset}"
+            stats[f"scheduleMessageOffset_{level}"] = f"{delay_offset},{self._max_offset(level)}"
+
+    def behind_by_level(self) -> dict[int, int]:
+        """How many messages of each level are not delivered yet; of the levels that ever delivered some."""
+        return {level: max(0, self._max_offset(level) - delay_offset)
+                for level, delay_offset in list(self.offset_table.items())}
+
+    def _max_offset(self, level: int) -> int:
+        return self.default_message_store.get_max_offset_in_queue(
+            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
 
     def update_offset(self, delay_level: int, offset: int) -> None:
         """Everything below `offset` has been delivered."""
