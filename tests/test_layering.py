@@ -39,6 +39,8 @@ GUARDED = {
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/", "rmqha/testing/"),
+    "http": ("rmqha/remoting/", "rmqha/common/namesrv/top_addressing.py"),
+    "prometheus_client": ("rmqha/common/metrics/exposition.py",),
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.

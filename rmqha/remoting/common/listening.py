@@ -43,14 +43,30 @@ def listen(port: int, use: str, backlog: int, receive_buffer_size: int = 0) -> s
     return listener
 
 
-def _why(port: int, error: OSError) -> str:
+def listen_at(host: str, port: int, key: str, backlog: int) -> socket.socket:
+    """As `listen`, at the address `host`, which may be a name; `key` is the config key of the port."""
+    try:
+        family, _type, _proto, _name, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=backlog)
+    except OverflowError:
+        raise PortError(errno.EINVAL, f"{port} ({key}) is no port: 0 to 65535") from None
+    except socket.gaierror as error:
+        raise PortError(error.errno or 0, f"nobody knows the host {host} that port {port} ({key}) is to be opened at: "
+                        f"{error.strerror}") from error
+    except OSError as error:
+        raise PortError(error.errno or 0, f"port {port} of {host} ({key}) {_why(port, error, key)}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _why(port: int, error: OSError, key: str = LISTEN_PORT) -> str:
     if error.errno == errno.EADDRINUSE:
         by = holders(port)
         return (f"is in use by {', '.join(by)}" if by else "is in use by a process of somebody else") + (
-            "; stop it, or choose another listenPort")
+            f"; stop it, or choose another {key}")
     if error.errno in (errno.EACCES, errno.EPERM):
         right = ("; ports below 1024 need root or CAP_NET_BIND_SERVICE" if port < _PRIVILEGED else "")
-        return f"may not be listened on by this user{right}; choose another listenPort"
+        return f"may not be listened on by this user{right}; choose another {key}"
     return f"can't be listened on: {os.strerror(error.errno or 0)}"
 
 

@@ -1,0 +1,48 @@
+"""The port of a server's metrics, if it is to have one."""
+from typing import TYPE_CHECKING
+
+from rmqha.common.metrics import exposition
+from rmqha.common.metrics.pages import Pages, Subject
+
+if TYPE_CHECKING:
+    from rmqha.remoting.http_port import HttpPort
+
+CONFIG_KEY = "metricsPort"
+
+
+class MetricsPort:
+    """/metrics, /healthz and /readyz of `subject` at host:port. Port None: none; 0: a free one, see `local_port`."""
+
+    def __init__(self, host: str, port: int | None, subject: Subject) -> None:
+        self._host, self._port = host, port
+        self._pages = Pages(subject)
+        self._http_port: HttpPort | None = None  # from start to shutdown
+
+    @property
+    def local_port(self) -> int:
+        """The bound port, once started; 0 without one."""
+        return self._http_port.local_port if self._http_port is not None else 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it serves."""
+        return self._http_port is not None and self._http_port.is_alive()
+
+    def start(self) -> None:
+        """Open the port. PortError when that can't be, RuntimeError without prometheus-client."""
+        if self._port is None or self._http_port is not None:
+            return
+        if not exposition.is_available():
+            raise RuntimeError(f"{CONFIG_KEY}={self._port}: {exposition.HOW_TO_INSTALL}")
+        from rmqha.remoting.http_port import HttpPort  # heavy, and many servers have none
+
+        http_port = HttpPort(self._host, self._port, CONFIG_KEY, self._pages.page)
+        http_port.start()
+        self._http_port, self._pages.is_stopped = http_port, False
+
+    def shutdown(self) -> None:
+        """Close it; answers that are being made end early. Idempotent."""
+        self._pages.is_stopped = True
+        http_port, self._http_port = self._http_port, None
+        if http_port is not None:
+            http_port.shutdown()

@@ -1,0 +1,131 @@
+"""The HTTP port of metrics: what it takes, what it refuses, and that nobody can hold it."""
+import socket
+import threading
+import time
+
+import pytest
+
+from rmqha.common.metrics.pages import Page, Subject
+from rmqha.remoting import http_port, metrics_port
+from rmqha.remoting.common.listening import PortError
+from rmqha.remoting.http_port import HttpPort
+from rmqha.remoting.metrics_port import MetricsPort
+from tests.support.scrape import http_get
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def port(request):
+    made = HttpPort("127.0.0.1", 0, "metricsPort", getattr(request, "param", _page))
+    made.start()
+    yield made
+    made.shutdown()
+
+
+def _page(path: str) -> Page:
+    return Page(200, "text/plain", [b"you asked ", b"for ", path.encode()])
+
+
+def _broken(path: str) -> Page:
+    raise RuntimeError("planted")
+
+
+def _says(port: HttpPort, sent: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=20) as sock:
+        sock.sendall(sent)
+        answer = b""
+        while piece := sock.recv(4096):
+            answer += piece
+        return answer
+
+
+def test_get_and_head(port):
+    status, body, headers = http_get(port.local_port, "/a?b=c")
+    assert (status, body) == (200, b"you asked for /a?b=c") and headers["Content-Length"] == str(len(body))
+    status, nothing, of_head = http_get(port.local_port, "/a?b=c", "HEAD")
+    assert (status, nothing) == (200, b"") and of_head["Content-Length"] == str(len(body))
+
+
+@pytest.mark.parametrize("sent, code", [
+    (b"POST / HTTP/1.1\r\n\r\n", b" 501 "), (b"GET\r\n\r\n", b" 400 "), (b"\x00\x00\x01\x00\r\n", b"400"),
+    (b"GET / HTTP/9.9\r\n\r\n", b" 505 "), (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
+    (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b" 431 ")])
+def test_bad_requests_get_a_status_and_the_next_one_is_served(port, sent, code):
+    assert code in _says(port, sent)
+    assert http_get(port.local_port, "/x")[0] == 200
+
+
+@pytest.mark.parametrize("port", [_broken], indirect=True)
+def test_a_page_that_fails_is_a_500_with_the_reason(port, caplog):
+    status, body, _headers = http_get(port.local_port, "/x")
+    assert status == 500 and b"planted" in body and "the page '/x' can't be made" in caplog.text
+
+
+def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
+    silent = [socket.create_connection(("127.0.0.1", port.local_port)) for _ in range(http_port._THREADS)]
+    wait_until(lambda: len(port._open) == len(silent))
+    monkeypatch.setattr(http_port, "MAX_CONNECTION_S", 0.2)
+    assert http_get(port.local_port, "/x")[0] == 200
+    for sock in silent:
+        sock.close()
+
+
+def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, caplog):
+    monkeypatch.setattr(http_port._Handler, "timeout", 20)
+    room = http_port._THREADS + http_port._WAITING
+    held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=20) for _ in range(room + 5)]
+    wait_until(lambda: caplog.text.count("too many connections at a time") >= 5)
+    for sock in held:
+        sock.close()
+    wait_until(lambda: not port._open)
+    assert http_get(port.local_port, "/x")[0] == 200
+
+
+def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port):
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=20) as sock:
+        wait_until(lambda: port._open)
+        begin = time.monotonic()
+        port.shutdown()
+        port.shutdown()
+        assert time.monotonic() - begin < 3 and sock.recv(100) == b""
+    again = HttpPort("127.0.0.1", port.local_port, "metricsPort", _page)
+    again.start()
+    again.shutdown()
+
+
+def test_a_port_that_is_taken_names_key_and_holder(port):
+    with pytest.raises(PortError, match=rf"port {port.local_port} of 127.0.0.1 \(metricsPort\) is in use by .*"
+                                        "choose another metricsPort"):
+        HttpPort("127.0.0.1", port.local_port, "metricsPort", _page).start()
+
+
+def test_a_host_that_nobody_knows_is_named():
+    with pytest.raises(PortError, match="nobody knows the host no.such.host.invalid that port 9 .metricsPort."):
+        HttpPort("no.such.host.invalid", 9, "metricsPort", _page).start()
+
+
+def test_ipv6_address():
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    made = HttpPort("[::1]", 0, "metricsPort", _page)
+    try:
+        made.start()
+    except PortError:
+        pytest.skip("no IPv6 loopback")
+    with socket.create_connection(("::1", made.local_port), timeout=20) as sock:
+        sock.sendall(b"GET /x HTTP/1.0\r\n\r\n")
+        assert b"200" in sock.recv(1000)
+    made.shutdown()
+
+
+def test_without_a_port_nothing_is_opened():
+    made, before = MetricsPort("127.0.0.1", None, Subject()), threading.active_count()
+    made.start()
+    assert made.local_port == 0 and not made.is_alive and threading.active_count() == before
+    made.shutdown()
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(metrics_port.exposition, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install 'rmqha\[metrics\]'"):
+        MetricsPort("127.0.0.1", 5557, Subject()).start()
