@@ -25,10 +25,12 @@ from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.common import stall_watch
 from rmqha.common.file_watch_service import FileWatchService
+from rmqha.common.metrics.pages import Page
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stall_watch import StallWatch
 from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.http_port import HttpPort
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
@@ -42,6 +44,7 @@ from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.auto_switch_replica import RmqhaReplica, wait_same_end
+from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
 _WITHOUT_EXTRAS = "rmqha.pipeline"  # needs pyspark, and has no services
@@ -189,6 +192,15 @@ def _io_thread(folder) -> Iterator[Plan]:
     with ExitStack() as stack:
         server, _events, call = _serving(stack)
         yield Plan(server.io, (server.io._selector, "select"), call, server.io.wakeup)
+
+
+@plan_of("HttpPort")
+def _http_port(folder) -> Iterator[Plan]:
+    service = HttpPort("127.0.0.1", 0, "metricsPort", lambda path: Page(200, "text/plain", [path.encode()]))
+    with ExitStack() as stack:
+        _started(service, stack)
+        yield Plan(service, (service, "_accept_all"), lambda: http_get(service.local_port, "/x")[1] == b"/x" or 1 / 0,
+                   service.wakeup)
 
 
 @plan_of("EventExecutor")

@@ -27,6 +27,7 @@ from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDisp
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
 from rmqha.broker.longpolling.pull_request_hold_service import NotifyMessageArrivingListener, PullRequestHoldService
+from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
@@ -70,6 +71,7 @@ from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.dual_stack import resolved_host
 from rmqha.remoting.common.listening import FAST_PORT
+from rmqha.remoting.metrics_port import MetricsPort
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.remoting.server_config import ServerConfig
@@ -139,7 +141,9 @@ class BrokerController:
                                                    port_use=FAST_PORT)
         self.fast_remoting_server.large_requests = self.remoting_server.large_requests
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
-        self._stall_watch = StallWatch(broker_config.stallWatchMs)
+        self.stall_watch = StallWatch(broker_config.stallWatchMs)
+        self.metrics_port = MetricsPort(broker_config.metricsHost, broker_config.metricsPort or None,
+                                        BrokerMetrics(self))
         self.admin_turns = AdminTurns()
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
@@ -149,6 +153,8 @@ class BrokerController:
         self._is_outer_api_started = False  # written by start()
         self._shutdown_lock = threading.Lock()
         self._is_shutdown = False  # guarded by _shutdown_lock
+        self.is_started = False  # written by start()
+        self.name_servers_registered = 0  # that took the last registration; guarded by _register_lock
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it
         for server in (self.remoting_server, self.fast_remoting_server):
@@ -172,7 +178,11 @@ class BrokerController:
             "HeartbeatThread_", config.heartbeatThreadPoolNums, config.heartbeatThreadPoolQueueCapacity)
 
     def initialize(self) -> bool:
-        """Load the tables and the store. False when a file can't be used; the log says which."""
+        """Load the tables and the store. False when a file can't be used; the log says which.
+
+        PortError when the metrics port is taken: it is opened first, to tell what a long recovery does.
+        """
+        self.metrics_port.start()
         loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
                   and self.subscription_group_manager.load() and self.consumer_filter_manager.load())
         if not loaded:
@@ -307,7 +317,7 @@ class BrokerController:
     def start(self) -> None:
         """Open the store and the ports, and register. OSError when a port is taken, or nobody knows brokerIP1."""
         host = self._own_host()
-        self._stall_watch.start()
+        self.stall_watch.start()
         self.message_store.start()
         if self.access_validator is not None:
             self.access_validator.start()
@@ -326,6 +336,7 @@ class BrokerController:
         self.register_broker_all(True, False, True)
         self._schedule_tasks()
         self.broker_stats_manager.start()
+        self.is_started = True
 
     def shutdown(self) -> None:
         """Stop everything, save the offsets, leave the name servers. Idempotent."""
@@ -333,6 +344,7 @@ class BrokerController:
             if self._is_shutdown:
                 return
             self._is_shutdown = True
+        self.metrics_port.shutdown()
         self.broker_stats_manager.shutdown()
         self.client_housekeeping_service.shutdown()
         self.pull_request_hold_service.shutdown()
@@ -359,7 +371,7 @@ class BrokerController:
             self.consumer_filter_manager.persist()
         self.heartbeat_executor.shutdown()
         self.query_message_executor.shutdown()
-        self._stall_watch.shutdown()
+        self.stall_watch.shutdown()
 
     def lives(self, timeout_s: float) -> bool:
         """Whether it serves: both ports' threads answer within `timeout_s`, and messages are flushed and dispatched."""
@@ -432,6 +444,8 @@ class BrokerController:
         results = self.broker_outer_api.register_broker_all(
             config.brokerClusterName, self.broker_addr, config.brokerName, config.brokerId, self.ha_server_addr,
             registration, [], oneway, config.registerBrokerTimeoutMills, config.compressedRegister)
+        if not oneway:
+            self.name_servers_registered = len(results)
         if not results:
             return
         result = results[0]

@@ -16,9 +16,11 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
 from rmqha.common.log_style import LogStyle
+from rmqha.common.metrics import exposition
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
+from rmqha.remoting.metrics_port import CONFIG_KEY
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
@@ -232,6 +234,8 @@ def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConf
                 "cuts the log off, which they would write again; take one of the two out")
     if broker_config.aclEnable and not acl_yaml.is_available():
         bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
+    if broker_config.metricsPort and not exposition.is_available():
+        bad_key(CONFIG_KEY, exposition.HOW_TO_INSTALL)
 
 
 def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:

@@ -13,7 +13,7 @@ _FIXED = frozenset({
     "mappedFileSizeConsumeQueueExt", "enableConsumeQueueExt", "maxHashSlotNum", "maxIndexNum",
     "enableAutoSwitchHA", "enableDLegerCommitLog", "enableLmq", "enableMultiDispatch", "aclEnable",
     "transientStorePoolEnable", "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver",
-    "transientStorePoolSize", "logFormat", "logTimeZone",
+    "transientStorePoolSize", "logFormat", "logTimeZone", "metricsPort", "metricsNames",
 })
 
 

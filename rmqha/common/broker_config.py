@@ -18,11 +18,13 @@ from rmqha.common.config_value import (
     Natural,
     Period,
     PlainText,
+    Port,
     Positive,
     Topic,
     whole_number,
 )
 from rmqha.common.log_style import LogFormat, LogLevel, LogTime
+from rmqha.common.metrics.metric import MetricsNames
 from rmqha.common.mix_all import (
     DEFAULT_TRACE_REGION_ID,
     MASTER_ID,
@@ -178,3 +180,8 @@ class BrokerConfig:
     logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
     logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
     logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})
+
+    # rmqha's: the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at; whose names
+    metricsPort: Port = field(default=0, metadata={"extension": True})
+    metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})
+    metricsNames: MetricsNames = field(default=MetricsNames.exporter, metadata={"extension": True})

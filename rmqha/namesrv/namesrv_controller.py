@@ -13,11 +13,13 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
+from rmqha.namesrv.metrics.namesrv_metrics import NamesrvMetrics
 from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRequestProcessor
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.broker_housekeeping_service import BrokerHousekeepingService
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
 from rmqha.remoting.certificate_watch import CertificateWatch
+from rmqha.remoting.metrics_port import MetricsPort
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 
@@ -52,6 +54,9 @@ class NamesrvController:
                                                   _QUEUE_CAPACITY)
         self._scheduled_service = ScheduledService("NSScheduledThread1")
         self._processor: DefaultRequestProcessor | None = None
+        self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None,
+                                        NamesrvMetrics(self))
+        self.is_started = False  # from start to shutdown
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
         self.remoting_server.io.on_failed = self._service_failed
@@ -77,7 +82,8 @@ class NamesrvController:
         self.remoting_server.register_default_processor(self._processor, self._remoting_executor)
 
     def start(self) -> None:
-        """Listen. Raises OSError when the port is taken, ConfigError for TLS settings that it can't serve with."""
+        """Listen. Raises OSError when a port is taken, ConfigError for TLS settings that it can't serve with."""
+        self.metrics_port.start()
         self.remoting_server.start()
         self._certificate_watch.start()
         if isinstance(self._processor, ClusterTestRequestProcessor):
@@ -87,6 +93,11 @@ class NamesrvController:
             SCAN_NOT_ACTIVE_BROKER_PERIOD_MS)
         self._scheduled_service.schedule_at_fixed_rate(
             self.kv_config_manager.print_all_periodically, PRINT_DELAY_MS, PRINT_PERIOD_MS)
+        self.is_started = True
+
+    def requests_waiting(self) -> int:
+        """Requests that wait for a thread."""
+        return self._remoting_executor.queue_size()
 
     @property
     def local_listen_port(self) -> int:
@@ -99,6 +110,8 @@ class NamesrvController:
 
     def shutdown(self) -> None:
         """Stop all threads and close all connections. Idempotent."""
+        self.is_started = False
+        self.metrics_port.shutdown()
         self._certificate_watch.shutdown()
         self.remoting_server.shutdown()
         self._remoting_executor.shutdown()

@@ -8,11 +8,13 @@ import time
 import click
 
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
-from rmqha.common.config_file import ConfigError, load_config_file
+from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.log_style import LogStyle
+from rmqha.common.metrics import exposition
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.stop_signal import StopSignal
 from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.remoting.metrics_port import CONFIG_KEY
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 
@@ -77,6 +79,8 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
         properties = load_config_file(file, (namesrv_config, server_config), warn=warnings.append)
         namesrv_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
+        if namesrv_config.metricsPort and not exposition.is_available():
+            refuse(file, properties, CONFIG_KEY, exposition.HOW_TO_INSTALL)
     if command_line.printConfigItem:
         print_config_items(namesrv_config, server_config)
         return None

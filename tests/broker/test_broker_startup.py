@@ -11,6 +11,7 @@ from rmqha.broker import broker_startup
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
+from rmqha.common.metrics import exposition
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
 
@@ -55,6 +56,8 @@ def test_slave_keeps_its_id(tmp_path):
     ("aclEnable=yes\n", "broker.conf:3: aclEnable: expected true or false, not 'yes'"),
     ("listenPort=2\n", "broker.conf:3: listenPort: expected 0, or a port from 3 to 65534, not 2"),
     ("listenPort=65535\n", "broker.conf:3: listenPort: expected 0, or a port from 3 to 65534, not 65535"),
+    ("metricsPort=70000\n", "broker.conf:3: metricsPort: expected a whole number from 0 to 65535, not '70000'"),
+    ("metricsNames=otlp\n", "broker.conf:3: metricsNames: expected one of exporter, otel, both, not 'otlp'"),
     ("maxIndexNum=200000000\n", "broker.conf:3: maxIndexNum: 200000000 keys with maxHashSlotNum=5000000 make"),
     ("writeBufferHighWaterMark=5\nwriteBufferLowWaterMark=6\n",
      "broker.conf:4: writeBufferLowWaterMark: 6 is above writeBufferHighWaterMark=5"),
@@ -65,6 +68,15 @@ def test_config_that_cannot_be_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as failure:
         controller_of(tmp_path, text)
     assert message in str(failure.value)
+
+
+def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, capsys):
+    assert controller_of(tmp_path, "metricsPort=5557\nmetricsNames=both\n").broker_config.metricsPort == 5557
+    monkeypatch.setattr(exposition, "is_available", lambda: False)
+    assert broker_startup.main(["-c", str(tmp_path / "broker.conf")]) == 2
+    assert capsys.readouterr().err == (f"{tmp_path}/broker.conf:3: metricsPort: metrics need prometheus-client: "
+                                       "pip install 'rmqha[metrics]'\n")
+    controller_of(tmp_path, "metricsPort=0\n").shutdown()
 
 
 def test_address_server_comes_from_the_file(tmp_path):

@@ -308,7 +308,7 @@ def test_config_is_read_and_updated(ask, controller, tmp_path):
     assert ask(request_code.UPDATE_NAMESRV_CONFIG).code == 0
 
 
-@pytest.mark.parametrize("key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"])
+@pytest.mark.parametrize("key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", "metricsHost"])
 def test_black_listed_key_is_refused(ask, controller, key):
     response = ask(request_code.UPDATE_NAMESRV_CONFIG, f"{key}=/etc/passwd\nserverWorkerThreads=3\n".encode())
     assert (response.code, response.remark) == (response_code.NO_PERMISSION, "Can not update config in black list.")

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from rmqha.common.metrics import exposition
+from rmqha.namesrv import namesrv_startup
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient
@@ -99,3 +101,19 @@ def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run,
     assert result.returncode == 255
     (line,) = result.stderr.strip().split("\n")
     assert line.startswith(f"The Name Server cannot start: port {port} (listenPort) is in use by pid {os.getpid()} (")
+
+
+def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(exposition, "is_available", lambda: False)
+    file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
+    assert namesrv_startup.main(["-c", file]) == 2
+    assert capsys.readouterr().err == (f"{file}:2: metricsPort: metrics need prometheus-client: "
+                                       "pip install 'rmqha[metrics]'\n")
+
+
+def test_taken_metrics_port_ends_the_start_with_a_line_that_names_it(run, conf):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        result = run("-c", conf(f"listenPort={free_port()}\nmetricsPort={port}\n"))
+    assert result.returncode == 255
+    assert f"port {port} of 127.0.0.1 (metricsPort) is in use by pid {os.getpid()}" in result.stderr

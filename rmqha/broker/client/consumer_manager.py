@@ -61,6 +61,10 @@ class ConsumerManager:
         """The group, or None when nobody of it is online."""
         return self._consumer_table.get(group)
 
+    def groups(self) -> list[ConsumerGroupInfo]:
+        """The groups of which somebody is online."""
+        return list(self._consumer_table.values())
+
     def find_subscription_data_count(self, group: str) -> int:
         """How many topics a group subscribes to; 0 when it is not online."""
         info = self._consumer_table.get(group)

@@ -2,7 +2,7 @@
 import os
 from dataclasses import dataclass, field
 
-from rmqha.common.config_value import Path, PlainText
+from rmqha.common.config_value import Host, Path, PlainText, Port
 from rmqha.common.log_style import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 
@@ -34,3 +34,6 @@ class NamesrvConfig:
     logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
     logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
     logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})
+    # rmqha's: the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at
+    metricsPort: Port = field(default=0, metadata={"extension": True})
+    metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqNamesrv")
 
 _V3_0_11, _V4_9_4 = Version["V3_0_11"], Version["V4_9_4"]
-_ALWAYS_BLACK = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+_ALWAYS_BLACK = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", "metricsPort", "metricsHost")
 
 _Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqha.common.change_log import follows
 from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
@@ -60,6 +60,16 @@ class BrokerLiveInfo:
     place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
     topics_state: str = ""  # of its topics, that are all known here; "" when it tells none, or not all are
     is_changed_here: bool = False  # its topics, by an administrator, since it registered all of them
+
+
+class LiveBroker(NamedTuple):
+    """A broker that is registered."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    age_ms: int  # since its last registration
 
 
 @dataclass(frozen=True)
@@ -467,6 +477,17 @@ class RouteInfoManager:
                 self._note("remove brokerName[%s] from brokerAddrTable, %s", name, why)
                 self._remove_from_clusters(name, why)
                 self._remove_topic_by_broker_name(name, why)
+
+    def live_brokers(self) -> list[LiveBroker]:
+        """Who is registered."""
+        with self._lock:
+            now = self._clock()
+            return [LiveBroker(cluster, name, broker_id, addr, now - info.last_update_timestamp)
+                    for addr, info in self._broker_live_table.items() for cluster, name, broker_id in (info.place,)]
+
+    def topic_count(self) -> int:
+        """How many topics have a route."""
+        return len(self._topic_queue_table)
 
     def print_all_periodically(self) -> None:
         """Log all tables."""

@@ -1,0 +1,1 @@
+"""What a broker tells Prometheus: the names of RocketMQ's exporter, those of 5.x, and its own."""
