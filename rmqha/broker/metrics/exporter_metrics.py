@@ -125,9 +125,11 @@ class ExporterMetrics:
             yield self._place + key, window.tps
 
     def _windows_of_groups(self, name: str) -> Iterator[tuple[tuple[str, str], StatsSnapshot]]:
+        """Of the groups that subscribe or have offsets; tools and the broker itself read, too."""
+        known = {(one.topic, one.group) for one in self._progress}
         for item in self._controller.broker_stats_manager.stats_table[name].items():
             topic, _at, group = item.stats_key.partition("@")
-            if not topic.startswith(_SPECIAL):
+            if (topic, group) in known and not topic.startswith(_SPECIAL):
                 yield (topic, group), item.get_stats_data_in_minute()
 
     def _ends(self) -> Iterator[tuple[str, int]]:

@@ -214,8 +214,12 @@ def test_messages_sent_back_are_counted(tmp_path):
     with running_broker(tmp_path) as broker, metrics_port(BrokerMetrics(broker.controller)) as port:
         for _ in range(3):
             broker.controller.broker_stats_manager.inc_send_back_nums(GROUP, TOPIC)
+        broker.controller.broker_stats_manager.inc_send_back_nums("somebody", TOPIC)  # whom nobody knows
+        broker.send(TOPIC)
+        broker.heartbeat(GROUP, TOPIC)
         sample(broker)
-        assert Scrape(port).value("rocketmq_send_back_nums", topic=TOPIC, group=GROUP) == 3
+        assert [(one.labels["group"], one.value) for one in Scrape(port).all("rocketmq_send_back_nums", topic=TOPIC)] \
+            == [(GROUP, 3)]
 
 
 def test_stalls_are_told_when_they_are_watched(tmp_path):
