@@ -5,7 +5,7 @@ The exporter asks masters; so a slave does not tell these: sums over all brokers
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.broker.metrics.group_progress import GroupProgress
+from rmqha.broker.metrics.group_progress import GroupProgress, is_consumer
 from rmqha.common.metrics.metric import GAUGE, Family, Memo, Metric, Sample
 from rmqha.common.metrics.pace import Pace
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
@@ -126,10 +126,10 @@ class ExporterMetrics:
 
     def _windows_of_groups(self, name: str) -> Iterator[tuple[tuple[str, str], StatsSnapshot]]:
         """Of the groups that subscribe or have offsets; tools and the broker itself read, too."""
-        known = {(one.topic, one.group) for one in self._progress}
         for item in self._controller.broker_stats_manager.stats_table[name].items():
             topic, _at, group = item.stats_key.partition("@")
-            if (topic, group) in known and not topic.startswith(_SPECIAL):
+            self._pace.step()
+            if not topic.startswith(_SPECIAL) and is_consumer(self._controller, topic, group):
                 yield (topic, group), item.get_stats_data_in_minute()
 
     def _ends(self) -> Iterator[tuple[str, int]]:

@@ -81,12 +81,23 @@ def group_progress(controller: "BrokerController", times: ScrapeTimes, pace: Pac
         yield _progress(controller, times, pace, GroupProgress(topic, group, info, 0, 0, 0, 0), config.readQueueNums)
 
 
-def _pairs(controller: "BrokerController", members: "dict[str, ConsumerGroupInfo]") -> list[tuple[str, str]]:
-    """(topic, group), each once."""
-    keys = [key.split(TOPIC_GROUP_SEPARATOR) for key in list(controller.consumer_offset_manager.offset_table)]
-    pairs = {(key[0], key[1]): None for key in keys if len(key) == 2}
-    pairs |= {(topic, group): None for group, info in members.items() for topic in list(info.subscription_table)}
-    return [pair for pair in pairs if not pair[0].startswith(DLQ_GROUP_TOPIC_PREFIX)]
+def is_consumer(controller: "BrokerController", topic: str, group: str) -> bool:
+    """Whether the group subscribes to the topic, or has offsets of it."""
+    return (topic + TOPIC_GROUP_SEPARATOR + group in controller.consumer_offset_manager.offset_table
+            or controller.consumer_manager.find_subscription_data(group, topic) is not None)
+
+
+def _pairs(controller: "BrokerController", members: "dict[str, ConsumerGroupInfo]") -> Iterator[tuple[str, str]]:
+    """(topic, group), each once; none of dead letters. A table of all would bring on garbage collections."""
+    offsets = controller.consumer_offset_manager.offset_table
+    for key in list(offsets):
+        topic, _at, group = key.partition(TOPIC_GROUP_SEPARATOR)
+        if group and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            yield topic, group
+    for group, info in members.items():
+        for topic in list(info.subscription_table):
+            if topic + TOPIC_GROUP_SEPARATOR + group not in offsets and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+                yield topic, group
 
 
 def _progress(controller: "BrokerController", times: ScrapeTimes, pace: Pace, none: GroupProgress,
