@@ -8,8 +8,8 @@ OWN_SETTINGS = {
     "allAckInSyncStateSet", "asyncLearner", "configBlackList", "dataReadAheadEnable", "dispatchBehindFlush",
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
     "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "haTruncateDivergedTail",
-    "inSyncReplicas", "maxHaTransferByteInSecond", "minInSyncReplicas", "preallocateMappedFile", "stallWatchMs",
-    "syncFromLastFile", "totalReplicas",
+    "inSyncReplicas", "maxHaTransferByteInSecond", "metricsHost", "metricsNames", "metricsPort", "minInSyncReplicas",
+    "preallocateMappedFile", "stallWatchMs", "syncFromLastFile", "totalReplicas",
 }
 OWN_COUNTERS = "ha"  # how their names begin
 # Where the servers stand, and what is of one moment. Java's earliestMessageTimeStamp (and with it the hours of
