@@ -53,8 +53,8 @@ def told_by_task(error: Exception) -> str | None:
 
 def job_options(command: Callable[..., None]) -> Callable[..., None]:
     """--master, --memory and -o."""
-    command = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-                           help="How to print.")(command)
+    command = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
+                           show_default=True, help="How to print.")(command)
     command = click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")(command)
     return click.option("--master", default="local[*]", show_default=True,
                         help="Spark's master; on a cluster the files must be there on every machine.")(command)
@@ -86,10 +86,11 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def put(result: Any, output: str, lines: list[str]) -> None:
     """Print a result: as JSON, or the lines."""
-    if output == "json":
+    if output != "table":
         plain = [asdict(each) for each in result] if isinstance(result, list) else asdict(result)
         assert is_dataclass(result) or isinstance(result, list)
-        lines = [json.dumps(plain, ensure_ascii=False)]
+        lines = [json.dumps(plain, ensure_ascii=False)] if output == "json" else [
+            "---", json.dumps(plain, ensure_ascii=False, indent=2)]  # JSON is YAML too
     for line in lines:
         click.echo(line.encode("utf-8", "replace").decode())
 
@@ -103,10 +104,10 @@ def pipeline_group() -> None:
 @click.argument("master_store", type=_FOLDER, required=False)
 @click.argument("slave_store", type=_FOLDER, required=False)
 @click.option("--pair", nargs=2, multiple=True, type=_FOLDER, help="Another master and slave; once for each pair.")
-@click.option("-n", "--name-server", envvar="NAMESRV_ADDR",
+@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
               help="Without stores: compare all masters that this name server knows with all their slaves.")
-@click.option("--cluster", help="With -n: only this cluster.")
-@click.option("--broker", help="With -n: only the brokers of this name.")
+@click.option("-c", "--cluster", help="With -n: only this cluster.")
+@click.option("-b", "--broker", help="With -n: only the brokers of this name.")
 @click.option("--mounted", metavar="PATTERN",
               help="With -n: where a store is seen from here, such as '/mnt/{brokerName}-{brokerId}'; also {cluster}, "
                    "{host}, {port} and {path}, which is where the broker has its commit log and the default.")
@@ -129,7 +130,7 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
     with session(master, memory) as spark, progress("audit") as come_to:
         found = audit_job.audit_all(spark, stores.pairs, come_to)
     lines = [f"note {note}" for note in stores.notes]
-    for note in lines if output == "json" else ():
+    for note in lines if output != "table" else ():
         click.echo(note, err=True)
     for each in found:
         name = f"{each.broker}: " if each.broker else ""
@@ -221,7 +222,8 @@ def report_command(store: str, page: str, subscribe: str | None, since: int | No
 
 @pipeline_group.command("replay")
 @click.argument("store", type=_FOLDER)
-@click.option("-n", "--name-server", envvar="NAMESRV_ADDR", required=True, help="Address of the cluster to send to.")
+@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR", required=True,
+              help="Address of the cluster to send to.")
 @click.option("--to", "target", help="Topic to send to; by default each message goes to the topic it came from.")
 @click.option("--subscribe", help="Topics to take, with commas between them.")
 @click.option("--from-time", type=click.IntRange(0), help="Store time in ms, from this on.")

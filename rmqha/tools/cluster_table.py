@@ -1,7 +1,9 @@
 """A table of brokers: who is who, how far each has come, and whether a slave's log equals its master's."""
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rmqha.tools.dialect.output import render_table as render_table
 
 CHUNK = 1 << 20
 HEADINGS = ("name", "role", "address", "max offset", "lag", "bytes identical")
@@ -29,16 +31,6 @@ class BrokerRow:
 def render(rows: Sequence[BrokerRow]) -> str:
     """The table as text, columns aligned."""
     return render_table(HEADINGS, [row.cells() for row in rows], RIGHT_ALIGNED)
-
-
-def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_aligned: set[str]) -> str:
-    """Any table as text: headings, a line, rows; columns as wide as their widest cell."""
-    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
-    aligned: list[Callable[[str, int], str]] = [
-        str.rjust if heading in right_aligned else str.ljust for heading in headings]
-    lines = [headings, tuple("-" * width for width in widths), *rows]
-    return "\n".join(
-        "  ".join(align(cell, width) for align, cell, width in zip(aligned, line, widths)).rstrip() for line in lines)
 
 
 class CommitLogFiles:

@@ -67,7 +67,7 @@ def role_options(command: F) -> F:
 
 @click.command("promote")
 @role_options
-@click.option("-n", "--namesrv", envvar=NAMESRV_ADDR_ENV,
+@click.option("-n", "--namesrv", envvar=NAMESRV_ADDR_ENV, metavar="HOST:PORT",
               help="Name servers, host:port, separated by semicolons: the broker's other replicas are told too.")
 @click.option("--epoch", type=click.IntRange(1, (1 << 31) - 1),
               help="The epoch to begin; by default one above all that the replicas know.")

@@ -1,36 +1,59 @@
-"""A command, or a group of them, that is imported when it is used: it takes time, or libraries that may be missing."""
+"""Commands and groups that are imported when they are used: a start is quick, and libraries may be missing."""
 import importlib
 from typing import Any
 
 import click
 
+from rmqha import __version__
 from rmqha.common.extras import how_to_install
+
+_VERSION = click.version_option(__version__, prog_name="rmqha")
 
 
 class _MissingExtraError(click.ClickException):
     exit_code = 2
 
 
-class LazyGroup(click.Group):
-    """Stands in the help as any other. `target`: module:attribute; `extra`: which of the project's it needs."""
+def with_version(command: click.Command) -> click.Command:
+    """`--version` for a command and all below it, as their root has it."""
+    if not any("--version" in option.opts for option in command.params):
+        _VERSION(command)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            with_version(inner)
+    return command
 
-    def __init__(self, name: str, target: str, extra: str | None, help_text: str) -> None:
-        super().__init__(name, help=help_text)
+
+class _Lazy:
+    """`target`: module:attribute; `extra`: which of the project's brings its libraries, if it needs any."""
+
+    name: str | None
+
+    def __init__(self, name: str, target: str, help_text: str, extra: str | None = None) -> None:
+        super().__init__(name, help=help_text)  # type: ignore[call-arg]  # click.Command's, see the classes below
         self._target = target
         self._extra = extra
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
         """The context of the real command."""
-        return self._load().make_context(info_name, args, parent, **extra)
+        return self.load().make_context(info_name, args, parent, **extra)
 
-    def _load(self) -> click.Command:
+    def load(self) -> click.Command:
+        """The real command."""
         module, _, attribute = self._target.partition(":")
         try:
-            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return with_version(getattr(importlib.import_module(module), attribute))
         except ImportError as error:
             if self._extra is None or (error.name or "").partition(".")[0] == "rmqha":
                 raise
             raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
                                      f"{how_to_install(self._extra)}") from error
-        return command
+
+
+class LazyCommand(_Lazy, click.Command):
+    """A command; in the help it stands as any other."""
+
+
+class LazyGroup(_Lazy, click.Group):
+    """A group; in the help it stands as any other."""

@@ -1,57 +1,70 @@
-"""The command `rmqha`: one root, a group for each kind of work."""
+"""The command `rmqha`: one root, a command or a group for each kind of work, imported when it is used."""
 import errno
 import logging
+import os
 from typing import Any
 
 import click
 
 from rmqha import __version__
-from rmqha.common.interrupts import INTERRUPTED, Interruptible
-from rmqha.tools.cannot_answer import CannotAnswerError
-from rmqha.tools.check.check_command import check_group
-from rmqha.tools.cluster.cluster_command import down_command, ps_command, up_command
-from rmqha.tools.cluster.logs_command import logs_command
-from rmqha.tools.conf_command import conf_group
-from rmqha.tools.doctor.doctor_command import doctor_command
-from rmqha.tools.ha.ha_command import ha_group
-from rmqha.tools.lazy_group import LazyGroup
-from rmqha.tools.store.store_command import store_group
+from rmqha.tools.dialect import exit_codes
+from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
 
-PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group", "spark",
-                     "Jobs on Spark: audit, rebuild, archive, restore, report, replay.")
-QUICKSTART = LazyGroup("quickstart", "rmqha.tools.quickstart:main", None,
-                       "Start 2 masters and 2 slaves, send, kill a master, consume everything.")
-GROUPS = (QUICKSTART, up_command, down_command, ps_command, logs_command, conf_group, store_group, ha_group,
-          check_group, doctor_command, PIPELINE)
+PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
+                     "Jobs on Spark: audit, rebuild, archive, restore, report, replay.", "spark")
+GROUPS: tuple[click.Command, ...] = (
+    LazyGroup("store", "rmqha.tools.store.store_command:store_group",
+              "Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`."),
+    LazyGroup("ha", "rmqha.tools.ha.ha_command:ha_group",
+              "See how replication stands, receive a master's log, bring a slave back, change roles."),
+    LazyGroup("check", "rmqha.tools.check.check_command:check_group",
+              "Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."),
+    LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
+                "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
+    PIPELINE,
+)
 
 
 class RootGroup(click.Group):
-    """Says in one line what the system refused, with exit code 2; Ctrl-C ends with 130."""
+    """Says in one line what went wrong, with an exit code of docs/commands.md."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. What the client logs is told by the commands themselves."""
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
         try:
-            with Interruptible():
-                return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            raise click.exceptions.Exit(INTERRUPTED) from interrupt
+            return super().invoke(ctx)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
             where = f"{error.filename}: " if error.filename else ""
-            raise CannotAnswerError(f"{where}{error.strerror or error}") from error
+            raise exit_codes.CannotAnswerError(f"{where}{error.strerror or error}") from error
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(exit_codes.INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            from rmqha.tools.dialect.errors import told
+            answer = told(error)
+            if answer is None:
+                raise
+            raise answer from error
 
 
 @click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rmqha")
 def rmqha() -> None:
-    """Tools for RocketMQ stores and their replication."""
+    """Tools for RocketMQ: messages, stores, replication, clusters.
+
+    Exit code 0: done; 1: the work failed, in part at least; 2: wrong usage, or nobody can answer; 130: interrupted.
+    """
 
 
-for _group in GROUPS:
-    rmqha.add_command(_group)
+for _command in GROUPS:
+    rmqha.add_command(_command if isinstance(_command, (LazyCommand, LazyGroup)) else with_version(_command))
 
 
 def main() -> None:

@@ -31,7 +31,9 @@ class CheckCommand(click.Command):
         """Run the check."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, OSError) as error:
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # of a fault in the check itself nothing is known of the cluster either
             text = error.format_message() if isinstance(error, click.ClickException) else str(error)
             raise self._unknown(ctx.info_name, text) from error
 

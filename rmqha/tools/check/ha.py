@@ -11,7 +11,7 @@ from rmqha.tools.ha.judgement import Problem, Rules, judge_all, worst
 from rmqha.tools.ha.options import cluster_options, read_replication
 from rmqha.tools.ha.status import as_json
 from rmqha.tools.ha.views import MasterView
-from rmqha.tools.store.output import counted, output_option, put, seconds_text, size_text, to_json
+from rmqha.tools.store.output import counted, emit, output_option, put, seconds_text, size_text
 
 
 def perfdata(views: list[MasterView], rules: Rules) -> str:
@@ -73,11 +73,11 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     if not views:
         problems.append(Problem(Status.UNKNOWN, "the name server knows no broker"))
     status, text = worst(problems), summary(views, problems, rules)
-    if output == "json":
+    if output != "table":
         told = [{"status": problem.status.name, "text": problem.text} for problem in problems]
-        put(to_json({"check": "ha", "status": status.name, "code": int(status), "text": text, "problems": told,
-                     "warn": dataclasses.asdict(warn), "crit": dataclasses.asdict(crit),
-                     "brokers": [as_json(view) for view in views]}))
+        emit({"check": "ha", "status": status.name, "code": int(status), "text": text, "problems": told,
+              "warn": dataclasses.asdict(warn), "crit": dataclasses.asdict(crit),
+              "brokers": [as_json(view) for view in views]}, output)
     else:
         data = perfdata(views, rules)
         put(f"HA {status.name} - {text}" + (f" | {data}" if data else ""))

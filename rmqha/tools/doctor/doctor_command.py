@@ -15,7 +15,7 @@ from rmqha.tools.doctor.replication_checks import check_replication
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.output import cell, counted, output_option, put, to_json
+from rmqha.tools.store.output import cell, counted, emit, output_option, put
 from rmqha.tools.store.segments import list_folder
 
 
@@ -40,9 +40,9 @@ def _check_own_place(loaded: LoadedConfig, brokers: list[Broker], timeout_ms: fl
 
 def _print(report: Report, verbose: bool, output: str) -> None:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    if output == "json":
+    if output != "table":
         findings = [{**dataclasses.asdict(each), "severity": each.severity.value} for each in report.findings]
-        put(to_json({"errors": errors, "warnings": warnings, "findings": findings}))
+        emit({"errors": errors, "warnings": warnings, "findings": findings}, output)
         return
     order = list(Severity)
     shown = [each for each in report.findings if verbose or each.severity is not Severity.OK]

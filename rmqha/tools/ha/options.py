@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.common import mix_all
+from rmqha.tools.dialect.options import namesrv_option
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, ReplicationToolError, chosen
 from rmqha.tools.ha.name_servers import ask_name_servers
 from rmqha.tools.ha.replication import Group, Reader
@@ -21,8 +21,7 @@ def cluster_options(command: F) -> F:
                          type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer."),
             click.option("-c", "--cluster", help="Only the brokers of this cluster."),
             click.option("-b", "--broker", help="Only this broker: its name, or its host:port."),
-            click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
-                         help="Name servers, host:port, separated by semicolons; by default $NAMESRV_ADDR.")):
+            namesrv_option):
         command = option(command)
     return command
 

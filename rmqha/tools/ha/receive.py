@@ -93,7 +93,7 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, on
 
 @click.command("receive")
 @click.option("--master", required=True, metavar="HOST:HAPORT", help="The master's HA port: its listenPort + 1.")
-@click.option("--broker", metavar="HOST:PORT", help="The master's listenPort; by default its HA port - 1.")
+@click.option("-b", "--broker", metavar="HOST:PORT", help="The master's listenPort; by default its HA port - 1.")
 @click.option("--folder", required=True, type=click.Path(file_okay=False), help="Where the files go.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="first", show_default=True,
               help="Which of the master's files an empty folder begins with.")

@@ -11,7 +11,7 @@ from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.options import cluster_options, rate_text, read_replication
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
-from rmqha.tools.store.output import cell, output_option, put, seconds_text, to_json
+from rmqha.tools.store.output import cell, emit, output_option, put, seconds_text
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
 _RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
@@ -104,8 +104,8 @@ def as_json(view: MasterView) -> dict[str, object]:
 def _print(reading: Reading, output: str) -> None:
     for fault in reading.faults:
         click.echo(f"{fault.status.name} {fault.text}", err=True)
-    if output == "json":
-        put(to_json([as_json(view) for view in reading.views]))
+    if output != "table":
+        emit([as_json(view) for view in reading.views], output)
     else:
         put(_text(reading))
 

@@ -9,10 +9,11 @@ import click
 from rmqha.common.message.message_layout import BLANK, MAX_HEAD_LENGTH, decode_header
 from rmqha.common.segment_files import Segment
 from rmqha.store.consume_queue_layout import CQ_UNIT
+from rmqha.tools.dialect.output import to_json
 from rmqha.tools.store.dump import message_object
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.output import cell, output_option, progress, put, to_json
+from rmqha.tools.store.output import cell, emit, output_option, progress, put
 from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_position
 from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
 from rmqha.tools.store.store_reader import StoreReader
@@ -245,11 +246,11 @@ def diff_command(a: str, b: str, commitlog_a: tuple[str, ...], commitlog_b: tupl
     total = min(store.log.files_end for store in stores) - max(store.log.min_offset for store in stores)
     with progress("diff", total) as come_to:
         found = diff_stores(*stores, come_to)
-    if output == "json":
-        put(to_json({"equal": not found.differences, "a": a, "b": b, "begin": found.begin, "end": found.end,
-                     "endA": found.end_a, "endB": found.end_b, "offset": found.offset, "record": found.record or None,
-                     "unreadRestsThatDiffer": found.blank_bytes, "queues": found.queues, "units": found.units,
-                     "laggingQueues": found.lagging, "differences": found.differences}))
+    if output != "table":
+        emit({"equal": not found.differences, "a": a, "b": b, "begin": found.begin, "end": found.end,
+              "endA": found.end_a, "endB": found.end_b, "offset": found.offset, "record": found.record or None,
+              "unreadRestsThatDiffer": found.blank_bytes, "queues": found.queues, "units": found.units,
+              "laggingQueues": found.lagging, "differences": found.differences}, output)
     else:
         _print(found)
     if found.differences:

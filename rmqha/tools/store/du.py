@@ -9,7 +9,7 @@ import click
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.store.log_reader import LogEnd, whole_log
 from rmqha.tools.store.options import commitlog_option
-from rmqha.tools.store.output import cell, output_option, progress, put, size_text, to_json
+from rmqha.tools.store.output import cell, emit, output_option, progress, put, size_text
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.store_reader import StoreReader
 
@@ -105,13 +105,13 @@ def du_command(root: str, by_topic: bool, commitlog: tuple[str, ...], output: st
     total = Usage(*(sum(getattr(part, name) for part in parts.values()) for name in ("files", "apparent", "used")))
     topics, holes = messages_by_topic(store) if by_topic else ({}, [])
     ranked = sorted(topics.items(), key=lambda item: -item[1][1])
-    if output == "json":
+    if output != "table":
         answer: dict[str, object] = {"root": root, "parts": {part: vars(each) for part, each in parts.items()},
                                      "total": vars(total)}
         if by_topic:
             answer["topics"] = {topic: {"messages": count, "bytes": size} for topic, (count, size) in ranked}
             answer["damagedOffsets"] = [end.offset for end in holes]
-        put(to_json(answer))
+        emit(answer, output)
     else:
         _print(parts, total)
         if by_topic:

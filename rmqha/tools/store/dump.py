@@ -19,7 +19,7 @@ from rmqha.tools.store.dispatch import plain_keys
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import list_index
 from rmqha.tools.store.log_reader import CommitLogReader, LogEnd, whole_log
-from rmqha.tools.store.output import cell, output_option, parse_time, progress, put, time_text, to_json
+from rmqha.tools.store.output import cell, emit, output_option, parse_time, progress, put, time_text
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.store_reader import open_log
 
@@ -227,7 +227,7 @@ def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | No
 
 @click.command("dump")
 @click.argument("path", metavar="ROOT|FILE", type=click.Path(exists=True))
-@click.option("--topic", help="Only of this topic.")
+@click.option("-t", "--topic", help="Only of this topic.")
 @click.option("--queue", type=click.IntRange(0), help="Only of this queue id.")
 @click.option("--from", "begin", metavar="TIME", help="Stored at TIME or later; ms, or 2024-05-31T12:30:00. Whole "
               "files are passed over by the time of their first message.")
@@ -253,8 +253,8 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: str | N
     log = open_log(path)
     if offset is not None or msg_id is not None or unique_key is not None:
         message = message_object(log, _one_offset(log, path, wanted, offset, msg_id))
-        if output == "json":
-            put(to_json(message))
+        if output != "table":
+            emit(message, output)
         else:
             _print_full(message)
         return
@@ -264,10 +264,10 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: str | N
         if not sys.stdout.isatty():
             come_to = stack.enter_context(progress("dump", log.files_end - log.min_offset))
         records = islice(dump.records(come_to), limit)
-        if output == "json":
+        if output != "table":
             record_bytes = RecordBytes(log)
             for record in records:
-                put(to_json(decoded(record_bytes.of(record), record.offset)))
+                emit(decoded(record_bytes.of(record), record.offset), output)
         else:
             _print_table(records)
     if dump.holes:

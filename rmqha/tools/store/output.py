@@ -1,20 +1,19 @@
-"""Texts for people and for programs: times, cells, JSON, progress."""
-import json
+"""Texts for people and for programs: times, sizes, progress. More of the kind: rmqha/tools/dialect/output.py."""
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
 
 import click
 
+from rmqha.tools.dialect.options import output_option as output_option
+from rmqha.tools.dialect.output import cell as cell
+from rmqha.tools.dialect.output import emit as emit
+from rmqha.tools.dialect.output import put as put
 from rmqha.tools.store.errors import StoreToolError
 
 _HUMAN_TIME = 17  # digits of yyyyMMddHHmmssSSS
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-                             show_default=True, help="How to print.")
 
 
 def time_text(timestamp: int) -> str:
@@ -40,12 +39,6 @@ def parse_time(text: str | None, option: str) -> int | None:
                              "2024-05-31T12:30:00") from None
 
 
-def cell(text: str) -> str:
-    """A text from a store as it may be shown on a terminal: control characters are escaped."""
-    return text if text.isprintable() else "".join(
-        char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-
-
 def size_text(size: int) -> str:
     """Bytes as people read them."""
     value, unit = float(size), 0
@@ -67,16 +60,6 @@ def seconds_text(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def to_json(value: Any) -> str:
-    """One line of JSON, whatever bytes a store has in its texts."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
-
-
-def put(text: str) -> None:
-    """One line to standard output."""
-    click.echo(text.encode("utf-8", "replace").decode())
 
 
 @contextmanager

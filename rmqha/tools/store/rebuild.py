@@ -22,7 +22,7 @@ from rmqha.tools.store.index_builder import IndexBuilder, IndexComparer, IndexWr
 from rmqha.tools.store.index_reader import DEFAULT_ENTRIES, DEFAULT_SLOTS, Shape
 from rmqha.tools.store.log_reader import LogEnd, whole_log
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
-from rmqha.tools.store.output import cell, output_option, progress, put, to_json
+from rmqha.tools.store.output import cell, emit, output_option, progress, put
 from rmqha.tools.store.queue_builder import QueueBuilder, QueueComparer, QueueSink, QueueWriter
 from rmqha.tools.store.queue_reader import QueueKey, QueueReader
 from rmqha.tools.store.record_scan import LogRecord
@@ -347,8 +347,8 @@ def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, no_in
             result = apply(store, out or root, force, not no_index, come_to, **options)
         else:
             result = Rebuild(store, with_index=not no_index, **options).run(come_to)
-    if output == "json":
-        put(to_json({"root": root, "applied": apply_, "equal": None if apply_ else result.equal, **asdict(result)}))
+    if output != "table":
+        emit({"root": root, "applied": apply_, "equal": None if apply_ else result.equal, **asdict(result)}, output)
     else:
         _print(result, apply_)
     if result.problems or not (apply_ or result.equal):

@@ -14,7 +14,7 @@ from rmqha.tools.store.findings import EnoughFlawsError, Findings
 from rmqha.tools.store.index_reader import Shape
 from rmqha.tools.store.log_reader import LogWalk
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
-from rmqha.tools.store.output import output_option, progress, put, to_json
+from rmqha.tools.store.output import emit, output_option, progress, put
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.span_taker import has_dead, runs_of, span_taker
 from rmqha.tools.store.store_reader import StoreReader
@@ -256,8 +256,8 @@ def verify_command(root: str, limit: int, no_index: bool, file_size: int | None,
     verification = Verification(store, limit, delay_levels, not no_index)
     with progress("verify", store.log.files_end - store.log.min_offset) as come_to:
         verification.run(come_to)
-    if output == "json":
-        put(to_json(report(verification)))
+    if output != "table":
+        emit(report(verification), output)
     else:
         _print(verification)
     if verification.findings.flaws:

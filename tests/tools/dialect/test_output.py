@@ -1,0 +1,69 @@
+"""JSON, YAML and tables of commands."""
+import json
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.tools.dialect.output import cell, display_width, iso_time, percentiles, put_table, render_table, to_yaml
+from rmqha.tools.rmqha_command import rmqha
+
+yaml = pytest.importorskip("yaml")
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2**70, 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
+        st.text(st.characters(exclude_categories=("Cs",))), inner, max_size=4), max_leaves=12)
+
+
+@given(VALUES)
+def test_yaml_is_read_as_what_was_written(value):
+    assert yaml.safe_load(to_yaml(value)) == json.loads(json.dumps(value))
+
+
+def test_yaml_has_blocks():
+    assert to_yaml({"a": [1, {"b": "x", "c": []}], "yes": None}) == (
+        'a:\n  - 1\n  - b: "x"\n    c: []\n"yes": null')
+
+
+@pytest.mark.parametrize("text, width", [("abc", 3), ("主题", 4), ("ｱ", 1), ("e\u0301", 1), ("👍", 2), ("", 0)])
+def test_width_on_a_terminal(text, width):
+    assert display_width(text) == width
+
+
+def test_columns_stand_below_each_other_in_any_script():
+    lines = render_table(("topic", "n"), [("订单", "1"), ("orders", "22")], {"n"}).split("\n")
+    assert lines == ["topic    n", "------  --", "订单     1", "orders  22"]
+
+
+def test_colour_is_for_terminals_alone():
+    import click
+
+    @click.command()
+    def table() -> None:
+        """Print one."""
+        put_table(("a",), [("b",)])
+    assert CliRunner().invoke(table).output == "a\n-\nb\n"
+    assert CliRunner().invoke(table, color=True).output.startswith("\x1b[1ma\x1b[0m\n")
+
+
+def test_no_color_is_heeded(monkeypatch, tmp_path):
+    monkeypatch.setenv("NO_COLOR", "1")
+    result = CliRunner().invoke(rmqha, ["store", "du", str(tmp_path)], color=True)
+    assert "\x1b" not in result.output
+
+
+def test_control_characters_are_escaped():
+    assert cell("a\x1b[31m") == "a\\u001b[31m"
+
+
+def test_times_beyond_the_calendar():
+    assert iso_time(0).startswith(("1970-01-01T", "1969-12-31T")) and iso_time(1 << 62) is None
+
+
+def test_percentiles_are_ranks():
+    assert percentiles([]) == {}
+    found = percentiles(list(range(100, 0, -1)), (50, 99))
+    assert found == {"p50": 51, "p99": 100, "max": 100}
