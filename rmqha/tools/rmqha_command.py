@@ -13,6 +13,12 @@ from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
                      "Jobs on Spark: audit, rebuild, archive, restore, report, replay.", "spark")
 GROUPS: tuple[click.Command, ...] = (
+    LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",
+                "Send messages to a topic: each line of standard input, or of FILES."),
+    LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",
+                "Print the messages of a topic, and end. Without a group nothing changes at the broker."),
+    LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
+                "Print the messages of a topic as they come, until Ctrl-C (exit code 130)."),
     LazyGroup("store", "rmqha.tools.store.store_command:store_group",
               "Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`."),
     LazyGroup("ha", "rmqha.tools.ha.ha_command:ha_group",

@@ -1,0 +1,181 @@
+"""`rmqha produce`, `consume` and `tail` against a running broker."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rmqha.tools.messages import queue_feed
+from tests.support.wait import wait_until
+
+yaml = pytest.importorskip("yaml")
+
+
+def bodies(line, topic, *options):
+    """What is read of a topic, sorted."""
+    return sorted(line.ok("consume", "-t", topic, "-f", "%s\\n", *options).stdout.splitlines())
+
+
+def test_each_line_is_a_message(line):
+    result = line.ok("produce", "-t", "Lines", "-v", "--tag", "a", "-k", "k1 k2", "-p", "x=1", "-p", "y=a b",
+                     stdin="one\n\ntwo\nthree")
+    assert [row.split()[-1] for row in result.stdout.splitlines()] == ["SEND_OK"] * 3
+    assert "3 messages sent" in result.stderr
+    shown = line.ok("consume", "-t", "Lines", "-f", "%t|%k|%g|%h|%s|%S\\n").stdout.splitlines()
+    assert sorted(shown) == [f"Lines|k1 k2|a|x=1,y=a b|{body}|{len(body)}" for body in ("one", "three", "two")]
+
+
+def test_what_consume_prints_produce_takes(line):
+    line.ok("produce", "-t", "Json", "--queue", 1, "-p", "p=ü", "-m", "text", "-m", "二")
+    told = line.ok("consume", "-t", "Json", "-o", "json").stdout
+    again = line.ok("produce", "-t", "Json", "-f", "json", "-o", "json", stdin=told)
+    assert [json.loads(row)["offset"] for row in again.stdout.splitlines()] == [2, 3]
+    seen = [json.loads(row) for row in line.ok("consume", "-t", "Json", "-o", "json").stdout.splitlines()]
+    assert [(each["queue"], each["body"], each["properties"]) for each in seen] == [
+        (1, body, {"p": "ü"}) for body in ("text", "二", "text", "二")]
+    documents = list(yaml.safe_load_all(line.ok("consume", "-t", "Json", "-o", "yaml").stdout))
+    assert documents == seen and all(each["storeTimestamp"] for each in seen)
+
+
+def test_binary_bodies_come_through(line, tmp_path):
+    body = bytes(range(256))
+    (tmp_path / "body").write_bytes(body)
+    line.ok("produce", "-t", "Binary", "-f", "whole", tmp_path / "body")
+    assert line.ok("consume", "-t", "Binary", "-f", "%s").stdout_bytes == body
+    told = json.loads(line.ok("consume", "-t", "Binary", "-o", "json").stdout)
+    line.ok("produce", "-t", "Binary", "-f", "json", stdin=json.dumps({"bodyBase64": told["bodyBase64"]}))
+    assert line.ok("consume", "-t", "Binary", "-f", "%s").stdout_bytes == body * 2
+
+
+def test_where_reading_begins(line):
+    line.ok("produce", "-t", "From", "--queue", 0, *(word for n in range(5) for word in ("-m", n)))
+    times = [int(text) for text in line.ok("consume", "-t", "From", "-f", "%T\\n").stdout.split()]
+    assert bodies(line, "From", "--from", 3) == ["3", "4"]
+    assert bodies(line, "From", "--from", "-2") == ["3", "4"]
+    assert bodies(line, "From", "--from", "latest") == []
+    assert bodies(line, "From", "--from", "earliest", "--count", 1) == ["0"]
+    assert bodies(line, "From", "--from", "1h") == list("01234")
+    assert bodies(line, "From", "--from", times[-1] + 1) == []
+    assert len(bodies(line, "From", "--from", times[-1])) == times.count(times[-1])
+    for text in ("soon", "9" * 14 + "x", "2024-13-01"):
+        assert line.run("consume", "-t", "From", "--from", text).exit_code == 2
+
+
+def test_fewer_than_asked_for_is_a_failure(line):
+    line.ok("produce", "-t", "Few", "-m", "1")
+    result = line.run("consume", "-t", "Few", "--count", 2)
+    assert result.exit_code == 1 and "only 1 message of 2 came" in result.stderr
+
+
+def test_a_group_goes_on_where_it_was(line):
+    line.ok("produce", "-t", "Group", "-m", "x", "--count", 40)
+    assert len(bodies(line, "Group", "-g", "G", "--count", 7)) == 7
+    assert len(bodies(line, "Group", "-g", "G")) == 33
+    assert bodies(line, "Group", "-g", "G") == []
+    assert len(bodies(line, "Group", "-g", "G", "--from", "earliest")) == 40
+    assert len(bodies(line, "Group")) == 40  # nobody's group
+
+
+def test_filters(line):
+    for tag, x in (("a", 1), ("b", 2), ("c", 3)):
+        line.ok("produce", "-t", "Filter", "--tag", tag, "-p", f"x={x}", "-m", tag)
+    assert bodies(line, "Filter", "--tag", "a || c") == ["a", "c"]
+    assert bodies(line, "Filter", "--sql", "x IN ('2', '3')") == ["b", "c"]
+    refused = line.run("consume", "-t", "Filter", "--sql", "x =")
+    assert refused.exit_code == 2 and "code 23" in refused.stderr
+    assert line.run("consume", "-t", "Filter", "--sql", "x = 1", "--tag", "a").exit_code == 2
+
+
+def test_wrong_lines_are_told_and_the_others_sent(line):
+    lines = ['{"body": "good"}', "no json", '{"body": "x", "bodyBase64": "eA=="}', '{"body": "x", "color": 1}',
+             '{"body": "last", "properties": {"KEYS": "x"}}', '{"body": "last"}']
+    result = line.run("produce", "-t", "Wrong", "-f", "json", stdin="\n".join(lines))
+    assert result.exit_code == 1 and "2 messages sent" in result.stderr and "4 failed" in result.stderr
+    assert [row.partition(":")[2].partition(":")[0] for row in result.stderr.splitlines()[:4]] == ["2", "3", "4", "5"]
+    assert bodies(line, "Wrong") == ["good", "last"]
+
+
+@pytest.mark.parametrize("fields, said", [
+    ("[]", "not a JSON object"), ('{"body": 1}', "a text is wanted"), ('{"body": "x", "queue": true}', "whole number"),
+    ('{"body": "x", "queue": 99}', "queue 99"), ('{"body": "x", "broker": "other"}', "broker 'other'"),
+    ('{"body": "x", "properties": {"a": 1}}', "property a"), ('{"body": "x", "keys": [1]}', "keys"),
+    ('{"body": "x", "delay": -1}', "below 0"), ('{"bodyBase64": "?"}', "bodyBase64"), ("{}", "give `body`"),
+    ('{"body": "x", "properties": {"a": "b\\u0001c"}}', "separate properties"), ('{"body": ""}', "length is zero")])
+def test_what_is_wrong_with_a_line_is_said(line, fields, said):
+    line.ok("produce", "-t", "Fields", "-m", "x")
+    result = line.run("produce", "-t", "Fields", "-f", "json", stdin=fields)
+    assert result.exit_code == 1 and said in result.stderr and "stdin:1" in result.stderr
+
+
+def test_five_failures_in_a_row_end_it(line):
+    result = line.run("produce", "-t", "Stop", "-f", "json", stdin="x\n" * 100)
+    assert result.exit_code == 1 and "5 failed" in result.stderr and "the rest is not sent" in result.stderr
+
+
+def test_delay_and_rate(line):
+    begin = time.monotonic()
+    line.ok("produce", "-t", "Delay", "--delay", 1, "-m", "later", "--count", 3, "--rate", 10)
+    assert time.monotonic() - begin >= 0.2
+    assert len(line.ok("consume", "-t", "Delay", "--timeout", 5, "--count", 3, "-f", "%s\\n").stdout.split()) == 3
+    assert time.monotonic() - begin >= 1
+
+
+def test_waiting_ends_when_nothing_comes(line):
+    line.ok("produce", "-t", "Wait", "-m", "x")
+    begin = time.monotonic()
+    assert bodies(line, "Wait", "--from", "latest", "--timeout", 0.5) == []
+    assert 0.5 <= time.monotonic() - begin < 5
+
+
+def test_tail_follows_until_it_is_interrupted(line, tmp_path):
+    line.ok("produce", "-t", "Tail", "-m", "before")
+    out = tmp_path / "out"
+    with open(out, "wb") as stream, subprocess.Popen(
+            [sys.executable, "-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1", "-f", "%s\\n",
+             "-n", line.namesrv], stdout=stream, stderr=subprocess.PIPE, env={**os.environ}) as process:
+        try:
+            wait_until(lambda: out.read_text() == "before\n", 20_000, "what was there")
+            line.ok("produce", "-t", "Tail", "-m", "after")
+            wait_until(lambda: out.read_text() == "before\nafter\n", 20_000, "what came")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130 and process.stderr.read() == b"interrupted\n"
+        finally:
+            process.kill()
+
+
+def test_a_topic_that_is_not_there(line):
+    line.ok("produce", "-t", "orders", "-m", "x")
+    result = line.run("consume", "-t", "order")
+    assert result.exit_code == 2 and result.stderr == (
+        "Error: no topic 'order' at the name server; did you mean orders?\n")
+    assert line.run("consume", "-t", "orders", "--queue", 77).exit_code == 2
+    assert line.run("consume", "-t", "orders", "-b", "broker-x").exit_code == 2
+
+
+@pytest.mark.parametrize("text, said", [("%z", "%z is not known"), ("%", "% is not known"), ("\\q", "\\q is not known"),
+                                        ("\\", "\\ is not known")])
+def test_format_strings_that_are_not_known(line, text, said):
+    result = line.run("consume", "-t", "orders", "-f", text)
+    assert result.exit_code == 2 and said in result.stderr
+
+
+def test_the_table_shows_times_in_both_ways(line):
+    line.ok("produce", "-t", "Table", "-k", "键", "-m", "a\x1b[0m")
+    heading, row = line.ok("consume", "-t", "Table").stdout.splitlines()
+    assert heading.split() == ["stored", "ms", "queue", "offset", "tag", "keys", "body"]
+    assert row.endswith("a\\u001b[0m") and len(row.split()[2]) == 13
+
+
+def test_a_queue_that_can_not_be_read_is_a_failure(line, monkeypatch):
+    line.ok("produce", "-t", "Down", "-m", "x")
+    monkeypatch.setattr(queue_feed, "_RETRY_S", 0.01)
+    consumer = "rmqha.client.consumer.default_mq_pull_consumer.DefaultMQPullConsumer.pull_block_if_not_found_async"
+
+    def refuse(*_arguments):
+        raise queue_feed.CLIENT_ERRORS[2]("connection lost")
+    monkeypatch.setattr(consumer, refuse)
+    result = line.run("consume", "-t", "Down")
+    assert result.exit_code == 1 and "can't be read from offset 0 on: no answer: connection lost" in result.stderr
