@@ -4,8 +4,6 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import NoReturn
 
 import click
 
@@ -14,7 +12,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import ConfigError, load_config_file, refuse
-from rmqha.common.config_value import INT_MAX, NamesrvAddresses, parse_property
+from rmqha.common.config_value import NamesrvAddresses, parse_property
 from rmqha.common.log_style import LogStyle
 from rmqha.common.metrics import exposition
 from rmqha.common.stop_signal import StopSignal
@@ -24,8 +22,8 @@ from rmqha.remoting.metrics_port import CONFIG_KEY
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
+from rmqha.store.config.broker_config_checks import BadKey, check_role, check_sums, check_supported
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
-from rmqha.store.index.index_layout import file_size
 
 log = logging.getLogger("RocketmqBroker")
 console = logging.getLogger("RocketmqConsole")
@@ -46,12 +44,6 @@ _EXAMPLES = """examples:
   mqbroker -c broker.conf -p                         print each key with its value; -m: the important ones
 exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up, 253 store or tables can't be loaded,
 255 can't start"""
-
-MAX_PORT = 0xFFFF
-FAST_PORT_DISTANCE = 2
-
-BadKey = Callable[[str, str], NoReturn]
-"""Called with a key and what is wrong with its value; raises ConfigError."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -104,9 +96,10 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     if broker_config.rocketmqHome is None:
         broker_config.rocketmqHome = server_util.default_rocketmq_home()
     bad_key = functools.partial(refuse, file, properties)
-    _check_supported(broker_config, store_config, bad_key)
-    _check_role(broker_config, store_config, bad_key)
-    _check_sums(server_config, store_config, bad_key)
+    check_supported(broker_config, store_config, bad_key)
+    _check_access_control(broker_config, bad_key)
+    check_role(broker_config, store_config, bad_key)
+    check_sums(server_config, store_config, bad_key)
     # As in the original, whatever haListenPort says; port 0 stays "any port".
     store_config.haListenPort = server_config.listenPort + 1 if server_config.listenPort else 0
     if command_line.printConfigItem or command_line.printImportantConfig:
@@ -220,44 +213,11 @@ def _check_environment(broker_config: BrokerConfig) -> None:
             raise ConfigError(str(failure), key=f"environment variable {mix_all.NAMESRV_ADDR_ENV}") from None
 
 
-def _check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
-    # Differs: a broker that is told to use DLedger or a store plug-in does not start; to go on without them would be
-    # worse
-    unsupported = ((store_config, "enableDLegerCommitLog", "DLedger is"),
-                   (broker_config, "messageStorePlugIn", "store plug-ins are"))
-    for config, key, what in unsupported:
-        if getattr(config, key):
-            bad_key(key, f"{what} not supported")
-    if store_config.enableAutoSwitchHA and store_config.transientStorePoolEnable:
-        # Differs: 5.1.4 starts with both
-        bad_key("transientStorePoolEnable", "with enableAutoSwitchHA there are no write buffers: a change of roles "
-                "cuts the log off, which they would write again; take one of the two out")
+def _check_access_control(broker_config: BrokerConfig, bad_key: BadKey) -> None:
     if broker_config.aclEnable and not acl_yaml.is_available():
         bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
     if broker_config.metricsPort and not exposition.is_available():
         bad_key(CONFIG_KEY, exposition.HOW_TO_INSTALL)
-
-
-def _check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
-    if store_config.brokerRole is not BrokerRole.SLAVE:
-        broker_config.brokerId = mix_all.MASTER_ID
-    elif broker_config.brokerId <= 0:
-        bad_key("brokerId", f"Slave's brokerId must be > 0, not {broker_config.brokerId}")
-
-
-def _check_sums(server_config: ServerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
-    """Check values that must fit together; the original fails later, or not at all."""
-    port = server_config.listenPort
-    if port and not FAST_PORT_DISTANCE < port < MAX_PORT:
-        bad_key("listenPort", f"expected 0, or a port from {FAST_PORT_DISTANCE + 1} to {MAX_PORT - 1}, not {port}: the "
-                f"fast port is {FAST_PORT_DISTANCE} below it, the replication port 1 above")
-    size = file_size(store_config.maxHashSlotNum, store_config.maxIndexNum)
-    if size > INT_MAX:
-        bad_key("maxIndexNum", f"{store_config.maxIndexNum} keys with maxHashSlotNum={store_config.maxHashSlotNum} "
-                f"make an index file of {size} bytes: at most {INT_MAX} are possible")
-    low, high = server_config.writeBufferLowWaterMark, server_config.writeBufferHighWaterMark
-    if 0 < high < low:
-        bad_key("writeBufferLowWaterMark", f"{low} is above writeBufferHighWaterMark={high}")
 
 
 def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:

@@ -26,15 +26,16 @@ class ConfigError(Exception):
 
 
 Warn = Callable[[str], None]
+Bad = Callable[[ConfigError], None]
 
 
 def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str] = (), warn: Warn = log.warning,
-                     ) -> JavaProperties:
+                     bad: Bad | None = None) -> JavaProperties:
     """Read `file` and set its keys on each of the `configs`.
 
     Returns all properties, the unknown ones included. `warn` gets a text, with the nearest known name, for each key
     that neither a config object nor `other_keys` know. Raises ConfigError for a missing or malformed file and for
-    values that do not fit (where Java silently keeps the default).
+    values that do not fit (where Java silently keeps the default); of values `bad` gets them all instead, if given.
     """
     properties = read_config_file(file)
     targets = list(configs)
@@ -42,7 +43,7 @@ def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str
     _warn_unknown(file, properties, targets, other_keys, warn)
     for target in targets:
         # Differs: Java drops a bad value and goes on with the default
-        properties2object(properties, target, lambda key, value, problem: refuse(file, properties, key, problem))
+        properties2object(properties, target, lambda key, value, problem: _refused(file, properties, key, problem, bad))
     return properties
 
 
@@ -67,6 +68,12 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
 def refuse(file: str | None, properties: JavaProperties | None, key: str, problem: str) -> NoReturn:
     """Raise the ConfigError of a key's value, with the line where `properties`, read from `file`, have it."""
     raise ConfigError(problem, file, key, properties.lines.get(key) if properties is not None else None)
+
+
+def _refused(file: str, properties: JavaProperties, key: str, problem: str, bad: Bad | None) -> None:
+    if bad is None:
+        refuse(file, properties, key, problem)
+    bad(ConfigError(problem, file, key, properties.lines.get(key)))
 
 
 def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any], warn: Warn) -> None:

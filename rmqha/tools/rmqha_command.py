@@ -27,6 +27,7 @@ GROUPS: tuple[click.Command, ...] = (
               "Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."),
     LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                 "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
+    LazyGroup("config", "rmqha.tools.config.config_command:config_group", "Explain config keys, check config files."),
     PIPELINE,
 )
 

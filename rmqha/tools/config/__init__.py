@@ -1,0 +1,1 @@
+"""What config keys mean, and whether a config file is right."""

@@ -1,0 +1,106 @@
+"""`rmqha config check`: a config file, read as its server reads it; all that is wrong, with lines."""
+from dataclasses import asdict, dataclass
+
+import click
+
+from rmqha.acl.common import acl_yaml
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_field import config_keys
+from rmqha.common.config_file import Bad, ConfigError, Warn, load_config_file, read_config_file
+from rmqha.common.java_properties import JavaProperties
+from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.tools.dialect.exit_codes import FAILED
+from rmqha.tools.dialect.options import output_option
+from rmqha.tools.dialect.output import cell, emit, put
+from rmqha.tools.store.output import counted
+
+_OTHER_KEYS = ("rmqAddressServerDomain", "rmqAddressServerSubGroup")
+_BROKER_PORT = 10911
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: an `error` keeps the server from starting, with a `warning` it starts. `line` None: no line."""
+
+    file: str
+    line: int | None
+    severity: str
+    text: str
+
+
+def check(file: str, kind: str) -> list[Finding]:
+    """What is wrong with a file for a `broker` or a `namesrv`; by line."""
+    found: list[Finding] = []
+
+    def error(failure: ConfigError) -> None:
+        text = f"{failure.key}: {failure.message}" if failure.key else failure.message
+        found.append(Finding(file, failure.line, "error", text))
+
+    def warn(text: str) -> None:
+        place = text.removeprefix(f"{file}:").partition(": ")
+        found.append(Finding(file, int(place[0]), "warning", place[2]))
+    try:
+        if kind == "namesrv":
+            load_config_file(file, (NamesrvConfig(), ServerConfig()), warn=warn, bad=error)
+        else:
+            _check_broker(file, warn, error)
+    except ConfigError as failure:  # the file can't be read at all
+        error(failure)
+    return sorted(found, key=lambda each: each.line or 0)
+
+
+def _check_broker(file: str, warn: Warn, error: Bad) -> None:
+    broker, server, store = BrokerConfig(), ServerConfig(listenPort=_BROKER_PORT), MessageStoreConfig()
+    properties = load_config_file(file, (broker, server, ClientConfig(), store), _OTHER_KEYS, warn=warn, bad=error)
+
+    def bad_key(key: str, problem: str) -> None:
+        error(ConfigError(problem, file, key, properties.lines.get(key)))
+    check_supported(broker, store, bad_key)
+    if broker.aclEnable and not acl_yaml.is_available():
+        bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
+    check_role(broker, store, bad_key)
+    check_sums(server, store, bad_key)
+
+
+def kind_of(properties: JavaProperties) -> str:
+    """Whose file it is, by its keys: a name server's has one of its own and none of a broker's."""
+    own, brokers = config_keys(NamesrvConfig), {*config_keys(BrokerConfig), *config_keys(MessageStoreConfig)}
+    return "namesrv" if properties.keys() & (own.keys() - brokers) and not properties.keys() & (
+        brokers - own.keys()) else "broker"
+
+
+def _kind(file: str) -> str:
+    try:
+        return kind_of(read_config_file(file))
+    except ConfigError:  # told by the check
+        return "broker"
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
+@click.option("--for", "kind", type=click.Choice(["auto", "broker", "namesrv"]), default="auto", show_default=True,
+              help="Whose file it is; auto: told by its keys.")
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
+@output_option
+def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) -> None:
+    """Read config files as brokers and name servers read them, and tell all that is wrong, with file and line.
+
+    Exit code 1 when a server would not start with one. `rmqha doctor -c FILE` looks at the host too.
+    """
+    found = [finding for file in files for finding in check(file, _kind(file) if kind == "auto" else kind)]
+    errors = sum(finding.severity == "error" for finding in found)
+    if output != "table":
+        emit({"errors": errors, "warnings": len(found) - errors, "findings": list(map(asdict, found))}, output)
+    else:
+        for finding in found:
+            place = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
+            severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+            put(f"{place}: {severity}: {cell(finding.text)}")
+        put(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')} in {counted(len(files), 'file')}")
+    if errors or (strict and found):
+        raise SystemExit(FAILED)
