@@ -23,6 +23,8 @@ GROUPS: tuple[click.Command, ...] = (
                 "Write topics with all messages that they hold now to FILE."),
     LazyCommand("import", "rmqha.tools.messages.import_:import_command",
                 "Send the messages of FILE, which `rmqha export` wrote, to the topics that they came from."),
+    LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
+              "Measure a cluster as a client sees it: rates and latency percentiles."),
     LazyGroup("store", "rmqha.tools.store.store_command:store_group",
               "Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`."),
     LazyGroup("ha", "rmqha.tools.ha.ha_command:ha_group",
@@ -32,6 +34,7 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                 "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
     LazyGroup("config", "rmqha.tools.config.config_command:config_group", "Explain config keys, check config files."),
+    LazyCommand("completion", "rmqha.tools.completion:completion_command", "Print the completion script of a shell."),
     PIPELINE,
 )
 
