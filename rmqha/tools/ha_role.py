@@ -1,5 +1,5 @@
 """`ha promote` and `ha follow`: who is the master of replicas that change roles (enableAutoSwitchHA)."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -80,20 +80,26 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
     """
     parsed_address(broker, "--broker")
     with RoleAdmin(namesrv, timeout_s * 1000) as admin:
-        target, others = admin.epochs(broker), _reachable(admin, broker)
-        if not force:
-            _check_in_sync(admin, broker, target, others)
-        epoch = epoch or 1 + max(map(last_epoch, (target, *others.values())))
-        for other in others:
-            admin.tell(other, broker, target.brokerId, epoch)
-            others[other] = admin.epochs(other)
-        admin.tell(broker, broker, target.brokerId, epoch)
-        end = admin.epochs(broker).epochList[-1].startOffset
-        click.echo(f"{broker} is the master of epoch {epoch}, from commit log offset {end} on")
-        for other in others:
-            admin.tell(other, broker, target.brokerId, epoch)  # now the name server knows where the master is
-            behind = others[other].maxOffset - end
-            click.echo(f"{other} follows" + (f"; its last {behind} bytes are cut off" if behind > 0 else ""))
+        for line in promote(admin, broker, epoch, force):
+            click.echo(line)
+
+
+def promote(admin: RoleAdmin, broker: str, epoch: int | None, force: bool) -> Iterator[str]:
+    """Do it; what has happened, line by line. ReplicationToolError when it would lose what is acknowledged."""
+    target, others = admin.epochs(broker), _reachable(admin, broker)
+    if not force:
+        _check_in_sync(admin, broker, target, others)
+    epoch = epoch or 1 + max(map(last_epoch, (target, *others.values())))
+    for other in others:
+        admin.tell(other, broker, target.brokerId, epoch)
+        others[other] = admin.epochs(other)
+    admin.tell(broker, broker, target.brokerId, epoch)
+    end = admin.epochs(broker).epochList[-1].startOffset
+    yield f"{broker} is the master of epoch {epoch}, from commit log offset {end} on"
+    for other in others:
+        admin.tell(other, broker, target.brokerId, epoch)  # now the name server knows where the master is
+        behind = others[other].maxOffset - end
+        yield f"{other} follows" + (f"; its last {behind} bytes are cut off" if behind > 0 else "")
 
 
 def _reachable(admin: RoleAdmin, broker: str) -> dict[str, EpochEntryCache]:

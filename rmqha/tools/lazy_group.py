@@ -32,7 +32,7 @@ class _Lazy:
     def __init__(self, name: str, target: str, help_text: str, extra: str | None = None) -> None:
         super().__init__(name, help=help_text)  # type: ignore[call-arg]  # click.Command's, see the classes below
         self._target = target
-        self._extra = extra
+        self.extra = extra
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
@@ -45,10 +45,10 @@ class _Lazy:
         try:
             return with_version(getattr(importlib.import_module(module), attribute))
         except ImportError as error:
-            if self._extra is None or (error.name or "").partition(".")[0] == "rmqha":
+            if self.extra is None or (error.name or "").partition(".")[0] == "rmqha":
                 raise
-            raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self._extra}` ({error}): "
-                                     f"{how_to_install(self._extra)}") from error
+            raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self.extra}` ({error}): "
+                                     f"{how_to_install(self.extra)}") from error
 
 
 class LazyCommand(_Lazy, click.Command):

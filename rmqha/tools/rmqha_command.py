@@ -34,6 +34,8 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                 "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
     LazyGroup("config", "rmqha.tools.config.config_command:config_group", "Explain config keys, check config files."),
+    LazyGroup("drill", "rmqha.tools.drill:drill_group",
+              "Rehearse what must work when something breaks, on a cluster that is started for it."),
     LazyCommand("completion", "rmqha.tools.completion:completion_command", "Print the completion script of a shell."),
     PIPELINE,
 )

@@ -1,0 +1,282 @@
+"""`rmqha drill failover`: a master dies under load, and what that cost is counted.
+
+A name server, a master and its slave are started for it on this host, each a process, in a folder that goes away.
+
+    send at a rate --> SIGKILL the master --> promote the slave, or start the master again --> go on sending
+    (promote: start the old master, which follows) --> read everything: what was acknowledged must be there
+"""
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_result import SendStatus
+from rmqha.common import mix_all
+from rmqha.common.message.message import Message
+from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
+from rmqha.tools.dialect.options import output_option
+from rmqha.tools.dialect.output import emit, put, put_facts
+from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha_role import RoleAdmin, promote
+from rmqha.tools.local_cluster import ClusterError, LocalCluster, Server
+from rmqha.tools.messages.clients import new_consumer, read_queues
+from rmqha.tools.messages.positions import EARLIEST, Position
+from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.quickstart import ended_by_sigterm, free_port_block
+
+log = logging.getLogger("RocketmqTools")
+
+TOPIC = "FailoverDrill"
+_QUEUES = 4
+_NODES = {"broker-a": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
+          "broker-a-s": {"brokerRole": "SLAVE", "brokerId": 1}}
+_COMMON = {"brokerClusterName": "Drill", "brokerName": "broker-a", "haSendHeartbeatInterval": 200,
+           "registerNameServerPeriod": 10_000}
+# With these a slave may become the master, and an acknowledged message is at all that may.
+_AUTO_SWITCH = {"enableAutoSwitchHA": "true", "allAckInSyncStateSet": "true"}
+_WAIT_S, _ASK_MS, _SEND_TIMEOUT_MS = 60, 3_000, 1_000
+_ROUTE_REFRESH_MS = 1_000  # how soon the producer learns of a new master
+_RETRY_PAUSE_S = 0.05
+_LATECOMERS_S = 2.0
+
+
+def write_conf(folder: Path, mode: str) -> Path:
+    """Property files of the two brokers, as `LocalCluster` takes them."""
+    folder.mkdir()
+    for name, own in _NODES.items():
+        keys: dict[str, object] = {**_COMMON, **own, **(_AUTO_SWITCH if mode == "promote" else {})}
+        text = mix_all.properties2string({key: str(value) for key, value in keys.items()})
+        (folder / f"{name}.properties").write_text(text, encoding="utf-8")
+    return folder
+
+
+@dataclass
+class Sent:
+    """What the producer saw; times are monotonic seconds."""
+
+    acknowledged: set[str] = field(default_factory=set)
+    weak: int = 0  # stored, but not as safe as promised
+    failed: int = 0
+    last_before: float = 0.0  # the last acknowledgement before the kill
+    first_stored: float | None = None  # behind the kill, however safe
+    first_after: float | None = None  # the first acknowledgement behind it
+    last_error: str = ""
+
+
+class Drill:
+    """One run of it. Failures are raised as ClusterError, WorkFailedError or ReplicationToolError."""
+
+    def __init__(self, cluster: LocalCluster, mode: str, rate: float, seconds: float, delay_s: float) -> None:
+        self._cluster = cluster
+        self._mode = mode
+        self._rate = rate
+        self._seconds = seconds
+        self._delay_s = delay_s
+        self._namesrv = cluster.name_server.address
+        self._master, self._slave = cluster.pairs()[0]
+        self._producer = DefaultMQProducer("drill", self._namesrv)
+        self._producer.poll_name_server_interval = _ROUTE_REFRESH_MS
+        self._number = 0
+        self.sent = Sent()
+
+    def run(self) -> dict[str, Any]:
+        """All steps; the figures."""
+        try:
+            self._start()
+            self._send_for(self._seconds)
+            killed_at = time.monotonic()
+            self._cluster.kill(self._master)
+            self._act_while_sending(killed_at)
+            self._send_for(self._seconds)
+            rejoined_s = self._come_back() if self._mode == "promote" else None
+            came = self._read()
+        finally:
+            self._producer.shutdown()
+        return self._figures(came, rejoined_s)
+
+    # ---- starting
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        cluster.start(cluster.name_server)
+        cluster.wait_until(self._name_server_answers, _WAIT_S, "the name server")
+        self._start_broker(self._master)
+        self._producer.start()
+        self._producer.admin.create_topic(AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, _QUEUES)
+        self._start_broker(self._slave)
+        cluster.wait_until(lambda: TOPIC in (self._producer.api.get_all_topic_config(
+            self._slave.address, _ASK_MS).topicConfigTable or ()), _WAIT_S, "the slave to know the topic")
+        cluster.wait_until(self._is_safe, _WAIT_S, "the slave to be in sync")
+        self.sent = Sent()
+
+    def _start_broker(self, broker: Server) -> None:
+        self._cluster.start(broker)
+        self._cluster.wait_until(lambda: broker.address in self._registered(), _WAIT_S, f"{broker.name} to register")
+
+    def _name_server_answers(self) -> bool:
+        try:
+            self._registered()
+        except ReplicationToolError as error:
+            log.info("not yet: %s", error)
+            return False
+        return True
+
+    def _registered(self) -> set[str]:
+        with BrokerAdmin(self._namesrv) as admin:
+            return {broker.address for broker in admin.brokers()}
+
+    def _is_safe(self) -> bool:
+        """Whether a message is acknowledged by both, and the slave may be promoted."""
+        acknowledged = len(self.sent.acknowledged)
+        self._send()
+        return len(self.sent.acknowledged) > acknowledged and (
+            self._mode != "promote" or self._in_sync(self._master) == len(_NODES))
+
+    def _in_sync(self, master: Server) -> int:
+        with BrokerAdmin(self._namesrv) as admin:
+            return len(admin.runtime_info(master.address).get("haSyncStateSet", "").split(","))
+
+    # ---- sending
+
+    def _send(self) -> None:
+        key = str(self._number)
+        self._number += 1
+        try:
+            result = self._producer.send(Message(TOPIC, b"drill", keys=key), _SEND_TIMEOUT_MS)
+        except CLIENT_ERRORS as error:
+            self.sent.failed += 1
+            self.sent.last_error = one_line(error)
+            time.sleep(_RETRY_PAUSE_S)
+            return
+        if result.send_status is SendStatus.SEND_OK:
+            self.sent.acknowledged.add(key)
+        else:
+            self.sent.weak += 1
+        if self.sent.last_before and self.sent.first_stored is None:
+            self.sent.first_stored = time.monotonic()
+
+    def _send_for(self, seconds: float) -> None:
+        begin, count = time.monotonic(), 0
+        while (now := time.monotonic()) < begin + seconds:
+            if now < begin + count / self._rate:
+                time.sleep(begin + count / self._rate - now)
+            self._send()
+            count += 1
+        if self.sent.first_after is None:
+            self.sent.last_before = time.monotonic()
+
+    def _act_while_sending(self, killed_at: float) -> None:
+        """Send until one is acknowledged again; `delay_s` after the kill promote the slave, or start the master."""
+        has_acted, before = False, len(self.sent.acknowledged)
+        while len(self.sent.acknowledged) == before:
+            now = time.monotonic()
+            if not has_acted and now >= killed_at + self._delay_s:
+                has_acted = True
+                self._act()
+            if now > killed_at + self._delay_s + _WAIT_S:
+                raise WorkFailedError(f"nothing was acknowledged for {_WAIT_S} s after the failover: "
+                                      f"{self.sent.last_error}")
+            self._send()
+            time.sleep(1 / self._rate)
+        self.sent.first_after = time.monotonic()
+
+    def _act(self) -> None:
+        if self._mode == "restart":
+            self._cluster.start(self._master)
+            return
+        with RoleAdmin(self._namesrv, _ASK_MS) as admin:
+            for line in promote(admin, self._slave.address, None, False):
+                log.info("%s", line)
+
+    def _come_back(self) -> float:
+        """Start the old master; the seconds until it is in sync with the new one."""
+        begin = time.monotonic()
+        self._cluster.start(self._master)
+        self._cluster.wait_until(lambda: self._in_sync(self._slave) == len(_NODES), _WAIT_S,
+                                 "the old master to follow the new one")
+        return time.monotonic() - begin
+
+    # ---- counting
+
+    def _read(self) -> Counter[str]:
+        """Key -> how often it is there."""
+        came: Counter[str] = Counter()
+        with new_consumer(self._namesrv) as consumer:
+            feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
+            for queue in read_queues(consumer, TOPIC):
+                feed.open(queue, Position(word=EARLIEST).offset_of(consumer, queue))
+            for batch in feed.batches(_LATECOMERS_S):
+                came.update(message.keys or "" for message in batch.messages)
+        return came
+
+    def _figures(self, came: Counter[str], rejoined_s: float | None) -> dict[str, Any]:
+        sent = self.sent
+        stored, acknowledged = ((each or 0.0) - sent.last_before for each in (sent.first_stored, sent.first_after))
+        return {"mode": self._mode, "rate": self._rate, "acknowledged": len(sent.acknowledged),
+                "lessSafe": sent.weak, "failed": sent.failed,
+                "lost": len(sent.acknowledged - came.keys()), "doubled": sum(times > 1 for times in came.values()),
+                "secondsUntilActed": self._delay_s, "secondsUntilStored": round(stored, 3),
+                "secondsUntilAcknowledged": round(acknowledged, 3),
+                "secondsToRejoin": None if rejoined_s is None else round(rejoined_s, 3)}
+
+
+def failover(mode: str, rate: float, seconds: float, delay_s: float, home: Path) -> dict[str, Any]:
+    """A drill in the folder `home`; all processes are ended behind it."""
+    conf = write_conf(home / "templates", mode)
+    with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
+        return Drill(cluster, mode, rate, seconds, delay_s).run()
+
+
+@click.group("drill")
+def drill_group() -> None:
+    """Rehearse what must work when something breaks, on a cluster that is started for it."""
+
+
+@drill_group.command("failover")
+@click.option("--mode", type=click.Choice(["promote", "restart"]), default="promote", show_default=True,
+              help="promote: the slave becomes the master, the old one comes back and follows; restart: the master is "
+                   "started again.")
+@click.option("--rate", default=200.0, show_default=True, type=click.FloatRange(1), help="Messages a second.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1),
+              help="How long to send before the kill, and again behind it.")
+@click.option("--delay", "delay_s", default=1.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds between the kill and the promotion, or the restart: what somebody needs to notice.")
+@click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
+@output_option
+def failover_command(mode: str, rate: float, seconds: float, delay_s: float, keep: bool, output: str) -> None:
+    """Start a master and its slave on this host, kill the master while messages are sent, and count.
+
+    Lost is what was acknowledged with SEND_OK and is not there in the end; doubled what is there twice, since its
+    producer sent it again. Exit code 1 when one is lost. The producer looks for routes each second.
+    """
+    home = Path(tempfile.mkdtemp(prefix="rmqha-drill-"))
+    try:
+        with ended_by_sigterm():
+            result = failover(mode, rate, seconds, delay_s, home)
+    except ClusterError as error:
+        raise WorkFailedError(f"{error}" + ("" if keep else "; --keep keeps the servers' logs")) from error
+    finally:
+        if keep:
+            put(f"kept: {home}", err=True)
+        else:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(home)
+    if output != "table":
+        emit(result, output)
+    else:
+        told = {name: "-" if value is None else f"{value:,}" if isinstance(value, (int, float)) else str(value)
+                for name, value in result.items()}
+        put_facts({**told, "lost": click.style(told["lost"], fg="red" if result["lost"] else "green")})
+    if result["lost"]:
+        raise SystemExit(FAILED)

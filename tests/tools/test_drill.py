@@ -1,0 +1,41 @@
+"""`rmqha drill failover`: what it counts on a real cluster, and what it makes of losses."""
+import json
+from collections import Counter
+
+from click.testing import CliRunner
+
+from rmqha.tools import drill
+from rmqha.tools.drill import Drill, Sent, write_conf
+from rmqha.tools.local_cluster import ClusterError, LocalCluster
+from rmqha.tools.rmqha_command import rmqha
+
+
+def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
+    result = CliRunner().invoke(rmqha, ["drill", "failover", "--seconds", "0.5", "--delay", "0.3", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["acknowledged"] > 50 and told["lost"] == 0 and told["failed"] > 0
+    assert 0.3 <= told["secondsUntilStored"] <= told["secondsUntilAcknowledged"] < 30
+    assert told["secondsToRejoin"] > 0
+
+
+def test_what_is_lost_and_doubled_is_counted(tmp_path):
+    made = Drill(LocalCluster(write_conf(tmp_path / "conf", "restart"), tmp_path, 21_000), "restart", 1, 1, 1)
+    made.sent = Sent({"1", "2", "3"}, last_before=10.0, first_stored=11.0, first_after=12.5)
+    figures = made._figures(Counter({"1": 1, "2": 2, "4": 1}), None)
+    assert (figures["lost"], figures["doubled"]) == (1, 1)
+    assert (figures["secondsUntilStored"], figures["secondsUntilAcknowledged"]) == (1.0, 2.5)
+
+
+def test_a_loss_is_a_failure(monkeypatch):
+    monkeypatch.setattr(drill, "failover", lambda *_arguments: {"lost": 2, "acknowledged": 10})
+    result = CliRunner().invoke(rmqha, ["drill", "failover"])
+    assert result.exit_code == 1 and "lost          2" in result.stdout
+
+
+def test_a_cluster_that_does_not_start_is_told(monkeypatch):
+    def fail(*_arguments):
+        raise ClusterError("broker-a ended with code 2; it printed:\nno")
+    monkeypatch.setattr(drill, "failover", fail)
+    result = CliRunner().invoke(rmqha, ["drill", "failover"])
+    assert result.exit_code == 1 and "ended with code 2" in result.stderr and "--keep" in result.stderr
