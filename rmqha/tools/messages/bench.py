@@ -16,12 +16,13 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.dialect.exit_codes import FAILED
+from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
 from rmqha.tools.dialect.output import emit, percentiles, put, put_facts
 from rmqha.tools.messages.clients import new_consumer, new_producer, read_queues
 from rmqha.tools.messages.positions import EARLIEST, Position, PositionType
 from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.store.output import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -174,8 +175,8 @@ def consume_command(namesrv: str | None, topic: str, begin: Position, count: int
                 break
         seconds = time.perf_counter() - start
     report({**_rates(messages, size, seconds), "answers": len(waits), "waitForAnswerMs": latencies_ms(waits)}, output)
-    if not messages or messages < (count or 0):
-        raise SystemExit(FAILED)
+    if messages < (count or 1):
+        raise WorkFailedError(f"only {counted(messages, 'message')} of {count or 1} came")
 
 
 class EndToEnd:

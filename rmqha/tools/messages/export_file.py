@@ -104,7 +104,10 @@ class ExportReader:
     def __enter__(self) -> Self:
         """Read the header. CannotAnswerError for a file that is no export."""
         try:
-            first = self._parsed(next(self._lines, ""))
+            try:
+                first = self._parsed(next(self._lines, ""))
+            except WorkFailedError as error:
+                raise CannotAnswerError(f"{error.message}; this is no export of rmqha") from None
             if first.get("rmqhaExport") != VERSION:
                 raise CannotAnswerError(f"{self.path}:1: no export of rmqha, or of a newer one: the first line must "
                                         f'have "rmqhaExport": {VERSION}')

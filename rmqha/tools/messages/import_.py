@@ -97,8 +97,9 @@ class Importer:
             for run in runs(messages):
                 self._send(run)
         except WorkFailedError as error:
-            raise WorkFailedError(f"{error.message}; the first {counted(self.count, 'message')} of the file are "
-                                  f"imported, --skip {self.count} goes on behind them") from error
+            done = f"the first {counted(self.count, 'message')} of the file are imported, --skip {self.count} goes " \
+                "on behind them" if self.count else "nothing is imported"
+            raise WorkFailedError(f"{error.message}; {done}") from error
 
     def _send(self, run: list[Exported]) -> None:
         queue = self._queues[run[0].topic, run[0].queue]

@@ -127,8 +127,8 @@ GOOD = {"topic": "T", "broker": "b", "queue": 0, "body": "x", "flag": 0, "keys":
 
 
 @pytest.mark.parametrize("text, code, said", [
-    ("", 1, ":1: Expecting value"), ("{}\n", 2, "no export of rmqha"), ('{"rmqhaExport": 2}', 2, "of a newer one"),
-    ("[]\n", 1, "not a JSON object"), (HEADER, 1, "cut off behind line 1"),
+    ("", 2, ":1: Expecting value"), ("{}\n", 2, "no export of rmqha"), ('{"rmqhaExport": 2}', 2, "of a newer one"),
+    ("[]\n", 2, "not a JSON object"), (HEADER, 1, "cut off behind line 1"),
     (HEADER + '{"end": true, "messages": 5}', 1, "written were 5 messages"),
     (HEADER + "{}\n", 1, ":2: topic is missing"),
     (HEADER + json.dumps({**GOOD, "queue": 1}) + "\n", 1, "queue 1 of 'T' at 'b'"),
@@ -148,7 +148,7 @@ def test_a_compressed_file_that_is_damaged(line, source, tmp_path):
     result = line.run("import", "-t", "Damaged", file)
     assert result.exit_code == 1 and "damaged behind line" in result.stderr
     file.write_bytes(gzip.compress(b"\xff"))
-    assert line.run("import", file).exit_code == 1
+    assert line.run("import", file).exit_code == 2
 
 
 def test_queues_go_to_those_of_their_names_or_ranks():
