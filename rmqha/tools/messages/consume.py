@@ -19,7 +19,8 @@ from rmqha.tools.store.output import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SHARE_WAIT_S, _SHARE_STEP_S = 30, 0.1  # until a group has shared its queues out, and between two looks
+_SHARE_WAIT_S, _SHARE_STEP_S = 30, 0.1  # until a group has shared its queues out, and between two looks meanwhile
+_SHARE_LOOK_S = 0.5  # between two looks when nothing comes
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ class Reading:
         self._wanted = wanted
         self._feed = QueueFeed(consumer, wanted.selector)
         self._has_group = wanted.group != NO_GROUP
-        self._looked_at = 0.0
         self.printed = 0
         self.queues = chosen_queues(read_queues(consumer, wanted.topic), wanted.broker, wanted.queue_id)
 
@@ -55,15 +55,36 @@ class Reading:
         self._open_all(self._wait_for_share() if self._has_group else self.queues)
         if wanted.count == 0:
             return
-        idle_s = wanted.timeout_s
-        for batch in self._feed.batches(idle_s):
-            self._print(batch, printer)
-            if wanted.count is not None and self.printed >= wanted.count:
+        if self._has_group:
+            self._run_in_group(printer)
+            return
+        for batch in self._feed.batches(wanted.timeout_s):
+            if self._print(batch, printer):
                 return
-            if self._has_group and time.monotonic() - self._looked_at > 1:
-                self._follow_share()
 
-    def _print(self, batch: Batch, printer: MessagePrinter) -> None:
+    def _run_in_group(self, printer: MessagePrinter) -> None:
+        """The same, and look at the group's share meanwhile: queues come and go with its other consumers."""
+        timeout_s, last = self._wanted.timeout_s, time.monotonic()
+        while True:
+            batch = next(self._feed.batches(_SHARE_LOOK_S), None)
+            self._follow_share()
+            if batch is not None:
+                last = time.monotonic()
+                if batch.queue in self._share() and self._print(batch, printer):
+                    return
+            elif not self._waits and not self._feed.queues:
+                return
+            elif timeout_s is not None and time.monotonic() - last >= timeout_s:
+                return
+            elif not self._feed.queues:
+                time.sleep(_SHARE_STEP_S)
+
+    @property
+    def _waits(self) -> bool:
+        return self._wanted.follow or self._wanted.timeout_s is not None
+
+    def _print(self, batch: Batch, printer: MessagePrinter) -> bool:
+        """Print and commit; whether there is enough."""
         wanted, next_offset = self._wanted, batch.next_offset
         since = wanted.begin.time_ms if wanted.begin is not None else None
         for message in batch.messages:
@@ -77,15 +98,14 @@ class Reading:
         printer.flush()
         if self._has_group:
             self._consumer.update_consume_offset(batch.queue, next_offset)
+        return wanted.count is not None and self.printed >= wanted.count
 
     def _open_all(self, queues: list[MessageQueue]) -> None:
-        ends_when_read = not self._wanted.follow and self._wanted.timeout_s is None
         for queue in queues:
-            end = self._consumer.admin.max_offset(queue) if ends_when_read else None
-            self._feed.open(queue, self._first_offset(queue), end)
+            end = None if self._waits else self._consumer.admin.max_offset(queue)
+            self._feed.open(queue, self._first_offset(queue, self._wanted.begin), end)
 
-    def _first_offset(self, queue: MessageQueue) -> int:
-        begin = self._wanted.begin
+    def _first_offset(self, queue: MessageQueue, begin: Position | None) -> int:
         if begin is None:
             begin = Position(word=COMMITTED) if self._has_group else Position(word=EARLIEST)
         offset = begin.offset_of(self._consumer, queue)
@@ -106,12 +126,12 @@ class Reading:
         return share
 
     def _follow_share(self) -> None:
-        self._looked_at = time.monotonic()
         share = set(self._share())
         for queue in self._feed.queues - share:
             self._feed.close(queue)
-        if self._wanted.follow or self._wanted.timeout_s is not None:
-            self._open_all(sorted(share - self._feed.queues))
+        if self._waits:  # what another consumer has left is read on where it was
+            for queue in sorted(share - self._feed.queues):
+                self._feed.open(queue, self._first_offset(queue, None))
 
 
 def reading_options(command: F) -> F:

@@ -79,6 +79,25 @@ def test_a_group_goes_on_where_it_was(line):
     assert len(bodies(line, "Group")) == 40  # nobody's group
 
 
+def test_the_consumers_of_a_group_share_its_queues(line, tmp_path):
+    line.ok("produce", "-t", "Share", "-m", "first")
+    line.ok("consume", "-t", "Share", "-g", "Shared", "--count", 1)
+    command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "consume", "-t", "Share", "-g", "Shared", "--timeout",
+               "4", "-f", "%s\\n", "-n", line.namesrv]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        group = line.broker.controller.consumer_manager.get_consumer_group_info
+        wait_until(lambda: group("Shared") is not None and len(group("Shared").get_all_client_id()) == 2, 20_000,
+                   "both are there")
+        time.sleep(2)  # each takes its share
+        line.ok("produce", "-t", "Share", "-m", "x", "--count", 40)
+        shares = [process.communicate(timeout=30)[0].count("x") for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert sum(shares) == 40 and min(shares) > 0
+
+
 def test_filters(line):
     for tag, x in (("a", 1), ("b", 2), ("c", 3)):
         line.ok("produce", "-t", "Filter", "--tag", tag, "-p", f"x={x}", "-m", tag)
