@@ -139,8 +139,8 @@ def test_compiled_parts_work_where_a_compiler_was(installed):
 def test_servers_run_with_the_users_conf_and_leave_site_packages_alone(installed):
     conf = installed.home / ".config" / "rmqha" / "conf"
     before = files_below(installed.site_packages)
-    assert installed.run("rmqha", "conf", "path").stdout == f"{conf}\n"
-    assert installed.run("rmqha", "conf", "init").returncode == 0
+    assert installed.run("rmqha", "config", "path").stdout == f"{conf}\n"
+    assert installed.run("rmqha", "config", "init").returncode == 0
     assert files_below(conf) == files_below(ROOT / "conf")
     (conf / "plain_acl.yml").write_text(ACCOUNTS)
     port, broker_port = free_port(), free_broker_port()

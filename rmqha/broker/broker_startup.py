@@ -40,7 +40,7 @@ them, gives them to consumers and copies them to its slaves. Without -c it is a 
 and keeps all in ~/store."""
 _EXAMPLES = """examples:
   mqbroker -n 127.0.0.1:9876                         known to a name server
-  mqbroker -c conf/2m-2s-sync/broker-a.properties    a master with a slave; `rmqha conf init` copies such files
+  mqbroker -c conf/2m-2s-sync/broker-a.properties    a master with a slave; `rmqha config init` copies such files
   mqbroker -c broker.conf -p                         print each key with its value; -m: the important ones
 exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up, 253 store or tables can't be loaded,
 255 can't start"""

@@ -58,7 +58,7 @@ NEXT = """What to try next:
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
 NEXT_INSTALLED = """What to try next:
   rmqha quickstart --keep         the same; configs, stores and logs stay, for a look at them
-  rmqha conf init                 configuration files of your own; tells how to start servers with them
+  rmqha config init                 configuration files of your own; tells how to start servers with them
   rmqha --help, mqadmin           what else there is
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
 

@@ -7,12 +7,22 @@ from typing import Any
 import click
 
 from rmqha import __version__
+from rmqha.common.interrupts import Interruptible
 from rmqha.tools.dialect import exit_codes
 from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
                      "Jobs on Spark: audit, rebuild, archive, restore, report, replay.", "spark")
 GROUPS: tuple[click.Command, ...] = (
+    LazyCommand("quickstart", "rmqha.tools.quickstart:main",
+                "Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."),
+    LazyCommand("up", "rmqha.tools.cluster.cluster_command:up_command", "Start a cluster on this host that stays, or what does not run of it."),
+    LazyCommand("down", "rmqha.tools.cluster.cluster_command:down_command",
+                "Stop a cluster: the slaves, the masters, the name server. Its data stays."),
+    LazyCommand("ps", "rmqha.tools.cluster.cluster_command:ps_command",
+                "Show the servers of a cluster: role, address, pid, state, memory (RSS), store folder."),
+    LazyCommand("logs", "rmqha.tools.cluster.logs_command:logs_command",
+                "Show the end of the logs of a cluster's servers, or of one NODE, in the order of their times."),
     LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",
                 "Send messages to a topic: each line of standard input, or of FILES."),
     LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",
@@ -33,7 +43,8 @@ GROUPS: tuple[click.Command, ...] = (
               "Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."),
     LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                 "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
-    LazyGroup("config", "rmqha.tools.config.config_command:config_group", "Explain config keys, check config files."),
+    LazyGroup("config", "rmqha.tools.config.config_command:config_group",
+              "Explain config keys, check config files, copy those that rmqha comes with."),
     LazyGroup("drill", "rmqha.tools.drill:drill_group",
               "Rehearse what must work when something breaks, on a cluster that is started for it."),
     LazyCommand("completion", "rmqha.tools.completion:completion_command", "Print the completion script of a shell."),
@@ -51,7 +62,8 @@ class RootGroup(click.Group):
         if os.environ.get("NO_COLOR"):
             ctx.color = False
         try:
-            return super().invoke(ctx)
+            with Interruptible():
+                return super().invoke(ctx)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise

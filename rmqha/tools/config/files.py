@@ -1,4 +1,4 @@
-"""The group `rmqha conf`: where the servers' `conf/` is, and how it gets there."""
+"""`rmqha config path` and `init`: where the servers' `conf/` is, and how it gets there."""
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,28 +6,25 @@ from pathlib import Path
 import click
 
 from rmqha.common import home
-from rmqha.tools.cannot_answer import CannotAnswerError
+from rmqha.tools.dialect.exit_codes import CannotAnswerError
 
 _SECRET = {"plain_acl.yml", "tools.yml"}
 _FOR_THE_OWNER = 0o600
 
 
-@click.group("conf")
-def conf_group() -> None:
-    """The folder conf/ of servers and mqadmin: $ROCKETMQ_HOME/conf, else that of the checkout, else
-    ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf)."""
-
-
-@conf_group.command("path")
+@click.command("path")
 def path_command() -> None:
-    """Print the folder that servers and mqadmin read here, whether it is there or not."""
+    """Print the folder conf/ that servers and mqadmin read here, whether it is there or not.
+
+    $ROCKETMQ_HOME/conf, else that of the checkout, else ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf).
+    """
     click.echo(home.rocketmq_home() / "conf")
 
 
-@conf_group.command("init")
+@click.command("init")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 def init_command(folder: Path | None) -> None:
-    """Copy the configuration files that rmqha comes with to FOLDER, or to where `rmqha conf path` says.
+    """Copy the configuration files that rmqha comes with to FOLDER, or to where `rmqha config path` says.
 
     A file that is there already is left as it is. Those with accounts can be read by their owner alone.
     """

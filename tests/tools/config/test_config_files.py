@@ -1,4 +1,4 @@
-"""`rmqha conf`: where the files are, and copies of them that overwrite nothing."""
+"""`rmqha config path` and `init`: where the files are, and copies of them that overwrite nothing."""
 import os
 
 from click.testing import CliRunner
