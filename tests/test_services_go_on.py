@@ -40,6 +40,9 @@ from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
 from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.tools.view.history import History
+from rmqha.tools.view.poller import ViewPoller
+from rmqha.tools.view.snapshot import Snapshot
 from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
@@ -47,7 +50,9 @@ from tests.support.auto_switch_replica import RmqhaReplica, wait_same_end
 from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
-_WITHOUT_EXTRAS = "rmqha.pipeline"  # needs pyspark, and has no services
+# They need libraries that may not be there, and have no services.
+_WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.guard",
+                   "rmqha.tools.console.server")
 
 
 def _service_classes() -> list[type[ServiceThread]]:
@@ -543,6 +548,21 @@ def _trace_dispatcher(folder) -> Iterator[Plan]:
 
 def _trace() -> TraceContext:
     return TraceContext(TraceType.EndTransaction, trace_beans=[TraceBean()])
+
+
+# ---- tools
+
+
+@plan_of("ViewPoller")
+def _view_poller(folder) -> Iterator[Plan]:
+    poller = ViewPoller(SimpleNamespace(collect=lambda: Snapshot(1, time.monotonic())), History(), 1.0)
+
+    def work() -> None:
+        before = poller.latest
+        wait_until(lambda: poller.wakeup() or poller.latest is not before, what="a new picture")
+
+    with ExitStack() as stack:
+        yield Plan(_started(poller, stack), (poller, "_round"), work, poller.wakeup)
 
 
 # ---- the tests

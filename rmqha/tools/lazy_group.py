@@ -1,5 +1,7 @@
 """Commands and groups that are imported when they are used: a start is quick, and libraries may be missing."""
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -24,6 +26,18 @@ def with_version(command: click.Command) -> click.Command:
     return command
 
 
+@contextmanager
+def extra_needed(command: str, extra: str) -> Iterator[None]:
+    """An import that fails within says which of the project's extras brings the library that `command` needs."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "rmqha":
+            raise
+        raise _MissingExtraError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
+                                 f"{how_to_install(extra)}") from error
+
+
 class _Lazy:
     """`target`: module:attribute; `extra`: which of the project's brings its libraries, if it needs any."""
 
@@ -42,13 +56,10 @@ class _Lazy:
     def load(self) -> click.Command:
         """The real command."""
         module, _, attribute = self._target.partition(":")
-        try:
+        if self.extra is None:
             return with_version(getattr(importlib.import_module(module), attribute))
-        except ImportError as error:
-            if self.extra is None or (error.name or "").partition(".")[0] == "rmqha":
-                raise
-            raise _MissingExtraError(f"`rmqha {self.name}` needs the extra `{self.extra}` ({error}): "
-                                     f"{how_to_install(self.extra)}") from error
+        with extra_needed(str(self.name), self.extra):
+            return with_version(getattr(importlib.import_module(module), attribute))
 
 
 class LazyCommand(_Lazy, click.Command):

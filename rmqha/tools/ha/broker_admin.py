@@ -18,6 +18,7 @@ from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
@@ -27,6 +28,7 @@ from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.rpc_hook import RPCHook
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
@@ -76,13 +78,14 @@ class Broker:
 class BrokerAdmin:
     """Admin requests over one client; a context manager. `namesrv`: "host:port", several separated by semicolons."""
 
-    def __init__(self, namesrv: str | None = None, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
+    def __init__(self, namesrv: str | None = None, timeout_ms: float = DEFAULT_TIMEOUT_MS,
+                 rpc_hook: RPCHook | None = None) -> None:
         self.namesrv = namesrv
         self.timeout_ms = timeout_ms
         config = ClientConfig(namesrv_addr=namesrv)
         self._api = MQClientAPIImpl(
             RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=int(timeout_ms),
-                                 useTLS=config.use_tls), config)
+                                 useTLS=config.use_tls), config, rpc_hook)
         for address in (namesrv or "").split(";"):
             if address.strip():
                 parsed_address(address.strip(), "the name server")
@@ -166,6 +169,11 @@ class BrokerAdmin:
                 continue
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
         return newest or None
+
+    def consume_stats(self, address: str) -> ConsumeStatsList:
+        """How far all groups of a broker have come."""
+        return self._asked(f"broker {address}",
+                           lambda: self._api.fetch_consume_stats_in_broker(address, False, self.timeout_ms))
 
     def record_at(self, address: str, offset: int) -> bytes:
         """The record that begins at a commit log offset; RefusedError when none does."""

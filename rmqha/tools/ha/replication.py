@@ -22,7 +22,7 @@ from rmqha.tools.ha.broker_admin import (
     number,
     parsed_address,
 )
-from rmqha.tools.ha.evidence import Case, judge_own_connection, judge_slave
+from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
 from rmqha.tools.ha.samples import first_difference
@@ -108,50 +108,18 @@ class Reader:
         if not group.masters or not group.looks[-1][group.masters[0]].answered:
             return False
         found = match(group.looks, group.masters[0], group.slaves)
-        return found.unsure or any(self._case(group, each, found).is_undecided for each in group.slaves)
-
-    def _case(self, group: Group, slave: Broker, found: Matches) -> Case:
-        return Case(slave, group.masters[0], group.looks, found.connections.get(slave),
-                    slave in found.maybe, self._who_serves)
+        return found.unsure or any(_case(group, each, found, self._who_serves).is_undecided for each in group.slaves)
 
     def _view(self, group: Group) -> MasterView:
-        now = group.looks[-1]
-        if not group.masters:
-            first = group.slaves[0]
-            view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
-        else:
-            view = master_view(now[group.masters[0]])
-        view.faults += _faults(group)
-        if view.error:
-            view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
-            return view
-        found = match(group.looks, group.masters[0], group.slaves)
-        for slave in group.slaves:
-            view.slaves.append(self._slave(self._case(group, slave, found), view, group.times))
-        view.slaves += [_stranger(each, view, group) for each in found.left]
-        if not group.listed and not view.slaves and not now[group.masters[0]].info and view.follows is None:
-            view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
-        return view
+        return view_of(group, self._slave, self._who_serves)
 
     def _slave(self, case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
-        """A slave that the name server lists."""
-        slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
-        if told.answered:
-            slave.set_offset(told.max_offset, view.max_offset, view.fallbehind_max)
-            slave.note = told.table.get("haClientLastError", "")
-        else:
-            slave.in_sync = False
-        if case.connection is not None:
-            _set_connection(slave, case.connection, view)
-        judge_slave(case, slave)
+        """A slave that the name server lists, with what further questions tell."""
+        slave, told = told_slave(case, view, times), case.told
         if told.answered and slave.status is not Status.CRITICAL:
             differs = first_difference(self._admin, case.master_told, told, self._times_until)
             if differs is not None:
                 slave.judge(Status.CRITICAL, "DIVERGED", f"its record at {differs} is not its master's")
-        if slave.lag_bytes is not None and slave.lag_bytes < 0:
-            slave.lag_seconds, slave.in_sync = None, False
-        elif told.answered and slave.lag_seconds is None:
-            slave.lag_seconds = _at_most_behind_s(case, times)
         if told.answered and slave.lag_seconds is None and (slave.lag_bytes or 0) > 0:
             slave.lag_seconds = _lag_seconds(self._admin, view, case.slave, self._times_until)
         return slave
@@ -173,6 +141,52 @@ class Reader:
         keys = ("brokerClusterName", "brokerName", "brokerId", "storePathRootDir")
         who = [tuple(each.get(key) for key in keys) for each in (config, master.config)]
         return "" if who[0] == who[1] else f"{who[0][1]} {who[0][2]} at {address}"
+
+
+JudgeSlave = Callable[[Case, MasterView, Sequence[float]], SlaveView]
+
+
+def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
+    """A group by the looks that were taken; `judge` gives what is said of each slave that is listed."""
+    now = group.looks[-1]
+    if not group.masters:
+        first = group.slaves[0]
+        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
+    else:
+        view = master_view(now[group.masters[0]])
+    view.faults += _faults(group)
+    if view.error:
+        view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
+        return view
+    found = match(group.looks, group.masters[0], group.slaves)
+    for slave in group.slaves:
+        view.slaves.append(judge(_case(group, slave, found, whose), view, group.times))
+    view.slaves += [_stranger(each, view, group) for each in found.left]
+    if not group.listed and not view.slaves and not now[group.masters[0]].info and view.follows is None:
+        view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
+    return view
+
+
+def told_slave(case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
+    """A slave that the name server lists, by what it and its master have told; asks nobody."""
+    slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
+    if told.answered:
+        slave.set_offset(told.max_offset, view.max_offset, view.fallbehind_max)
+        slave.note = told.table.get("haClientLastError", "")
+    else:
+        slave.in_sync = False
+    if case.connection is not None:
+        _set_connection(slave, case.connection, view)
+    judge_slave(case, slave)
+    if slave.lag_bytes is not None and slave.lag_bytes < 0:
+        slave.lag_seconds, slave.in_sync = None, False
+    elif told.answered and slave.lag_seconds is None:
+        slave.lag_seconds = _at_most_behind_s(case, times)
+    return slave
+
+
+def _case(group: Group, slave: Broker, found: Matches, whose: Whose) -> Case:
+    return Case(slave, group.masters[0], group.looks, found.connections.get(slave), slave in found.maybe, whose)
 
 
 def read_group(admin: BrokerAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:

@@ -1,0 +1,1 @@
+"""`rmqha console`: a small web page about a cluster, served by the tool."""

@@ -1,0 +1,1 @@
+"""`rmqha top`: a cluster on a terminal, live."""

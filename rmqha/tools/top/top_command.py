@@ -1,0 +1,65 @@
+"""The command `rmqha top`."""
+import sys
+
+import click
+
+from rmqha.tools.cluster_table import render_table
+from rmqha.tools.ha.broker_admin import ReplicationToolError
+from rmqha.tools.lazy_group import extra_needed
+from rmqha.tools.store.output import output_option, put, to_json
+from rmqha.tools.top.rows import Table, brokers, groups, troubles
+from rmqha.tools.view.as_json import overview
+from rmqha.tools.view.change import Picture, picture
+from rmqha.tools.view.collector import Collector, snapshot_pair
+from rmqha.tools.view.options import account, needed_namesrv, view_options
+
+_SPARKS = {"in", "out", "backlog", "lag line"}  # columns that need a history
+
+
+@click.command("top")
+@view_options(default_interval_s=2.0)
+@click.option("--once", is_flag=True, help="Print what is seen within one interval, and end. Needs no extra.")
+@output_option
+def top_command(namesrv: str | None, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
+                once: bool, output: str) -> None:
+    """Show a cluster live: brokers, rates, replication lag, groups behind; keys sort, filter and drill down.
+
+    Works with rmqha's and Java's brokers. With --once, exit code 2 when a broker that is listed gives no answer.
+    """
+    namesrv = needed_namesrv(namesrv)
+    if not once:
+        if output != "table":
+            raise click.UsageError("-o json goes with --once")
+        with extra_needed("top", "tui"):
+            from rmqha.tools.top.top_app import TopApp
+        if not sys.stdout.isatty():
+            raise click.UsageError("this is for a terminal; --once prints what is seen now")
+        TopApp.on_cluster(namesrv, cluster, broker, interval_s, timeout_s, account())
+        return
+    with Collector(namesrv, timeout_s * 1000, cluster, broker, account()) as collector:
+        before, now = snapshot_pair(collector, interval_s)
+    seen = picture(now, before, before if before.groups_at_s != now.groups_at_s else None)
+    put(to_json(overview(seen)) if output == "json" else _text(seen))
+    if not seen.snapshot.brokers:
+        raise ReplicationToolError("the name server knows no broker")
+    if any(each.error for each in seen.snapshot.brokers):
+        raise SystemExit(2)
+
+
+def _text(seen: Picture) -> str:
+    parts = [_render(brokers(seen, _no_history))]
+    if seen.snapshot.groups:
+        parts.append(_render(groups(seen, _no_history)))
+    parts += [f"{'CRITICAL' if tone == 'bad' else 'WARNING'} {text}" for tone, text in troubles(seen)]
+    return "\n\n".join(parts)
+
+
+def _render(table: Table) -> str:
+    kept = [number for number, column in enumerate(table.columns) if column.title not in _SPARKS]
+    return render_table([table.columns[number].title for number in kept],
+                        [[row.cells[number] for number in kept] for row in table.rows],
+                        {column.title for column in table.columns if column.right})
+
+
+def _no_history(_kind: str, _name: str, _last: int) -> list[float | None]:
+    return []

@@ -1,0 +1,1 @@
+"""Tests of rmqha.tools.console."""
