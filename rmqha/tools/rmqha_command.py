@@ -27,7 +27,7 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("top", "rmqha.tools.top.top_command:top_command",
                 "Show a cluster live: brokers, rates, replication lag, groups behind; keys sort, filter and drill down."),
     LazyCommand("console", "rmqha.tools.console.console_command:console_command",
-                "Serve a small web page"),
+                "Serve a web page that shows a cluster: replication, topics, groups, messages, stores."),
     LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",
                 "Send messages to a topic: each line of standard input, or of FILES."),
     LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rmqha.client.exception import MQClientException
 from rmqha.common.constant import perm_name
-from rmqha.common.protocol import response_code
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic_config import TopicConfig
 from rmqha.tools.console.source import Source
@@ -55,11 +53,10 @@ class Writes:
         return self._done(f"offsets of {group} in {topic} to {to}", queues=moved)
 
     def _reset(self, topic: str, group: str, at_ms: int) -> int:
-        try:
+        """How many queues; the brokers tell a group's clients, and for one without clients just set its offsets."""
+        now = self._source.picture().snapshot
+        if self._source.questions.clients(now, group).clients:
             return len(self._admin.reset_offset_by_timestamp(topic, group, at_ms, True))
-        except MQClientException as error:
-            if error.response_code != response_code.CONSUMER_NOT_ONLINE:
-                raise
         return len(self._admin.reset_offset_by_timestamp_old(group, topic, at_ms, True))
 
     def write_permission(self, broker: str, body: Body) -> Json:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqha.client.exception import MQClientException
 from rmqha.client.trace.trace_view import TraceView
-from rmqha.common.message import message_decoder
+from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import response_code
 from rmqha.common.topic import topic_validator
@@ -86,7 +86,8 @@ class Messages:
         if not topic:
             raise QuestionError("this id is not an offset id of one of the cluster's brokers; a producer's id is found "
                                 "together with its topic: give that, too")
-        return self._found(lambda: self._admin.mq_admin.query_message_by_uniq_key(topic, msg_id).message_list)
+        return self._found(lambda: self._admin.mq_admin.query_message_by_uniq_key(
+            topic, msg_id, begin=_begin_of(msg_id)).message_list)
 
     def by_key(self, topic: str, key: str) -> list[MessageExt]:
         """The newest messages of a key first."""
@@ -131,6 +132,15 @@ def trace_json(view: TraceView) -> dict[str, Any]:
     """One event; times are ms."""
     return {"type": view.msg_type, "group": view.group_name, "client": view.client_host, "at_ms": view.time_stamp,
             "cost_ms": view.cost_time, "status": view.status, "store_host": view.store_host}
+
+
+def _begin_of(msg_id: str) -> int | None:
+    """0, all times, for an id from which no time can be read, as other languages' clients may make it."""
+    try:
+        message_client_id_setter.get_nearly_time_from_id(msg_id)
+    except ValueError:
+        return 0
+    return None
 
 
 def _now_ms() -> int:

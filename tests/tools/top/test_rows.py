@@ -42,7 +42,8 @@ def test_a_disk_above_its_limit_is_told():
 
 
 def test_groups_stand_by_what_they_are_behind_and_how_it_goes():
-    seen = Picture(snapshot(groups=[group("a", place(0, 100, 99)), group("b", place(0, 5_000, 0)), group("c")]), groups={
+    three = [group("a", place(0, 100, 99)), group("b", place(0, 5_000, 0)), group("c")]
+    seen = Picture(snapshot(groups=three), groups={
         "a": GroupRates(10.0, 10.0, 0.1), "b": GroupRates(10.0, 50.0, 40.0), "c": GroupRates(0.0, 0.0, 0.0)})
     table = groups(seen, no_lines)
     assert texts(table, "group", "behind", "growth/s", "gone in") == [
@@ -52,7 +53,8 @@ def test_groups_stand_by_what_they_are_behind_and_how_it_goes():
 
 def test_rows_are_sorted_by_values_filtered_by_texts_and_turned_round():
     table = Table("t", (Column("name"), Column("size", right=True)), (
-        Row("x", ("x", "9"), ("x", 9.0)), Row("y", ("y", "10"), ("y", 10.0)), Row("z", ("z", "?"), ("z", float("-inf")))))
+        Row("x", ("x", "9"), ("x", 9.0)), Row("y", ("y", "10"), ("y", 10.0)),
+        Row("z", ("z", "?"), ("z", float("-inf")))))
 
     def keys(*how):
         return "".join(row.key for row in table.arranged(*how))
@@ -83,7 +85,8 @@ def test_a_groups_queues_and_clients():
 
 def test_troubles_are_told_once_the_worst_first():
     slave = replace(SLAVE_OF, status="CRITICAL", note="it stands still")
-    seen = Picture(snapshot(name_servers=(("ns", "ns is away"),), faults=(("WARNING", "ns is away"), ("WARNING", "odd")),
+    seen = Picture(snapshot(name_servers=(("ns", "ns is away"),),
+                            faults=(("WARNING", "ns is away"), ("WARNING", "odd")),
                             replication=(Replication("C", "a", "m", (slave,), (("CRITICAL", "two masters"),)),),
                             groups_errors=("slow",)))
     assert troubles(seen) == [

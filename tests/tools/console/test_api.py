@@ -1,0 +1,204 @@
+"""The console's API beside a running cluster."""
+import time
+
+import pytest
+
+from rmqha.tools.console.access import Access
+from rmqha.tools.console.source import Source, Wanted
+from tests.support.wait import wait_until
+from tests.tools.console.conftest import EVIL, GROUP, TOPIC
+
+pytest.importorskip("starlette", reason="the extra `console` is not installed")
+from starlette.testclient import TestClient
+
+from rmqha.tools.console.app import PAGES, create_app
+from rmqha.tools.console.guard import POLICY
+
+TOKEN = "token-for-tests-only"
+WRITE = {"X-Rmqha-Console": "1", "Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def source(orders):
+    with Source(Wanted(orders.namesrv, interval_s=1.0, timeout_s=5.0)) as opened:
+        wait_until(lambda: opened.poller.latest is not None, what="a picture")
+        yield opened
+
+
+@pytest.fixture
+def client(source):
+    """One that may change things."""
+    return TestClient(create_app(source, Access(TOKEN, False, True)), "http://127.0.0.1:8088")
+
+
+def get(client, path, **query):
+    answer = client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_the_cluster_is_told_with_lag_and_lines(client, orders):
+    told = get(client, "/api/cluster")
+    slave = told["replication"][0]["slaves"][0]
+    assert (slave["address"], slave["state"], slave["in_sync"]) == (orders.cluster.slave.address, "TRANSFER", True)
+    assert slave["lag_bytes"] == 0 and told["error"] == ""
+    assert told["lines"]["lag"][orders.cluster.slave.address][-1] == 0
+    assert "" in told["lines"]["in"] and "groups" not in told
+
+
+def test_a_group_is_told_with_queues_clients_and_backlog_over_time(client, source):
+    wait_until(lambda: GROUP in {group["name"] for group in get(client, "/api/groups")["groups"]}, what="the group")
+    wait_until(lambda: len(source.history.line("behind", GROUP)) > 1, what="a line")
+    group = get(client, f"/api/groups/{GROUP}")
+    assert sum(place["end"] for place in group["places"] if place["topic"] == TOPIC) == 3
+    assert group["behind"] == 0 and group["delay_ms"] == 0 and group["clients_error"] == ""
+    assert [each["language"] for each in group["clients"]["clients"]] == ["JAVA"]
+    assert [TOPIC, "*"] in group["clients"]["subscriptions"]
+    assert group["history"] == get(client, "/api/history", kind="behind", name=GROUP)["points"][:len(group["history"])]
+
+
+def test_topics_are_told_by_kind_and_one_with_its_queues(client):
+    kinds = {topic["name"]: topic["kind"] for topic in get(client, "/api/topics")["topics"]}
+    assert (kinds[TOPIC], kinds[f"%RETRY%{GROUP}"], kinds["SCHEDULE_TOPIC_XXXX"], kinds["broker-a"]) == (
+        "user", "retry", "system", "system")
+    topic = get(client, f"/api/topics/{TOPIC}")
+    assert sum(queue["end"] for queue in topic["queues"]) == 3 and topic["groups"][0]["name"] == GROUP
+    assert get(client, f"/api/topics/%25RETRY%25{GROUP}")["name"] == f"%RETRY%{GROUP}"
+
+
+def test_the_store_is_told(client, orders):
+    brokers = {broker["address"]: broker for broker in get(client, "/api/store")["brokers"]}
+    master = brokers[orders.cluster.master.address]
+    assert master["max_offset"] == orders.cluster.master.store.get_max_phy_offset()
+    assert master["segments"] == 1 and 0 < master["disk_used"] < 1 and master["disk_text"].startswith("Total")
+
+
+def test_a_message_is_found_by_both_ids_and_by_key_with_a_safe_body(client, orders):
+    evil, binary, text = orders.sent
+    by_unique = get(client, "/api/messages", topic=TOPIC, id=evil.msg_id)["messages"]
+    by_offset = get(client, "/api/messages", id=evil.offset_msg_id)["messages"]
+    assert by_unique == by_offset and by_unique[0]["keys"] == "key-0 all"
+    assert by_unique[0]["body"]["text"] == EVIL
+    (found,) = get(client, "/api/messages", topic=TOPIC, key="key-1")["messages"]
+    assert found["body"]["text"] is None and found["body"]["hex"].startswith("00000000  00 ff 00 ff")
+    times = [each["storeTimestamp"] for each in get(client, "/api/messages", topic=TOPIC, key="all")["messages"]]
+    assert len(times) == 3 and times == sorted(times, reverse=True)
+    assert get(client, "/api/messages", topic=TOPIC, key="nothing")["messages"] == []
+    assert get(client, "/api/messages", topic=TOPIC, id=text.msg_id)["messages"][0]["body"]["text"] == "tää" * 10
+
+
+def test_an_id_leads_to_no_host_outside_the_cluster(client):
+    elsewhere = "7F0000010000000100000000000000FF"  # 127.0.0.1:1
+    answer = client.get("/api/messages", params={"id": elsewhere})
+    assert answer.status_code == 400 and "not an offset id of one of the cluster's brokers" in answer.json()["error"]
+    begin = time.monotonic()
+    assert get(client, "/api/messages", id=elsewhere, topic=TOPIC)["messages"] == []
+    assert time.monotonic() - begin < 5
+
+
+def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):
+    told = get(client, "/api/trace", topic=TOPIC, id=orders.sent[0].msg_id)
+    assert [(event["type"], event["group"], event["status"]) for event in told["events"]] == [
+        ("Pub", "makers", "success")]
+    assert [(track["group"], track["state"]) for track in told["tracks"]] == [(GROUP, "CONSUMED")]
+
+
+@pytest.mark.parametrize(("path", "status", "wanted"), [
+    ("/api/groups/nobody", 404, "no broker knows the group 'nobody'"),
+    ("/api/topics/nothing", 404, "No topic route info"),
+    ("/api/messages", 400, "give a message's id"),
+    ("/api/messages?id=zz", 400, "give that, too"),
+    ("/api/trace", 400, "give a message's id"),
+    ("/api/trace?topic=Orders&id=AAAA", 404, "no message 'AAAA'"),
+    ("/api/history?kind=odd", 400, "kind: one of in, out"),
+    ("/api/odd", 404, "is not served here"),
+    ("/odd", 404, "is not served here"),
+    ("/static/../app.py", 404, "is not served here"),
+])
+def test_what_can_not_be_answered_is_told(client, path, status, wanted):
+    answer = client.get(path)
+    assert answer.status_code == status and wanted in answer.json()["error"], answer.text
+
+
+def test_pages_and_files_are_there_with_a_strict_policy(client):
+    for path in [page.format(name="x") for page in PAGES] + ["/static/app.js", "/static/console.css"]:
+        answer = client.get(path)
+        assert answer.status_code == 200 and answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "unsafe" not in POLICY and "http" not in POLICY and "default-src 'none'" in POLICY
+    assert "content-security-policy" in client.get("/", headers={"Host": "evil.example.org"}).headers
+
+
+def test_no_file_refers_to_another_site_or_has_inline_code(client):
+    for path in ("/", "/static/app.js", "/static/pages.js", "/static/charts.js", "/static/dom.js",
+                 "/static/messages.js", "/static/console.css"):
+        text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text and "https://" not in text and "innerHTML" not in text, path
+    page = client.get("/").text
+    assert " style=" not in page and " onclick=" not in page and "<script>" not in page
+
+
+def test_reading_with_the_token_where_others_reach_it(source):
+    far = TestClient(create_app(source, Access(TOKEN, True, False)), "http://10.1.2.3:8088")
+    answer = far.get("/api/cluster")
+    assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+    assert far.get("/api/cluster", headers=WRITE).status_code == 200
+    assert far.get("/api/session").json()["namesrv"] is None
+    assert far.post("/api/topics", headers=WRITE, json={"topic": "T9"}).status_code == 403
+
+
+# ---- changes
+
+
+def test_a_topic_is_made(client, orders):
+    answer = client.post("/api/topics", headers=WRITE, json={"topic": "Made", "queues": 3})
+    assert answer.status_code == 200 and answer.json()["brokers"] == ["broker-a"]
+    config = orders.cluster.master.controller.topic_config_manager.select_topic_config("Made")
+    assert (config.readQueueNums, config.writeQueueNums, config.perm) == (3, 3, 6)
+    assert client.post("/api/topics", json={"topic": "Other"}).status_code == 403
+    assert orders.cluster.master.controller.topic_config_manager.select_topic_config("Other") is None
+
+
+def test_offsets_of_a_group_that_does_not_run_are_moved(client, orders):
+    offsets = orders.cluster.master.controller.consumer_offset_manager
+    for to, wanted in (("latest", 3), ("earliest", 0), ("latest", 3), (1_600_000_000_000, 0)):
+        answer = client.post("/api/groups/sleepers/offsets", headers=WRITE, json={"topic": TOPIC, "to": to})
+        assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
+        assert sum(offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)) == wanted
+
+
+def test_offsets_of_a_running_group_are_moved_through_its_clients(client, orders):
+    offsets = orders.cluster.master.controller.consumer_offset_manager
+    answer = client.post(f"/api/groups/{GROUP}/offsets", headers=WRITE, json={"topic": TOPIC, "to": "latest"})
+    assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
+    wait_until(lambda: sum(offsets.query_offset(GROUP, TOPIC, queue) for queue in range(2)) == 3, what="the end")
+
+
+def test_write_permission_goes_and_comes(client, orders):
+    for allow, wanted in ((False, 4), (True, 6)):
+        answer = client.post("/api/brokers/broker-a/write-permission", headers=WRITE, json={"allow": allow})
+        assert answer.status_code == 200 and answer.json()["topics"] > 0
+        route = orders.admin.examine_topic_route_info(TOPIC)
+        assert {queue.perm for queue in route.queueDatas} == {wanted}
+
+
+@pytest.mark.parametrize(("path", "body", "status", "wanted"), [
+    ("/api/topics", {}, 400, "topic: a name"),
+    ("/api/topics", {"topic": "no blanks"}, 400, "illegal characters"),
+    ("/api/topics", {"topic": "X", "queues": 0}, 400, "queues: 1 to 1024"),
+    ("/api/topics", {"topic": "X", "queues": True}, 400, "queues: 1 to 1024"),
+    ("/api/groups/g/offsets", {"topic": TOPIC, "to": "yesterday"}, 400, "to: a time in ms"),
+    ("/api/groups/g/offsets", {"topic": TOPIC, "to": True}, 400, "to: a time in ms"),
+    ("/api/groups/g/offsets", {"to": 1}, 400, "topic: a name"),
+    ("/api/brokers/nobody/write-permission", {"allow": True}, 404, "no broker 'nobody'"),
+    ("/api/brokers/broker-a/write-permission", {"allow": "no"}, 400, "allow: true or false"),
+])
+def test_a_wrong_change_is_refused_with_its_reason(client, path, body, status, wanted):
+    answer = client.post(path, headers=WRITE, json=body)
+    assert answer.status_code == status and wanted in answer.json()["error"], answer.text
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"", 400), (b" " * 70_000, 413)])
+def test_a_body_that_is_no_object_is_refused(client, body, status):
+    headers = {**WRITE, "Content-Type": "application/json"}
+    assert client.post("/api/topics", headers=headers, content=body).status_code == status

@@ -1,0 +1,132 @@
+"""The console as a command, looked at with a real browser without a window."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools.console.conftest import EVIL, GROUP, TOPIC
+
+pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
+
+ROOT = Path(__file__).resolve().parents[3]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH (package chromium)")
+TOKEN = "token-for-tests-only"
+
+
+def start(namesrv: str, *arguments: str) -> tuple[subprocess.Popen, str]:
+    """The command, and what it printed until it served."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", "0", "-i", "1",
+         *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": "/nowhere"})
+    told = ""
+    for line in process.stdout:
+        told += line
+        if "Ctrl-C" in line:
+            break
+    return process, told
+
+
+@pytest.fixture(scope="module")
+def console(orders):
+    """The address of a console that may change things."""
+    process, told = start(orders.namesrv, "--allow-writes")
+    try:
+        yield re.search(r"http://127\.0\.0\.1:\d+", told).group()
+    finally:
+        process.terminate()
+        assert process.wait(20) in (0, -15)
+
+
+class Browser:
+    """`dom(path)`: the page after two seconds of its life; `complaints` are what it has noted about errors."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self._folder, self._address = folder, address
+        self.complaints: list[str] = []
+
+    def dom(self, path: str) -> str:
+        done = subprocess.run(
+            [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+             f"--user-data-dir={self._folder}", "--enable-logging=stderr", "--window-size=1280,900",
+             "--virtual-time-budget=4000", "--dump-dom", self._address + path],
+            capture_output=True, text=True, timeout=90, check=True)
+        self.complaints += [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return done.stdout
+
+
+@pytest.fixture
+def browser(console, tmp_path):
+    made = Browser(tmp_path / "profile", console)
+    yield made
+    assert not made.complaints, "\n".join(made.complaints)
+
+
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html.partition("<main")[2].partition("</main>")[0]).split())
+
+
+@needs_browser
+def test_the_cluster_is_drawn_with_its_lag(browser, orders):
+    html = browser.dom("/")
+    drawing = html.partition('class="map"')[2].partition("</svg>")[0]
+    assert f"slave {orders.cluster.slave.address} TRANSFER, lag 0 B" in drawing
+    text = text_of(html)
+    assert "Brokers that answer 2 of 2" in text and orders.cluster.master.address in text and "lag 0 B" in text
+    assert 'aria-current="page"' in html and "<title>Cluster" in html
+
+
+@needs_browser
+def test_topics_groups_and_stores_are_shown(browser, orders):
+    assert f'href="/topics/{TOPIC}"' in browser.dom("/topics")
+    group = text_of(browser.dom(f"/groups/{GROUP}"))
+    assert f"Group {GROUP}" in group and "Messages behind, over time" in group and "clustering" in group
+    assert "Move the offsets" in group  # since it may
+    store = text_of(browser.dom("/store"))
+    assert f"broker-a · 0 · {orders.cluster.master.address}" in store and "1 of 1.0 MiB" in store
+
+
+@needs_browser
+def test_a_body_with_markup_stays_a_text(browser, orders):
+    html = browser.dom(f"/messages?topic={TOPIC}&id={orders.sent[0].msg_id}")
+    assert "&lt;img src=x onerror=" in html and "<img src=\"x\"" not in html and "<title>Messages" in html
+    assert EVIL.partition("<script>")[0] not in html
+    text = text_of(html)
+    assert "sent makers" in text and f"{GROUP} consumed" in text
+    binary = browser.dom(f"/messages?topic={TOPIC}&key=key-1")
+    assert "no text" in binary and "00000000  00 ff 00 ff" in binary
+
+
+def test_elsewhere_than_on_loopback_the_token_is_printed_and_needed(orders):
+    process, told = start(orders.namesrv, "--host", "0.0.0.0")
+    try:
+        assert f"#token={TOKEN}" in told and f"token for reading: {TOKEN}" in told
+        assert "it only shows" in told
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), [
+    (("-n", "127.0.0.1:1", "--token", "short"), "--token: at least 16 characters"),
+    ((), "no name server: give it with -n host:port, or in NAMESRV_ADDR"),
+    (("-n", "127.0.0.1:1", "--host", "192.0.2.77"), "can't listen on 192.0.2.77:8088"),
+    (("-n", "nonsense"), "'nonsense' is no host:port"),
+])
+def test_bad_input_gets_one_clear_error(run, arguments, wanted):
+    result = run("console", *arguments)
+    assert result.exit_code == 2 and wanted in " ".join(result.output.split()), result.output
+
+
+def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("rmqha.tools.console.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = run("console", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2 and "pip install 'rmqha[console]'" in result.output
