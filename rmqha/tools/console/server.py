@@ -24,9 +24,12 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     except SystemExit:  # uvicorn's way to say it
         raise CannotListenError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
                                 "--port 0 takes a free one") from None
-    with source, bound:
-        click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
-        uvicorn.Server(config).run(sockets=[bound])
+    try:
+        with source, bound:
+            click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
+            uvicorn.Server(config).run(sockets=[bound])
+    except KeyboardInterrupt:  # the way to end it; the server hands on what it has taken
+        return
 
 
 def _told(access: Access, host: str, port: int) -> list[str]:

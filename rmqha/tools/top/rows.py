@@ -11,6 +11,7 @@ from rmqha.tools.view.texts import bytes_text, count_text, percent_text, span_te
 
 SPARK_WIDTH = 12
 _STEADY_S = 5.0  # a push consumer tells its offsets so often: what it consumed meanwhile seems to wait
+_GROUPS_EACH = 5  # rounds for one bar: groups are not asked in each
 _LAG_TOP = 4096.0  # bytes: what is less is no hill in the line
 Lines = Callable[[str, str, int], list[float | None]]  # kind, name, how many -> the last values
 
@@ -86,13 +87,14 @@ def brokers(picture: Picture, lines: Lines) -> Table:
 def _broker(picture: Picture, broker: BrokerState, slave: SlaveState | None, lines: Lines) -> Row:
     rates = picture.broker_rates(broker.address)
     state, tone = _state(broker, slave)
+    log_size = None if broker.error else broker.log_size
     return _row(broker.address, [
         _text(broker.name), (str(broker.broker_id), broker.broker_id), _text(broker.address), _text(broker.role),
         (count_text(rates.in_msgs), rates.in_msgs),
         (sparkline(lines(IN, broker.address, SPARK_WIDTH), SPARK_WIDTH), rates.in_msgs),
         (count_text(rates.out_msgs), rates.out_msgs),
         (sparkline(lines(OUT, broker.address, SPARK_WIDTH), SPARK_WIDTH), rates.out_msgs),
-        (bytes_text(rates.log_bytes), rates.log_bytes), (bytes_text(broker.log_size), broker.log_size),
+        (bytes_text(rates.log_bytes), rates.log_bytes), (bytes_text(log_size), log_size),
         (percent_text(broker.disk_used), broker.disk_used), _text(state),
         ("", None) if slave is None else (bytes_text(slave.lag_bytes), slave.lag_bytes),
         ("", None) if slave is None else (sparkline(lines(LAG, broker.address, SPARK_WIDTH), SPARK_WIDTH, _LAG_TOP),
@@ -143,11 +145,16 @@ def _group(picture: Picture, group: GroupState, lines: Lines) -> Row:
     tone = _backlog_tone(group.behind, rates) if group.behind else "good"
     return _row(group.name, [
         _text(group.name), (count_text(group.behind), group.behind),
-        (sparkline(lines(BEHIND, group.name, SPARK_WIDTH), SPARK_WIDTH), group.behind),
+        (sparkline(_thinned(lines(BEHIND, group.name, SPARK_WIDTH * _GROUPS_EACH)), SPARK_WIDTH), group.behind),
         (span_text(delay_s), delay_s), (count_text(rates.consumed), rates.consumed),
         (count_text(rates.produced), rates.produced), (count_text(rates.growth), rates.growth),
         (span_text(gone), gone), (str(len(group.places)), len(group.places)), _text(", ".join(group.topics)),
     ], tone)
+
+
+def _thinned(values: list[float | None]) -> list[float | None]:
+    """One of some values, the last one with certainty."""
+    return values[::-_GROUPS_EACH][::-1]
 
 
 def _backlog_tone(behind: int, rates: GroupRates) -> str:

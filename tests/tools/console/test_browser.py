@@ -2,6 +2,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def start(namesrv: str, *arguments: str) -> tuple[subprocess.Popen, str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", "0", "-i", "1",
          *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": "/nowhere"})
     told = ""
@@ -130,3 +132,9 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = run("console", "-n", "127.0.0.1:1")
     assert result.exit_code == 2 and "pip install 'rmqha[console]'" in result.output
+
+
+def test_ctrl_c_ends_it_without_a_word(orders):
+    process, _told = start(orders.namesrv)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0 and process.stdout.read() == ""

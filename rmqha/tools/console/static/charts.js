@@ -85,7 +85,7 @@ export function clusterMap(cluster) {
   const width = 40 + 2 * BOX.width + LINK;
   const told = cluster.replication.map((each) => `${each.name}: ` + (each.slaves.map((slave) =>
     `slave ${slave.address} ${slave.state}, lag ${bytes(slave.lag_bytes)}`).join("; ") || "no slave")).join(". ");
-  return svg("svg", { class: "map", viewBox: `0 0 ${width} ${Math.max(60, y)}`, role: "img", "aria-label": `Replication. ${told}` },
+  return svg("svg", { class: "map", viewBox: `0 0 ${width} ${Math.max(60, y - 22)}`, role: "img", "aria-label": `Replication. ${told}` },
     parts);
 }
 

@@ -72,7 +72,7 @@ function openCluster({ api, session, root, again }) {
         { title: "", cell: (row) => spark(cluster.lines.in[row.address] || [], "in", "messages in a second") },
         { title: "Out / s", right: true, cell: (row) => count(row.out_msgs_per_s), value: (row) => row.out_msgs_per_s },
         { title: "", cell: (row) => spark(cluster.lines.out[row.address] || [], "out", "messages out a second") },
-        { title: "Log", right: true, cell: (row) => bytes(row.log_size), value: (row) => row.log_size },
+        { title: "Log", right: true, cell: (row) => row.error ? "–" : bytes(row.log_size), value: (row) => row.log_size },
         { title: "Disk", right: true, cell: (row) => percent(row.disk_used), value: (row) => row.disk_used },
         { title: "Version", cell: (row) => row.version, value: (row) => row.version },
       ], cluster.brokers, "The name server knows no broker.", again)),
