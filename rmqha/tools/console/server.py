@@ -1,4 +1,6 @@
 """Serves the console until it is interrupted."""
+import signal
+
 import click
 import uvicorn
 
@@ -24,12 +26,12 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     except SystemExit:  # uvicorn's way to say it
         raise CannotListenError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
                                 "--port 0 takes a free one") from None
-    try:
-        with source, bound:
-            click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
-            uvicorn.Server(config).run(sockets=[bound])
-    except KeyboardInterrupt:  # the way to end it; the server hands on what it has taken
-        return
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn's own way, from the first moment on
+        signal.signal(number, server.handle_exit)
+    with source, bound:
+        click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
+        server.run(sockets=[bound])
 
 
 def _told(access: Access, host: str, port: int) -> list[str]:
