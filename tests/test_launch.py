@@ -73,8 +73,8 @@ def test_a_program_that_ignores_ctrl_c_goes_on_ignoring_it():
 
 
 def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
-    code = ("import signal, sys; sys.argv[1:] = ['conf', 'path']\n"
-            "from rmqha import launch\nfrom rmqha.tools import conf_command\n"
-            "conf_command.home.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\nsys.exit(launch.rmqha())")
+    code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
+            "from rmqha import launch\nfrom rmqha.tools.config import files\n"
+            "files.home.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\nsys.exit(launch.rmqha())")
     process = start(tmp_path, "-c", code)
     assert process.communicate(timeout=60) == ("", "") and process.returncode == INTERRUPTED

@@ -1,8 +1,8 @@
 """Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker;
 common <- native <- store, broker, tools.
 
-The client stands on remoting, tools and aio on the client; acl stands on remoting, below broker and tools. testing, which
-starts servers within other people's tests, stands on all of them but tools, and nothing stands on it.
+The client stands on remoting, tools and aio on the client; acl stands on remoting, below broker and tools.
+testing, which starts servers within other people's tests, stands on all of them but tools, and nothing stands on it.
 """
 import ast
 from functools import cache

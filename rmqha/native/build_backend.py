@@ -6,8 +6,8 @@ when one can't be compiled, setuptools says so and the project is installed with
 Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
 wheel here, also into that of an editable install, whose import hook Spark's search does not see.
 
-The wheel has the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source distribution has
-all that a checkout has.
+The wheel has the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source distribution
+has all that a checkout has.
 """
 import base64
 import functools

@@ -23,17 +23,19 @@ from rmqha.client.producer.send_result import SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
 from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqha.tools.cluster.node import ClusterError
+from rmqha.tools.cluster.ports import free_port_block
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import emit, put, put_facts
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha_role import RoleAdmin, promote
-from rmqha.tools.local_cluster import ClusterError, LocalCluster, Server
+from rmqha.tools.local_cluster import LocalCluster, Server
 from rmqha.tools.messages.clients import new_consumer, read_queues
 from rmqha.tools.messages.positions import EARLIEST, Position
 from rmqha.tools.messages.queue_feed import QueueFeed
-from rmqha.tools.quickstart import ended_by_sigterm, free_port_block
+from rmqha.tools.quickstart import ended_by_sigterm
 
 log = logging.getLogger("RocketmqTools")
 

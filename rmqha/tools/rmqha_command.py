@@ -25,7 +25,7 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("logs", "rmqha.tools.cluster.logs_command:logs_command",
                 "Show the end of the logs of a cluster's servers, or of one NODE, in the order of their times."),
     LazyCommand("top", "rmqha.tools.top.top_command:top_command",
-                "Show a cluster live: brokers, rates, replication lag, groups behind; keys sort, filter and drill down."),
+                "Show a cluster live: brokers, rates, replication lag, groups behind."),
     LazyCommand("console", "rmqha.tools.console.console_command:console_command",
                 "Serve a web page that shows a cluster: replication, topics, groups, messages, stores."),
     LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",

@@ -11,6 +11,7 @@ from rmqha.broker import broker_startup
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
+from rmqha.common.extras import how_to_install
 from rmqha.common.metrics import exposition
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
@@ -75,7 +76,7 @@ def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, caps
     monkeypatch.setattr(exposition, "is_available", lambda: False)
     assert broker_startup.main(["-c", str(tmp_path / "broker.conf")]) == 2
     assert capsys.readouterr().err == (f"{tmp_path}/broker.conf:3: metricsPort: metrics need prometheus-client: "
-                                       "pip install 'rmqha[metrics]'\n")
+                                       f"{how_to_install('metrics')}\n")
     controller_of(tmp_path, "metricsPort=0\n").shutdown()
 
 

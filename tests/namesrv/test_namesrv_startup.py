@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from rmqha.common.extras import how_to_install
 from rmqha.common.metrics import exposition
 from rmqha.namesrv import namesrv_startup
 from tests.support.ports import free_port
@@ -108,7 +109,7 @@ def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch
     file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
     assert namesrv_startup.main(["-c", file]) == 2
     assert capsys.readouterr().err == (f"{file}:2: metricsPort: metrics need prometheus-client: "
-                                       "pip install 'rmqha[metrics]'\n")
+                                       f"{how_to_install('metrics')}\n")
 
 
 def test_taken_metrics_port_ends_the_start_with_a_line_that_names_it(run, conf):

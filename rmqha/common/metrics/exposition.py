@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rmqha.common.extras import how_to_install
 from rmqha.common.metrics.metric import COUNTER, HISTOGRAM, Family, Metric
 from rmqha.common.metrics.pace import STEPS, OutOfTimeError, Pace
 from rmqha.common.stats.latency_histogram import Distribution
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqCommon")
 
-HOW_TO_INSTALL = "metrics need prometheus-client: pip install 'rmqha[metrics]'"
+HOW_TO_INSTALL = f"metrics need prometheus-client: {how_to_install('metrics')}"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADER_LINES = 2  # HELP and TYPE
 _TOTAL = "_total"

@@ -5,8 +5,9 @@ import click
 
 from rmqha.common.protocol import response_code
 from rmqha.tools.check.check_base import CheckCommand, Status
+from rmqha.tools.dialect.options import output_option
+from rmqha.tools.dialect.output import emit, put
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, RefusedError, parsed_address
-from rmqha.tools.store.output import output_option, put, to_json
 
 
 @click.command("server", cls=CheckCommand)
@@ -38,8 +39,8 @@ def server_check_command(namesrv: str | None, broker: str | None, timeout_s: flo
         else:
             status, text = Status.CRITICAL, error.message
     seconds = time.monotonic() - begin
-    if output == "json":
-        put(to_json({"check": "server", "status": status.name, "code": int(status), "text": text, "seconds": seconds}))
+    if output != "table":
+        emit({"check": "server", "status": status.name, "code": int(status), "text": text, "seconds": seconds}, output)
     else:
         put(f"SERVER {status.name} - {text} | 'time'={seconds:.3f}s;;;0")
     raise SystemExit(int(status))

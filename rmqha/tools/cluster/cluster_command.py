@@ -9,15 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.acl.common import acl_yaml
 from rmqha.common.mix_all import NAMESRV_ADDR_ENV
 from rmqha.tools.cluster import cluster_folder, processes
 from rmqha.tools.cluster.bring_up import BringUp
 from rmqha.tools.cluster.cluster_folder import DIR_ENV
 from rmqha.tools.cluster.layout import MAX_MASTERS, MAX_SLAVES, NORMAL, SMALL, Layout
 from rmqha.tools.cluster.states import NodeState, Observer, State
-from rmqha.tools.cluster_table import render_table
-from rmqha.tools.store.output import cell, put, size_text, to_json
+from rmqha.tools.dialect.output import cell, emit, put, render_table
+from rmqha.tools.store.output import output_option, size_text
 
 log = logging.getLogger("RocketmqTools")
 
@@ -25,9 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HEADINGS = ("name", "role", "address", "pid", "state", "memory", "store")
 _LOWEST_PORT = 1024
-
-output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
-                             show_default=True, help="How to print.")
 
 
 def folder_options(command: F) -> F:
@@ -140,12 +136,7 @@ def _print_states(states: list[NodeState], output: str) -> None:
               "state": each.state.value, "rss": each.rss, "store": str(each.node.store),
               "config": str(each.node.config_file), "logs": str(each.node.log_folder)} for each in states]
     value = {NAMESRV_ADDR_ENV: states[0].node.address, "dir": str(states[0].node.folder), "nodes": nodes}
-    if output == "json":
-        put(to_json(value))
-    elif acl_yaml.is_available():
-        put(acl_yaml.dumps(value).decode("utf-8").rstrip())
-    else:
-        raise click.ClickException(f"-o yaml: {acl_yaml.HOW_TO_INSTALL}")
+    emit(value, output)
 
 
 def _cells(each: NodeState) -> tuple[str, ...]:

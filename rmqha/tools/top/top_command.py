@@ -3,10 +3,10 @@ import sys
 
 import click
 
-from rmqha.tools.cluster_table import render_table
+from rmqha.tools.dialect.options import output_option
+from rmqha.tools.dialect.output import emit, put, render_table
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.lazy_group import extra_needed
-from rmqha.tools.store.output import output_option, put, to_json
 from rmqha.tools.top.rows import Table, brokers, groups, troubles
 from rmqha.tools.view.as_json import overview
 from rmqha.tools.view.change import Picture, picture
@@ -22,7 +22,7 @@ _SPARKS = {"in", "out", "backlog", "lag line"}  # columns that need a history
 @output_option
 def top_command(namesrv: str | None, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
                 once: bool, output: str) -> None:
-    """Show a cluster live: brokers, rates, replication lag, groups behind; keys sort, filter and drill down.
+    """Show a cluster live: brokers, rates, replication lag, groups behind. Keys sort, filter and drill down.
 
     Works with rmqha's and Java's brokers. With --once, exit code 2 when a broker that is listed gives no answer.
     """
@@ -39,7 +39,10 @@ def top_command(namesrv: str | None, cluster: str | None, broker: str | None, in
     with Collector(namesrv, timeout_s * 1000, cluster, broker, account()) as collector:
         before, now = snapshot_pair(collector, interval_s)
     seen = picture(now, before, before if before.groups_at_s != now.groups_at_s else None)
-    put(to_json(overview(seen)) if output == "json" else _text(seen))
+    if output == "table":
+        put(_text(seen))
+    else:
+        emit(overview(seen), output)
     if not seen.snapshot.brokers:
         raise ReplicationToolError("the name server knows no broker")
     if any(each.error for each in seen.snapshot.brokers):

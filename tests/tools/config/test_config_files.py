@@ -11,7 +11,7 @@ TEMPLATES = {str(file.relative_to(ROOT / "conf")) for file in (ROOT / "conf").rg
 
 
 def run(*arguments):
-    return CliRunner().invoke(rmqha, ["conf", *map(str, arguments)])
+    return CliRunner().invoke(rmqha, ["config", *map(str, arguments)])
 
 
 def files_of(folder):

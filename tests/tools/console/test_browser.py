@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.common.extras import how_to_install
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
 pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
@@ -131,7 +132,7 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = run("console", "-n", "127.0.0.1:1")
-    assert result.exit_code == 2 and "pip install 'rmqha[console]'" in result.output
+    assert result.exit_code == 2 and how_to_install("console") in result.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

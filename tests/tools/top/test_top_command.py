@@ -6,6 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from rmqha.common.extras import how_to_install
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.rmqha_command import rmqha
 from rmqha.tools.view.collector import Collector
@@ -43,7 +44,7 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     result = run("top", "-n", "127.0.0.1:1")
     assert result.exit_code == 2
-    assert "`rmqha top` needs the extra `tui`" in result.output and "pip install 'rmqha[tui]'" in result.output
+    assert "`rmqha top` needs the extra `tui`" in result.output and how_to_install("tui") in result.output
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
