@@ -11,7 +11,8 @@ import click
 import pytest
 
 from rmqha.tools.command.mq_admin_startup import find_sub_command
-from rmqha.tools.rmqha_command import PIPELINE, rmqha
+from rmqha.tools.rmqha_command import rmqha
+from tests.support.commands import loaded, needs_extra
 from tests.support.in_process import running_name_server, start_broker
 from tests.support.sources import ROOT
 
@@ -55,15 +56,15 @@ def wrong_with(words: list[str]) -> str | None:
 
 
 def wrong_with_rmqha(command: click.Command, arguments: list[str]) -> str | None:
-    while isinstance(command, click.Group) and command is not PIPELINE:
+    while isinstance(command, click.Group) and not needs_extra(command):
         name = arguments[0]
         found = command.commands.get(name)
         if found is None:
             return f"{command.name} has no command {name}"
-        command, arguments = found, arguments[1:]
+        command, arguments = found if needs_extra(found) else loaded(found), arguments[1:]
     known = {name for parameter in command.params for name in parameter.opts}
     wrong = [word for word in arguments if word.startswith("-") and word not in known]
-    return f"{command.name} has no option {wrong[0]}" if wrong and command is not PIPELINE else None
+    return f"{command.name} has no option {wrong[0]}" if wrong and not needs_extra(command) else None
 
 
 def wrong_with_mqadmin(arguments: list[str]) -> str | None:

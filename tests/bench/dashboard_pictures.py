@@ -2,7 +2,7 @@
 
     python -m tests.bench.dashboard_pictures http://127.0.0.1:9090 [--minutes 15] [--out docs/pictures]
 
-They show what the panels show, drawn by matplotlib (`pip install rmqha[plots]`); Grafana itself draws more finely. A
+They show what the panels show, drawn by matplotlib (the extra `plots`); Grafana itself draws more finely. A
 panel whose queries give nothing is named, and the exit code is 1.
 """
 import argparse

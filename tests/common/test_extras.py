@@ -10,7 +10,7 @@ from tests.support.sources import ROOT, nodes
 
 # What pip is told to install: from "pip install", over its options, to the requirement.
 REQUIREMENT = re.compile(r"pip install(?: +-+[\w-]+)* +['\"]?([^\s'\"`)]+)")
-TEXTS = ("rmqha/**/*.py", "tests/**/*.py", "docs/**/*.md", "conf/**/*", "bin/*")
+TEXTS = ("*.md", "rmqha/**/*.py", "tests/**/*.py", "docs/**/*.md", "conf/**/*", "bin/*")
 
 
 def declared_extras():
