@@ -53,6 +53,8 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 @click.option("--memory", type=click.Choice([SMALL, NORMAL]),
               help="small: small files, nothing allocated before it is needed; normal: RocketMQ's defaults, 1 GiB a "
                    "commit log file.  [default: small]")
+@click.option("--metrics/--no-metrics", "metrics", default=None,
+              help="Whether each server tells Prometheus its metrics, at a port of its own.  [default: --no-metrics]")
 @click.option("--port", type=click.IntRange(_LOWEST_PORT, 65_535), metavar="BASE",
               help="The name server's port; brokers take those above, 4 each. By default free ones, chosen once.")
 @click.option("--wait", is_flag=True, help="Return when all brokers are registered and all slaves connected.")
@@ -62,8 +64,8 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
               help=f"Print only the lines {NAMESRV_ADDR_ENV}=... and {DIR_ENV}=..., for eval and other programs.")
 @output_option
 def up_command(folder: str | None, name: str | None, masters: int | None, slaves: int | None, sync: bool | None,
-               memory: str | None, port: int | None, wait: bool, timeout_s: float, print_env: bool,
-               output: str) -> None:
+               memory: str | None, metrics: bool | None, port: int | None, wait: bool, timeout_s: float,
+               print_env: bool, output: str) -> None:
     """Start a cluster on this host that stays, or what does not run of it.
 
     It outlives this terminal. After `rmqha down` or a crash of the host the next `rmqha up` starts it again, with its
@@ -71,7 +73,7 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
     """
     path = chosen_folder(folder, name)
     wanted = {key: value for key, value in (("masters", masters), ("slaves", slaves), ("sync", sync),
-                                            ("memory", memory)) if value is not None}
+                                            ("memory", memory), ("metrics", metrics)) if value is not None}
     cluster_folder.check_ours_or_empty(path)
     with cluster_folder.locked(path):
         layout = cluster_folder.make_or_load(path, wanted, port)
@@ -134,7 +136,8 @@ def _print_states(states: list[NodeState], output: str) -> None:
         return
     nodes = [{"name": each.node.name, "role": each.node.role, "address": each.node.address, "pid": each.pid,
               "state": each.state.value, "rss": each.rss, "store": str(each.node.store),
-              "config": str(each.node.config_file), "logs": str(each.node.log_folder)} for each in states]
+              "config": str(each.node.config_file), "logs": str(each.node.log_folder),
+              "metricsPort": each.node.metrics_port} for each in states]
     value = {NAMESRV_ADDR_ENV: states[0].node.address, "dir": str(states[0].node.folder), "nodes": nodes}
     emit(value, output)
 

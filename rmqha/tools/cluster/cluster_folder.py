@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rmqha.common.metrics import exposition
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster.layout import Layout, Shape
 from rmqha.tools.cluster.node import ClusterError
@@ -74,7 +75,8 @@ def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -
 
 
 def _option(key: str, value: object) -> str:
-    return f"--{'sync' if value else 'async'}" if key == "sync" else f"--{key} {value}"
+    switches = {"sync": ("--async", "--sync"), "metrics": ("--no-metrics", "--metrics")}
+    return switches[key][bool(value)] if key in switches else f"--{key} {value}"
 
 
 def _make(folder: Path, shape: Shape, first_port: int | None) -> Layout:
@@ -82,6 +84,8 @@ def _make(folder: Path, shape: Shape, first_port: int | None) -> Layout:
         first_port = free_port_block(shape.port_count, _reserved_ports())
     elif first_port + shape.port_count > _MAX_PORT:
         raise ClusterError(f"--port {first_port}: {shape.port_count} ports from there on end beyond {_MAX_PORT}")
+    if shape.metrics and not exposition.is_available():
+        raise ClusterError(f"--metrics: {exposition.HOW_TO_INSTALL}")
     made = layout.make(folder, shape, first_port)
     check_free(made.nodes)
     layout.write(folder, made)  # first: from now on the folder is known as ours

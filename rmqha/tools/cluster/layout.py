@@ -26,16 +26,20 @@ _SMALL = {**SMALL_FILES, "preallocateMappedFile": "false"}
 
 @dataclass(frozen=True)
 class Shape:
-    """How many brokers, and of what kind. `slaves` is for each master; `memory` is SMALL or NORMAL."""
+    """How many brokers, and of what kind. `slaves` is for each master; `memory` is SMALL or NORMAL; `metrics`: whether
+    each server has a port for them.
+    """
 
     masters: int = 2
     slaves: int = 1
     sync: bool = True
     memory: str = SMALL
+    metrics: bool = False
 
     def __str__(self) -> str:
         kind = "sync" if self.sync else "async"
-        return f"{counted(self.masters, f'{kind} master')} with {counted(self.slaves, 'slave')} each, {self.memory}"
+        return f"{counted(self.masters, f'{kind} master')} with {counted(self.slaves, 'slave')} each, {self.memory}" + (
+            ", with metrics" if self.metrics else "")
 
     @property
     def port_count(self) -> int:
@@ -69,7 +73,8 @@ class Layout:
     def shape(self) -> Shape:
         """As options would say it."""
         sync = any(node.role == BrokerRole.SYNC_MASTER.name for node in self.nodes)
-        return Shape(len(self.masters), len(self.slaves) // max(len(self.masters), 1), sync, self.memory)
+        return Shape(len(self.masters), len(self.slaves) // max(len(self.masters), 1), sync, self.memory,
+                     any(node.metrics_port for node in self.nodes))
 
 
 def make(folder: Path, shape: Shape, first_port: int) -> Layout:
@@ -81,13 +86,16 @@ def make(folder: Path, shape: Shape, first_port: int) -> Layout:
             suffix = "" if broker_id == 0 else "-s" if broker_id == 1 else f"-s{broker_id}"
             nodes.append(Node(folder, f"broker-{letter}{suffix}", role if broker_id == 0 else BrokerRole.SLAVE.name,
                               first_port + len(nodes) * PORTS_PER_BROKER, f"broker-{letter}", broker_id))
+    for node in nodes if shape.metrics else ():
+        node.metrics_port = node.spare_port
     return Layout(tuple(nodes), shape.memory)
 
 
 def properties_of(node: Node, layout: Layout) -> dict[str, object]:
     """A server's config as it is first written."""
+    metrics = {"metricsPort": node.metrics_port} if node.metrics_port else {}
     if node.is_namesrv:
-        return {"listenPort": node.port, "kvConfigPath": node.store / "kvConfig.json"}
+        return {"listenPort": node.port, "kvConfigPath": node.store / "kvConfig.json", **metrics}
     return {
         "brokerClusterName": CLUSTER_NAME,
         "brokerName": node.broker_name,
@@ -100,6 +108,7 @@ def properties_of(node: Node, layout: Layout) -> dict[str, object]:
         "listenPort": node.port,
         "storePathRootDir": node.store,
         "storePathCommitLog": node.commit_log,
+        **metrics,
         **QUICK,
         **(_SMALL if layout.memory == SMALL else {}),
     }
@@ -115,7 +124,7 @@ def write_config(node: Node, properties: dict[str, object]) -> None:
 def write(folder: Path, layout: Layout) -> None:
     """Write cluster.json."""
     nodes = [{"name": node.name, "role": node.role, "port": node.port, "brokerName": node.broker_name,
-              "brokerId": node.broker_id} for node in layout.nodes]
+              "brokerId": node.broker_id, "metricsPort": node.metrics_port} for node in layout.nodes]
     data = {"rmqhaCluster": _FORMAT, "folder": str(folder), "memory": layout.memory, "nodes": nodes}
     mix_all.string2file(json.dumps(data, indent=1) + "\n", str(folder / DESCRIPTION))
 
@@ -140,10 +149,12 @@ def _node(folder: Path, data: dict[str, Any]) -> Node:
     name = str(data["name"])
     if Path(name).name != name:
         raise ValueError(f"{name!r} is no server's name")
-    node = Node(folder, name, str(data["role"]), int(data["port"]), str(data["brokerName"]), int(data["brokerId"]))
+    node = Node(folder, name, str(data["role"]), int(data["port"]), str(data["brokerName"]), int(data["brokerId"]),
+                int(data.get("metricsPort", 0)))
     if node.config_file.exists():
         properties = _read_config(node)
         node.port = int(properties.get("listenPort", node.port))
+        node.metrics_port = int(properties.get("metricsPort", 0))
         if not node.is_namesrv:
             node.role = properties.get("brokerRole", node.role)
             node.broker_id = int(properties.get("brokerId", node.broker_id))

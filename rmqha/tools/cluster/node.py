@@ -20,7 +20,7 @@ from rmqha.common import log_setup, mix_all
 from rmqha.store.config.message_store_config import BrokerRole
 
 HOST = "127.0.0.1"
-PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one to spare
+PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one for metrics
 NAMESRV = "NAME SERVER"
 TAIL_BYTES = 4_000
 
@@ -48,6 +48,7 @@ class Node:
     port: int
     broker_name: str = ""
     broker_id: int = mix_all.MASTER_ID
+    metrics_port: int = 0  # 0: none
 
     @property
     def address(self) -> str:
@@ -72,7 +73,13 @@ class Node:
     @property
     def ports(self) -> tuple[int, ...]:
         """All ports that it listens on."""
-        return (self.port,) if self.is_namesrv else (self.port, self.port - 2, self.port + 1)
+        ports = (self.port,) if self.is_namesrv else (self.port, self.port - 2, self.port + 1)
+        return (*ports, self.metrics_port) if self.metrics_port else ports
+
+    @property
+    def spare_port(self) -> int:
+        """The fourth of its ports."""
+        return self.port + 1 if self.is_namesrv else self.port - 1
 
     @property
     def config_file(self) -> Path:
