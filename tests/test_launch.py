@@ -77,4 +77,4 @@ def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
             "from rmqha import launch\nfrom rmqha.tools.config import files\n"
             "files.home.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\nsys.exit(launch.rmqha())")
     process = start(tmp_path, "-c", code)
-    assert process.communicate(timeout=60) == ("", "") and process.returncode == INTERRUPTED
+    assert process.communicate(timeout=60) == ("", "interrupted\n") and process.returncode == INTERRUPTED

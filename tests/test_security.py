@@ -13,6 +13,7 @@ from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
+from rmqha.store.config import broker_config_checks
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from tests.broker.support import running_broker
 from tests.support.sources import ROOT
@@ -40,7 +41,7 @@ def test_keys_that_the_page_names_are_there():
 def test_ports_and_sizes_are_those_of_the_code():
     port = broker_startup.DEFAULT_LISTEN_PORT
     assert f"name server, {namesrv_startup.DEFAULT_LISTEN_PORT} " in PAGE
-    assert f"broker, {port}, and fast port, {port - broker_startup.FAST_PORT_DISTANCE} " in PAGE
+    assert f"broker, {port}, and fast port, {port - broker_config_checks.FAST_PORT_DISTANCE} " in PAGE
     assert f"replication, {port + 1} " in PAGE
     assert f"grow to {MAX_DECOMPRESSED_SIZE >> 20} MiB at most" in PAGE
 

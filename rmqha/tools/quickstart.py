@@ -289,7 +289,7 @@ def logging_to(file: Path) -> Iterator[None]:
         handler.close()
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("quickstart", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--messages", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
               help="How many messages to send.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")

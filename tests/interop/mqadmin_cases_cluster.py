@@ -8,7 +8,8 @@ OWN_SETTINGS = {
     "allAckInSyncStateSet", "asyncLearner", "configBlackList", "dataReadAheadEnable", "dispatchBehindFlush",
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
     "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "haTruncateDivergedTail",
-    "inSyncReplicas", "maxHaTransferByteInSecond", "metricsHost", "metricsNames", "metricsPort", "minInSyncReplicas",
+    "inSyncReplicas", "logFormat", "logLevel", "logTimeZone", "maxHaTransferByteInSecond", "metricsHost",
+    "metricsNames", "metricsPort", "minInSyncReplicas",
     "preallocateMappedFile", "stallWatchMs", "syncFromLastFile", "totalReplicas",
 }
 OWN_COUNTERS = "ha"  # how their names begin

@@ -84,6 +84,12 @@ MEANINGS: dict[str, str] = {
     "isolateLogEnable": "a log folder for each broker of a host",
     "configBlackList": "keys that nobody may change while it runs",
     "stallWatchMs": "log the stacks of all threads after a pause of so long in which none had a turn; 0: off",
+    "logLevel": "from which level on lines are written",
+    "logFormat": "lines of text as RocketMQ writes them, or of JSON",
+    "logTimeZone": "whose time the lines have",
+    "metricsPort": "port of /metrics, /healthz and /readyz; 0: none",
+    "metricsHost": "address that this port listens at; it asks nobody who they are",
+    "metricsNames": "whose names the metrics have: the exporter's, those of 5.x, or both",
     # MessageStoreConfig
     "storePathRootDir": "folder of the store",
     "storePathCommitLog": "folder of the commit log; may be several disks",
@@ -229,7 +235,8 @@ RENAMED_IN_5 = {"haSlaveFallbehindMax": "haMaxGapNotInSync", "enableAutoSwitchHA
 # rmqha's own: neither 4.9.8 nor 5.3.3 has them.
 NOWHERE_ELSE = frozenset({
     "stallWatchMs", "preallocateMappedFile", "dispatchBehindFlush", "haSyncFromFirstFile", "haAllowedPeers",
-    "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush"})
+    "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "logLevel", "logFormat", "logTimeZone",
+    "metricsPort", "metricsHost", "metricsNames"})
 # Java's keys before 4.5, still read.
 OLD_NAMES = {
     "mappedFileSizeCommitLog": "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue": "mapedFileSizeConsumeQueue"}

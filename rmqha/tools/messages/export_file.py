@@ -138,7 +138,7 @@ class ExportReader:
             return
         try:
             with open(self.path, "rb") as file, _text(file, self.path, "rb") as stream:
-                for line in stream:  # noqa: UP028, `yield from` would close it, and what it stands on, too early
+                for line in stream:  # noqa: UP028, yield from closes it too early
                     yield line
         except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
             raise WorkFailedError(f"{self.path}: damaged behind line {self._number}: {error}") from error

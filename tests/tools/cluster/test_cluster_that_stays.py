@@ -96,7 +96,8 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     leader, terminal = pty.openpty()
     script = f"{' '.join(command('up', '--wait', '--masters', 1, '--slaves', 0))}; sleep 99"
     shell = subprocess.Popen(["setsid", "--ctty", "sh", "-c", script], stdin=terminal, stdout=terminal,
-                             stderr=terminal, env=environment(home), cwd=home)
+                             stderr=terminal, env=environment(home), cwd=home,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # nohup ignores it
     os.close(terminal)
     seen = b""
     while b"export NAMESRV_ADDR" not in seen:
