@@ -66,8 +66,8 @@ def number(value: float) -> str:
 
 def case_text(case: dict[str, Plain]) -> str:
     """"1,024 B, 16 threads"."""
-    return ", ".join("1 thread" if (name, value) == ("threads", 1) else _UNITS.get(name, name + " {}").format(value)
-                     for name, value in case.items())
+    return ", ".join(f"1 {name[:-1]}" if name in ("threads", "slaves") and value == 1
+                     else _UNITS.get(name, name + " {}").format(value) for name, value in case.items())
 
 
 def cell(row: Row | None) -> str:
