@@ -1,7 +1,6 @@
 """The pytest plugin: fixtures, options, factories and the sample project, by the real pytest."""
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from tests.support.wait import wait_until
 
 SAMPLE = ROOT / "docs" / "examples" / "testing"
 _LOADED = any(entry.value == "rmqha.testing.plugin" for entry in entry_points(group="pytest11"))
-_SECONDS = re.compile(r"in ([\d.]+)s")
 
 
 def run_pytest(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
@@ -53,19 +51,9 @@ def sample(tmp_path):
     return Path(shutil.copytree(SAMPLE, tmp_path / "sample", ignore=shutil.ignore_patterns("__pycache__", ".*")))
 
 
-def test_sample_project_has_30_tests_and_takes_less_than_5_seconds(sample):
-    took_s = []
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = run_pytest(sample, "-q")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert outcome(done) == "30 passed", done.stdout
-        # on a machine that is busy with other tests: what this one has used
-        took_s += [float(_SECONDS.findall(done.stdout)[-1]),
-                   after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime]
-        if min(took_s) < 5:
-            break
-    assert min(took_s) < 5
+def test_sample_project_has_30_tests(sample):
+    done = run_pytest(sample, "-q")
+    assert outcome(done) == "30 passed", done.stdout
 
 
 def test_sample_project_runs_in_two_workers_that_share_nothing(sample):

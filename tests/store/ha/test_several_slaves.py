@@ -100,7 +100,7 @@ def busy(monkeypatch, gather_ms: int) -> None:
 
 
 def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch):
-    busy(monkeypatch, 300)
+    busy(monkeypatch, 2_000)
     store = FakeStore()
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
         writers = two_slaves(store, first, second)
@@ -111,7 +111,7 @@ def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch
             first.read_data_frame()
             first.report(100 + 100 * number)
             wait_until(lambda end=100 + 100 * number: store.ha_service.acked_offset(ANY_SLAVE) == end)
-        assert time.monotonic() - begin < 0.3
+        assert time.monotonic() - begin < 2
         frames = [second.read_data_frame()]
         while sum(len(body) for _, body in frames) < 500:
             frames.append(second.read_data_frame())
