@@ -18,6 +18,12 @@ def end_with_parent(number: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
+def with_ctrl_c() -> None:
+    """For `preexec_fn`: takes Ctrl-C and the end of a terminal, which shells and nohup may have had ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _die_with_parent() -> None:
     end_with_parent(signal.SIGKILL)
 

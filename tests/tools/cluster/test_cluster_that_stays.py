@@ -20,6 +20,7 @@ from rmqha.tools.cluster.ports import free_port_block
 from rmqha.tools.cluster.processes import find
 from rmqha.tools.local_cluster import LocalCluster
 from rmqha.tools.quickstart import find_conf
+from tests.support.processes import with_ctrl_c
 from tests.support.wait import wait_until
 from tests.tools.cluster.support import command, environment, nodes, rmqha
 
@@ -97,7 +98,7 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     script = f"{' '.join(command('up', '--wait', '--masters', 1, '--slaves', 0))}; sleep 99"
     shell = subprocess.Popen(["setsid", "--ctty", "sh", "-c", script], stdin=terminal, stdout=terminal,
                              stderr=terminal, env=environment(home), cwd=home,
-                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # nohup ignores it
+                             preexec_fn=with_ctrl_c)
     os.close(terminal)
     seen = b""
     while b"export NAMESRV_ADDR" not in seen:
@@ -107,7 +108,7 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     assert {node["state"] for node in nodes(home).values()} == {"running"}
     log = home / "rmqha" / "default" / "logs" / "broker-a" / "broker.log"
     follower = subprocess.Popen(command("logs", "broker-a", "-f", "--file", "broker"), stdout=subprocess.PIPE,
-                                text=True, env=environment(home), cwd=home)
+                                text=True, env=environment(home), cwd=home, preexec_fn=with_ctrl_c)
     assert "boot success" in next(line for line in follower.stdout if "boot" in line)
     with open(log, "a") as opened:
         opened.write("2026-01-01 00:00:00 WARN main - something new\n")

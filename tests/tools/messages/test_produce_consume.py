@@ -9,6 +9,7 @@ import time
 import pytest
 
 from rmqha.tools.messages import queue_feed
+from tests.support.processes import with_ctrl_c
 from tests.support.wait import wait_until
 
 yaml = pytest.importorskip("yaml")
@@ -154,7 +155,8 @@ def test_tail_follows_until_it_is_interrupted(line, tmp_path):
     out = tmp_path / "out"
     with open(out, "wb") as stream, subprocess.Popen(
             [sys.executable, "-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1", "-f", "%s\\n",
-             "-n", line.namesrv], stdout=stream, stderr=subprocess.PIPE, env={**os.environ}) as process:
+             "-n", line.namesrv], stdout=stream, stderr=subprocess.PIPE, env={**os.environ},
+            preexec_fn=with_ctrl_c) as process:
         try:
             wait_until(lambda: out.read_text() == "before\n", 20_000, "what was there")
             line.ok("produce", "-t", "Tail", "-m", "after")
