@@ -465,9 +465,10 @@ class WriteSocketService(ServiceThread):
                     with self._sending:
                         self._ready = True
                         all_sent = self._transfer_once(selector)
-                    if all_sent and not self._looks_unasked():
-                        ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
-                        self._gather()
+                    if all_sent:
+                        if not self._looks_unasked():
+                            ha_service.wait_notify_object.all_wait_for_running(_NO_DATA_WAIT_MS)
+                            self._gather()
                     elif not self.connection.flow_monitor.can_transfer_max_byte_num():
                         self._suspend()
             finally:
@@ -485,16 +486,13 @@ class WriteSocketService(ServiceThread):
         """Wait while what puts write gathers, which needs no wake-up. False when the writer has to be woken again."""
         # Differs: the original wakes the writers of all slaves for each put. Should the slave that leads stop, puts
         # wait a little longer for this one until it leads.
-        before, self.gathers = self.gathers, self.left_to_gather()
+        before, self.gathers = self.gathers, self.connection.follows_another and self._is_busy()
         if self.gathers:
             self.wait_for_running(_GATHER_MS)
         return before or self.gathers  # when it ends, one look more: puts that found `gathers` set woke nobody
 
-    def left_to_gather(self) -> bool:
-        """Whether puts leave what they write to the writer: many come, and another slave answers them."""
-        return self.connection.follows_another and self._is_busy()
-
     def _is_busy(self) -> bool:
+        """Whether many puts come: while another slave answers them, what they write is left to the writer."""
         return time.monotonic_ns() - self._last_write_ns < _BUSY_NS
 
     def _transfer_once(self, selector: selectors.BaseSelector) -> bool:
@@ -517,6 +515,8 @@ class WriteSocketService(ServiceThread):
 
     def transfer_now(self) -> bool:
         """Send what there is, on the calling thread; False when the writer has to be woken for it."""
+        if self.connection.follows_another and self._is_busy():
+            return self.gathers
         if not self._sending.acquire(blocking=False):
             return False
         try:
@@ -535,6 +535,8 @@ class WriteSocketService(ServiceThread):
     def transfer_appended(self, offset: int, appended: bytes) -> bool:
         """`transfer_now`, by the thread that has just written these bytes at `offset`: often all that the slave lacks.
         """
+        if self.connection.follows_another and self._is_busy():
+            return self.gathers
         if not self._sending.acquire(blocking=False):
             return False
         try:

@@ -131,8 +131,7 @@ class HAService:
         """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
         all_sent = True
         for connection in self.connection_list:
-            writer = connection.write_socket_service
-            all_sent &= writer.gathers or not writer.left_to_gather() and writer.transfer_now()
+            all_sent &= connection.write_socket_service.transfer_now()
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 
@@ -142,9 +141,7 @@ class HAService:
         all_sent = self.config.brokerRole is SYNC_MASTER
         if all_sent:
             for connection in self.connection_list:
-                writer = connection.write_socket_service
-                all_sent &= writer.gathers or (
-                    not writer.left_to_gather() and writer.transfer_appended(offset, appended))
+                all_sent &= connection.write_socket_service.transfer_appended(offset, appended)
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 
