@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rmqha.acl.access_rpc_hook import AccessRPCHook
 from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
@@ -27,7 +28,6 @@ from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDisp
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
 from rmqha.broker.longpolling.pull_request_hold_service import NotifyMessageArrivingListener, PullRequestHoldService
-from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
@@ -80,6 +80,9 @@ from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.stats.broker_stats import BrokerStats
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
+
+if TYPE_CHECKING:
+    from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 
 log = logging.getLogger("RocketmqBroker")
 LOG_PROTECTION = logging.getLogger("RocketmqProtection")
@@ -142,8 +145,7 @@ class BrokerController:
         self.fast_remoting_server.large_requests = self.remoting_server.large_requests
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
         self.stall_watch = StallWatch(broker_config.stallWatchMs)
-        self.metrics_port = MetricsPort(broker_config.metricsHost, broker_config.metricsPort or None,
-                                        BrokerMetrics(self))
+        self.metrics_port = MetricsPort(broker_config.metricsHost, broker_config.metricsPort or None, self._metrics)
         self.admin_turns = AdminTurns()
         self._make_executors()
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
@@ -176,6 +178,11 @@ class BrokerController:
             config.clientManagerThreadPoolQueueCapacity)
         self.heartbeat_executor = NamedThreadPool(
             "HeartbeatThread_", config.heartbeatThreadPoolNums, config.heartbeatThreadPoolQueueCapacity)
+
+    def _metrics(self) -> "BrokerMetrics":
+        from rmqha.broker.metrics.broker_metrics import BrokerMetrics  # many brokers have no metrics port
+
+        return BrokerMetrics(self)
 
     def initialize(self) -> bool:
         """Load the tables and the store. False when a file can't be used; the log says which.

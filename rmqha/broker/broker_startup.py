@@ -18,11 +18,10 @@ from rmqha.common.metrics import exposition
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
-from rmqha.remoting.metrics_port import CONFIG_KEY
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
-from rmqha.store.config.broker_config_checks import BadKey, check_role, check_sums, check_supported
+from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 
 log = logging.getLogger("RocketmqBroker")
@@ -97,7 +96,8 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         broker_config.rocketmqHome = server_util.default_rocketmq_home()
     bad_key = functools.partial(refuse, file, properties)
     check_supported(broker_config, store_config, bad_key)
-    _check_access_control(broker_config, bad_key)
+    acl_yaml.check_available(broker_config.aclEnable, bad_key)
+    exposition.check_available(broker_config.metricsPort, bad_key)
     check_role(broker_config, store_config, bad_key)
     check_sums(server_config, store_config, bad_key)
     # As in the original, whatever haListenPort says; port 0 stays "any port".
@@ -211,13 +211,6 @@ def _check_environment(broker_config: BrokerConfig) -> None:
             parse_property(broker_config.namesrvAddr, NamesrvAddresses)
         except ValueError as failure:
             raise ConfigError(str(failure), key=f"environment variable {mix_all.NAMESRV_ADDR_ENV}") from None
-
-
-def _check_access_control(broker_config: BrokerConfig, bad_key: BadKey) -> None:
-    if broker_config.aclEnable and not acl_yaml.is_available():
-        bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
-    if broker_config.metricsPort and not exposition.is_available():
-        bad_key(CONFIG_KEY, exposition.HOW_TO_INSTALL)
 
 
 def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:

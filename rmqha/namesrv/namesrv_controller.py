@@ -6,6 +6,7 @@
 """
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rmqha.common.configuration import Configuration
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
@@ -13,7 +14,6 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
-from rmqha.namesrv.metrics.namesrv_metrics import NamesrvMetrics
 from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRequestProcessor
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.broker_housekeeping_service import BrokerHousekeepingService
@@ -22,6 +22,9 @@ from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.metrics_port import MetricsPort
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
+
+if TYPE_CHECKING:
+    from rmqha.namesrv.metrics.namesrv_metrics import NamesrvMetrics
 
 log = logging.getLogger("RocketmqNamesrv")
 
@@ -54,8 +57,7 @@ class NamesrvController:
                                                   _QUEUE_CAPACITY)
         self._scheduled_service = ScheduledService("NSScheduledThread1")
         self._processor: DefaultRequestProcessor | None = None
-        self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None,
-                                        NamesrvMetrics(self))
+        self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None, self._metrics)
         self.is_started = False  # from start to shutdown
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
@@ -67,6 +69,11 @@ class NamesrvController:
         log.critical("The Name Server can't go on: %s", self.failure)
         if self.on_failed is not None:
             self.on_failed()
+
+    def _metrics(self) -> "NamesrvMetrics":
+        from rmqha.namesrv.metrics.namesrv_metrics import NamesrvMetrics  # many name servers have no metrics port
+
+        return NamesrvMetrics(self)
 
     def initialize(self) -> bool:
         """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""

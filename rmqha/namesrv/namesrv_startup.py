@@ -1,5 +1,6 @@
 """mqnamesrv: the command line of a name server."""
 import argparse
+import functools
 import logging
 import sys
 import threading
@@ -14,7 +15,6 @@ from rmqha.common.metrics import exposition
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.stop_signal import StopSignal
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.metrics_port import CONFIG_KEY
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
 
@@ -79,8 +79,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
         properties = load_config_file(file, (namesrv_config, server_config), warn=warnings.append)
         namesrv_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
-        if namesrv_config.metricsPort and not exposition.is_available():
-            refuse(file, properties, CONFIG_KEY, exposition.HOW_TO_INSTALL)
+        exposition.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         print_config_items(namesrv_config, server_config)
         return None

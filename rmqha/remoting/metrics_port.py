@@ -1,21 +1,23 @@
 """The port of a server's metrics, if it is to have one."""
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common.metrics import exposition
-from rmqha.common.metrics.pages import Pages, Subject
 
 if TYPE_CHECKING:
+    from rmqha.common.metrics.pages import Pages, Subject
     from rmqha.remoting.http_port import HttpPort
-
-CONFIG_KEY = "metricsPort"
 
 
 class MetricsPort:
-    """/metrics, /healthz and /readyz of `subject` at host:port. Port None: none; 0: a free one, see `local_port`."""
+    """/metrics, /healthz and /readyz at host:port. Port None: none; 0: a free one, see `local_port`.
 
-    def __init__(self, host: str, port: int | None, subject: Subject) -> None:
-        self._host, self._port = host, port
-        self._pages = Pages(subject)
+    `new_subject` makes what they tell of; it is called by `start` alone, since many servers have no such port.
+    """
+
+    def __init__(self, host: str, port: int | None, new_subject: "Callable[[], Subject]") -> None:
+        self._host, self._port, self._new_subject = host, port, new_subject
+        self._pages: Pages | None = None  # from the first start on
         self._http_port: HttpPort | None = None  # from start to shutdown
 
     @property
@@ -33,16 +35,19 @@ class MetricsPort:
         if self._port is None or self._http_port is not None:
             return
         if not exposition.is_available():
-            raise RuntimeError(f"{CONFIG_KEY}={self._port}: {exposition.HOW_TO_INSTALL}")
+            raise RuntimeError(f"{exposition.CONFIG_KEY}={self._port}: {exposition.HOW_TO_INSTALL}")
+        from rmqha.common.metrics.pages import Pages
         from rmqha.remoting.http_port import HttpPort  # heavy, and many servers have none
 
-        http_port = HttpPort(self._host, self._port, CONFIG_KEY, self._pages.page)
+        pages = self._pages = self._pages or Pages(self._new_subject())
+        http_port = HttpPort(self._host, self._port, exposition.CONFIG_KEY, pages.page)
         http_port.start()
-        self._http_port, self._pages.is_stopped = http_port, False
+        self._http_port, pages.is_stopped = http_port, False
 
     def shutdown(self) -> None:
         """Close it; answers that are being made end early. Idempotent."""
-        self._pages.is_stopped = True
+        if self._pages is not None:
+            self._pages.is_stopped = True
         http_port, self._http_port = self._http_port, None
         if http_port is not None:
             http_port.shutdown()

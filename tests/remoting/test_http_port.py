@@ -121,7 +121,7 @@ def test_ipv6_address():
 
 
 def test_without_a_port_nothing_is_opened():
-    made, before = MetricsPort("127.0.0.1", None, Subject()), threading.active_count()
+    made, before = MetricsPort("127.0.0.1", None, Subject), threading.active_count()
     made.start()
     assert made.local_port == 0 and not made.is_alive and threading.active_count() == before
     made.shutdown()
@@ -130,4 +130,4 @@ def test_without_a_port_nothing_is_opened():
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(metrics_port.exposition, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install .*\[metrics\]"):
-        MetricsPort("127.0.0.1", 5557, Subject()).start()
+        MetricsPort("127.0.0.1", 5557, Subject).start()

@@ -46,7 +46,7 @@ class Scrape:
 @contextmanager
 def metrics_port(subject: Subject) -> Iterator[int]:
     """A port that tells `subject`."""
-    port = MetricsPort("127.0.0.1", 0, subject)
+    port = MetricsPort("127.0.0.1", 0, lambda: subject)
     port.start()
     try:
         yield port.local_port

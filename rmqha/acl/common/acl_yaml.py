@@ -8,6 +8,7 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,12 @@ _FLOAT = re.compile(
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _STANDARD = "tag:yaml.org,2002:"
 _ACCOUNT_TAG = _STANDARD + "org.apache.rocketmq.common.PlainAccessConfig"
+
+
+def check_available(acl_enable: bool, bad_key: Callable[[str, str], object]) -> None:
+    """`bad_key(key, what to install)` when a broker is to have access control without the library."""
+    if acl_enable and not is_available():
+        bad_key("aclEnable", f"access control is asked for, {HOW_TO_INSTALL}")
 
 
 def is_available() -> bool:

@@ -1,7 +1,7 @@
 """Metrics as Prometheus reads them, by prometheus-client (the extra `metrics`)."""
 import importlib.util
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqCommon")
 
+CONFIG_KEY = "metricsPort"
 HOW_TO_INSTALL = f"metrics need prometheus-client: {how_to_install('metrics')}"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADER_LINES = 2  # HELP and TYPE
 _TOTAL = "_total"
+
+
+def check_available(port: int, bad_key: Callable[[str, str], object]) -> None:
+    """`bad_key(key, what to install)` when a server is to have a metrics port without the library."""
+    if port and not is_available():
+        bad_key(CONFIG_KEY, HOW_TO_INSTALL)
 
 
 def is_available() -> bool:

@@ -1,4 +1,5 @@
 """`rmqha config check`: a config file, read as its server reads it; all that is wrong, with lines."""
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import click
@@ -8,6 +9,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import Bad, ConfigError, Warn, load_config_file, read_config_file
 from rmqha.common.java_properties import JavaProperties
+from rmqha.common.metrics import exposition
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
@@ -46,7 +48,9 @@ def check(file: str, kind: str) -> list[Finding]:
         found.append(Finding(file, int(place[0]), "warning", place[2]))
     try:
         if kind == "namesrv":
-            load_config_file(file, (NamesrvConfig(), ServerConfig()), warn=warn, bad=error)
+            config = NamesrvConfig()
+            properties = load_config_file(file, (config, ServerConfig()), warn=warn, bad=error)
+            exposition.check_available(config.metricsPort, _bad_key(file, properties, error))
         else:
             _check_broker(file, warn, error)
     except ConfigError as failure:  # the file can't be read at all
@@ -57,14 +61,17 @@ def check(file: str, kind: str) -> list[Finding]:
 def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     broker, server, store = BrokerConfig(), ServerConfig(listenPort=_BROKER_PORT), MessageStoreConfig()
     properties = load_config_file(file, (broker, server, ClientConfig(), store), _OTHER_KEYS, warn=warn, bad=error)
-
-    def bad_key(key: str, problem: str) -> None:
-        error(ConfigError(problem, file, key, properties.lines.get(key)))
+    bad_key = _bad_key(file, properties, error)
     check_supported(broker, store, bad_key)
-    if broker.aclEnable and not acl_yaml.is_available():
-        bad_key("aclEnable", f"access control is asked for, {acl_yaml.HOW_TO_INSTALL}")
+    acl_yaml.check_available(broker.aclEnable, bad_key)
+    exposition.check_available(broker.metricsPort, bad_key)
     check_role(broker, store, bad_key)
     check_sums(server, store, bad_key)
+
+
+def _bad_key(file: str, properties: JavaProperties, error: Bad) -> Callable[[str, str], None]:
+    """Tells `error` what is wrong with a key, and in which line."""
+    return lambda key, problem: error(ConfigError(problem, file, key, properties.lines.get(key)))
 
 
 def kind_of(properties: JavaProperties) -> str:
