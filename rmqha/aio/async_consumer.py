@@ -3,8 +3,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from operator import attrgetter
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rmqha.aio import life
 from rmqha.aio.loop_inbox import LoopInbox
@@ -56,7 +55,7 @@ class AsyncMessage(MessageClientExt):
         return self._delivery.is_ended
 
 
-class AsyncConsumer:
+class AsyncConsumer(life.AsyncLife):
     """Receives messages with `async for`; the consumers of a group share the queues.
 
         async with AsyncConsumer("billing", "127.0.0.1:9876", topics={"orders": "paid || refunded"}) as consumer:
@@ -126,15 +125,6 @@ class AsyncConsumer:
         self.stop()
         await life.shutdown(self.consumer)
         self._ready.clear()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         self._check_started()

@@ -2,8 +2,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rmqha.aio import life
 from rmqha.aio.loop_inbox import LoopInbox
@@ -29,7 +28,7 @@ _Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]
 """A future, and its result or its exception."""
 
 
-class AsyncProducer:
+class AsyncProducer(life.AsyncLife):
     """Sends messages to the masters of a cluster; many sends may be in flight.
 
         async with AsyncProducer("orders", "127.0.0.1:9876") as producer:
@@ -77,15 +76,6 @@ class AsyncProducer:
                 await self._permits.acquire()
         await life.shutdown(self.producer)
         await asyncio.to_thread(self._pool.shutdown)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self,

@@ -1,7 +1,30 @@
 """Starting and ending what blocks, from a coroutine."""
 import asyncio
+from types import TracebackType
+from typing import Self
 
 from rmqha.client.common.lifecycle import Lifecycle
+
+
+class AsyncLife:
+    """`async with`: started, and closed in the end. A subclass gives both."""
+
+    async def start(self) -> None:
+        """Begin."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End. Idempotent."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 async def start(client: Lifecycle) -> None:

@@ -2,7 +2,6 @@
 
 The classes below are what type checkers know of them; a test compares them with the attributes.
 """
-import difflib
 from collections.abc import Mapping
 from typing import TypedDict
 
@@ -10,6 +9,7 @@ from rmqha.client.client_config import AccessChannel
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.common.compression.compression_type import CompressionType
+from rmqha.common.config_file import nearest_key
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
 
 
@@ -103,7 +103,7 @@ def apply_settings(client: object, settings: Mapping[str, object], kind: type) -
     known = kind.__annotations__  # those of its bases are among them
     for name, value in settings.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest_key(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
             raise TypeError(f"{type(client).__name__} has no setting {name!r}{hint}")
         setattr(client, name, value)

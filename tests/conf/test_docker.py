@@ -15,8 +15,8 @@ from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config import broker_config_checks
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from tests.support import ports
+from tests.support.in_process import running_name_server
 from tests.support.sources import ROOT
-from tests.tools.conftest import running_namesrv
 
 DOCKER = ROOT / "conf" / "docker"
 COMPOSE = {"compose-1m-1s.yml": 1, "compose-2m-2s.yml": 2}
@@ -136,7 +136,7 @@ def test_health_is_whether_the_server_of_process_1_answers(tmp_path):
         return run("healthcheck.sh", RMQHA_HEALTH_CMDLINE=str(command_line), RMQHA_HEALTH_PORT=str(port)).returncode
 
     server = [b"/opt/rmqha/bin/python", b"/opt/rmqha/bin/mqnamesrv"]
-    with running_namesrv(tmp_path) as address:
+    with running_name_server(tmp_path) as address:
         port = int(address.rpartition(":")[2])
         assert health(server, port) == 0
         assert health([b"python", b"/opt/rmqha/bin/mqbroker", b"-c", b"x"], ports.free_port()) == 1

@@ -11,10 +11,10 @@ from tests.broker.support import new_controller
 
 
 @contextmanager
-def running_name_server(folder: Path) -> Iterator[str]:
+def running_name_server(folder: Path, port: int = 0) -> Iterator[str]:
     """A name server's address; it runs until the block is left."""
     config = NamesrvConfig(kvConfigPath=str(folder / "kv.json"), configStorePath=str(folder / "ns.properties"))
-    name_server = NamesrvController(config, ServerConfig(listenPort=0))
+    name_server = NamesrvController(config, ServerConfig(listenPort=port))
     assert name_server.initialize()
     name_server.start()
     try:

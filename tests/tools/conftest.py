@@ -6,28 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
-from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import wait_dispatched
 from tests.support import ports
+from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
-
-
-@contextmanager
-def running_namesrv(folder: Path):
-    """The address of a name server."""
-    config = NamesrvConfig(kvConfigPath=str(folder / "kv.json"), configStorePath=str(folder / "ns.conf"))
-    controller = NamesrvController(config, ServerConfig(listenPort=0))
-    assert controller.initialize()
-    controller.start()
-    try:
-        yield f"127.0.0.1:{controller.local_listen_port}"
-    finally:
-        controller.shutdown()
 
 
 @contextmanager
@@ -76,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
     """A running cluster that the tests of a module share."""
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
-        namesrv = stack.enter_context(running_namesrv(folder))
+        namesrv = stack.enter_context(running_name_server(folder))
         master = stack.enter_context(broker_at(folder / "master", namesrv, brokerClusterName="C"))
         ha_address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
         slave = stack.enter_context(broker_at(

@@ -17,8 +17,9 @@ from rmqha.tools.messages.format_string import FIELDS
 from rmqha.tools.rmqha_command import rmqha
 from tests.store.support import wait_dispatched
 from tests.support.commands import needs_extra, own_commands
+from tests.support.in_process import running_name_server
 from tests.support.sources import ROOT
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.tools.conftest import broker_at
 
 PAGE = ROOT / "docs" / "commands.md"
 INTRO = """# The commands of `rmqha`
@@ -115,7 +116,7 @@ def first_error(arguments: str, stdin: str, names: dict[str, str]) -> tuple[int,
 
 def failures(folder: Path) -> Iterator[tuple[str, int, str]]:
     """(arguments, exit code, text) of each case."""
-    with running_namesrv(folder) as namesrv, \
+    with running_name_server(folder) as namesrv, \
             broker_at(folder / "broker", namesrv, enablePropertyFilter=True) as broker:
         names = {"NAMESRV": namesrv, "BROKER": broker.address, "FOLDER": str(folder)}
         made = CliRunner().invoke(rmqha, ["produce", "-t", "orders", "-n", namesrv, "--queue", "0", "-m", "x"])

@@ -9,8 +9,9 @@ from rmqha.common.protocol import request_code
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.support import real_rocketmq
+from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.tools.conftest import broker_at
 
 _KEYS = {"brokerClusterName": "C", "enableAutoSwitchHA": True, "allAckInSyncStateSet": True,
          "haSendHeartbeatInterval": 200, "registerNameServerPeriod": 10_000, "slaveTimeout": 60_000}
@@ -21,7 +22,7 @@ class Group:
     """A first master, whose configuration says 0, and a slave with id 1."""
 
     def __init__(self, folder, stack):
-        self.namesrv = stack.enter_context(running_namesrv(folder))
+        self.namesrv = stack.enter_context(running_name_server(folder))
         self.first = stack.enter_context(broker_at(folder / "first", self.namesrv, brokerRole=BrokerRole.SYNC_MASTER,
                                                    **_KEYS))
         self.second = stack.enter_context(broker_at(folder / "second", self.namesrv, brokerRole=BrokerRole.SLAVE,
@@ -134,7 +135,7 @@ def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
 
 def test_a_master_that_comes_back_follows_the_one_that_was_promoted_meanwhile(tmp_path, run):
     keys = {**_KEYS, "brokerRole": BrokerRole.SYNC_MASTER}
-    with running_namesrv(tmp_path) as namesrv, \
+    with running_name_server(tmp_path) as namesrv, \
             broker_at(tmp_path / "second", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1, **_KEYS) as second:
         with broker_at(tmp_path / "first", namesrv, **keys) as first:
             first_service, second_service = first.store.ha_service, second.store.ha_service

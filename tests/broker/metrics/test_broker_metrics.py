@@ -14,10 +14,10 @@ from rmqha.common.protocol import response_code
 from rmqha.common.stats import stats
 from rmqha.store.config.message_store_config import FlushDiskType
 from tests.broker.support import new_controller, running_broker
+from tests.support.in_process import running_name_server
 from tests.support.ports import free_port
 from tests.support.scrape import Scrape, http_get, metrics_port
 from tests.support.wait import wait_until
-from tests.tools.conftest import running_namesrv
 
 TOPIC, GROUP = "Orders", "billing"
 
@@ -233,7 +233,7 @@ def test_stalls_are_told_when_they_are_watched(tmp_path):
 
 
 def test_the_port_of_the_configuration_is_open_from_the_start_to_the_end(tmp_path):
-    with running_namesrv(tmp_path / "n") as namesrv:
+    with running_name_server(tmp_path / "n") as namesrv:
         metrics = free_port()
         controller = new_controller(tmp_path / "b", namesrv, metricsPort=metrics)
         try:

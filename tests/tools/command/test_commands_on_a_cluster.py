@@ -28,9 +28,10 @@ from rmqha.tools.command.mq_admin_startup import main0
 from rmqha.tools.command.output import Row
 from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
 from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
+from tests.support.in_process import running_name_server
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.tools.conftest import broker_at
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC, GROUP, MESSAGES = "Orders", "readers", 6
@@ -41,7 +42,7 @@ def asked(tmp_path_factory):
     """The name server and broker addresses of a cluster with messages, a consumer of them and a producer."""
     folder = tmp_path_factory.mktemp("asked")
     with ExitStack() as stack:
-        namesrv = stack.enter_context(running_namesrv(folder))
+        namesrv = stack.enter_context(running_name_server(folder))
         broker = stack.enter_context(broker_at(folder / "broker", namesrv, brokerClusterName="C"))
         producer = stack.enter_context(DefaultMQProducer("makers", namesrv))
         main0(["updateTopic", "-n", namesrv, "-b", broker.address, "-t", TOPIC, "-r", "2", "-w", "2"])

@@ -14,8 +14,9 @@ from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers,
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.ha.broker_admin import Broker, NoAnswerError
 from tests.store.ha.support import Peer
+from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.tools.conftest import broker_at
 
 MASTER, SLAVE = Broker("C", "a", 0, "10.0.0.1:10911"), Broker("C", "a", 1, "10.0.0.2:10911")
 
@@ -61,7 +62,7 @@ def test_servers_that_are_not_there(run):
 
 def test_second_master_of_one_name_and_slave_with_id_0(run, tmp_path):
     with ExitStack() as stack:
-        namesrv = stack.enter_context(running_namesrv(tmp_path))
+        namesrv = stack.enter_context(running_name_server(tmp_path))
         one = stack.enter_context(broker_at(tmp_path / "one", namesrv))
         other = stack.enter_context(broker_at(tmp_path / "other", None))
         slave = stack.enter_context(broker_at(tmp_path / "slave", namesrv, brokerName="broker-b", brokerId=0,
@@ -74,8 +75,8 @@ def test_second_master_of_one_name_and_slave_with_id_0(run, tmp_path):
 
 def test_slaves_without_a_master_and_name_servers_that_disagree(run, tmp_path):
     with ExitStack() as stack:
-        first = stack.enter_context(running_namesrv(tmp_path / "1"))
-        second = stack.enter_context(running_namesrv(tmp_path / "2"))
+        first = stack.enter_context(running_name_server(tmp_path / "1"))
+        second = stack.enter_context(running_name_server(tmp_path / "2"))
         stack.enter_context(broker_at(tmp_path / "slave", first, brokerId=1, brokerRole=BrokerRole.SLAVE))
         found = bad(examine(run, "-n", f"{first};{second}"))
     assert any(severity == "ERROR" and "slaves without a master" in what for severity, _check, what in found), found

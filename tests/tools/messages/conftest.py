@@ -8,7 +8,8 @@ from click.testing import CliRunner, Result
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness
 from tests.store.support import wait_dispatched
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.support.in_process import running_name_server
+from tests.tools.conftest import broker_at
 
 
 @dataclass
@@ -38,7 +39,7 @@ def line(tmp_path_factory):
     """A running cluster of one broker."""
     folder = tmp_path_factory.mktemp("line")
     with ExitStack() as stack:
-        namesrv = stack.enter_context(running_namesrv(folder))
+        namesrv = stack.enter_context(running_name_server(folder))
         broker = stack.enter_context(broker_at(folder / "broker", namesrv, enablePropertyFilter=True,
                                                defaultTopicQueueNums=2))
         yield Line(namesrv, broker)

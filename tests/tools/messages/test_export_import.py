@@ -12,7 +12,8 @@ from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.messages.export_file import NOT_CARRIED
 from rmqha.tools.messages.import_ import target_queues
 from tests.store.support import wait_dispatched
-from tests.tools.conftest import broker_at, running_namesrv
+from tests.support.in_process import running_name_server
+from tests.tools.conftest import broker_at
 from tests.tools.messages.conftest import Line
 
 TOPIC = "Carried"
@@ -22,7 +23,7 @@ TOPIC = "Carried"
 def other(tmp_path_factory):
     """Another cluster, whose broker has another name."""
     folder = tmp_path_factory.mktemp("other")
-    with running_namesrv(folder) as namesrv, broker_at(folder / "b", namesrv, brokerName="broker-z") as broker:
+    with running_name_server(folder) as namesrv, broker_at(folder / "b", namesrv, brokerName="broker-z") as broker:
         yield Line(namesrv, broker)
 
 

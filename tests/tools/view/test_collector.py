@@ -1,13 +1,9 @@
 """A collector beside real servers that go and come."""
 import time
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
-from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.view import collector as collector_module
@@ -17,6 +13,7 @@ from rmqha.tools.view.history import History
 from rmqha.tools.view.poller import ViewPoller
 from tests.broker.support import running_broker
 from tests.support import ports
+from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 
 TIMEOUT_MS = 3_000
@@ -58,23 +55,11 @@ def test_without_a_name_server_there_is_an_error_for_people():
             collector.collect()
 
 
-@contextmanager
-def namesrv_at(folder: Path, port: int):
-    config = NamesrvConfig(kvConfigPath=str(folder / "kv.json"), configStorePath=str(folder / "ns.conf"))
-    controller = NamesrvController(config, ServerConfig(listenPort=port))
-    assert controller.initialize()
-    controller.start()
-    try:
-        yield f"127.0.0.1:{controller.local_listen_port}"
-    finally:
-        controller.shutdown()
-
-
 def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
     ns_port, slave_port = ports.free_port(), ports.free_broker_port()
     with ExitStack() as stack:
         names = stack.enter_context(ExitStack())
-        namesrv = names.enter_context(namesrv_at(tmp_path, ns_port))
+        namesrv = names.enter_context(running_name_server(tmp_path, ns_port))
         master = stack.enter_context(running_broker(tmp_path / "m", namesrv))
         slaves = stack.enter_context(ExitStack())
 
@@ -94,7 +79,7 @@ def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
         gone = collector.collect()
         assert [bool(broker.error) for broker in gone.brokers] == [False, True]
         assert [(each.state, each.status) for each in gone.replication[0].slaves] == [("UNREACHABLE", "CRITICAL")]
-        namesrv = names.enter_context(namesrv_at(tmp_path, ns_port))
+        namesrv = names.enter_context(running_name_server(tmp_path, ns_port))
         slave = start_slave()
         wait_until(lambda: [each.state for one in collector.collect().replication for each in one.slaves] ==
                    ["TRANSFER"], what="the slave again")

@@ -17,9 +17,9 @@ from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
+from tests.support.in_process import running_name_server
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until
-from tests.tools.conftest import running_namesrv
 
 TOPICS = ("Plain", "Other")
 # BORNHOST's port, STORETIMESTAMP, STOREHOST's port: of the connection, of the moment, of the broker
@@ -288,7 +288,7 @@ def test_counters_are_those_of_single_sends(pair):
 @pytest.mark.java
 @pytest.mark.timeout(120)
 def test_javas_sends_are_taken(tmp_path, java_driver):
-    with running_namesrv(tmp_path / "n") as namesrv, running_broker(tmp_path / "b", namesrv) as broker:
+    with running_name_server(tmp_path / "n") as namesrv, running_broker(tmp_path / "b", namesrv) as broker:
         wire = Wire(broker)
         java_driver.create_topic(namesrv, broker.address, "Plain")
         sent = java_driver.produce(namesrv, Workload("Plain", 200, [100, 1000]))
