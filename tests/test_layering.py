@@ -57,7 +57,7 @@ STORE_ITSELF = ("rmqha.store.default_message_store", "rmqha.store.commit_log.", 
 SOCKET_EXCEPTIONS = {
     "rmqha/common/broker_config.py", "rmqha/common/util_all.py", "rmqha/common/message/message_layout.py",
     "rmqha/common/message/message_client_id_setter.py", "rmqha/tools/quickstart.py", "rmqha/common/message/host.py",
-    "rmqha/tools/cluster/ports.py",  # looks which ports are free
+     # looks which ports are free
 }
 
 

@@ -1,10 +1,8 @@
 """Ports of this host: free ones in a row, and who holds one that is not."""
 import random
-import socket
 from collections.abc import Iterable
 
-from rmqha.remoting.common.dual_stack import listening_socket
-from rmqha.remoting.common.listening import holders
+from rmqha.remoting.common.listening import holders, is_free
 from rmqha.tools.cluster.node import ClusterError, Node
 
 PORTS = (20_000, 32_000)  # below those that Linux gives to clients
@@ -23,18 +21,6 @@ def free_port_block(count: int, reserved: Iterable[int] = ()) -> int:
         if taken.isdisjoint(block) and all(map(is_free, block)):
             return first
     raise ClusterError(f"found no {count} free ports in a row between {PORTS[0]} and {PORTS[1]}")
-
-
-def is_free(port: int) -> bool:
-    """Whether a server may listen there."""
-    with listening_socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-            probe.listen(1)
-        except OSError:
-            return False
-        return True
 
 
 def check_free(nodes: Iterable[Node]) -> None:
