@@ -4,7 +4,7 @@ import time
 
 from click.testing import CliRunner
 
-from rmqha.tools.ha.rejoin import rejoin_command
+from rmqha.tools.rmqha_command import rmqha
 from tests.faults import images, verdict
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
@@ -133,7 +133,7 @@ class Power(Fault):
     def _rejoin(self, slave: Broker) -> None:
         """One command; settling finds out whether the slave's log and queues are the master's then."""
         def rejoined() -> bool:
-            result = CliRunner().invoke(rejoin_command, ["-b", slave.address])
+            result = CliRunner().invoke(rmqha, ["ha", "rejoin", "-b", slave.address])
             told.append(result.output)
             return result.exit_code == 0
         told: list[str] = []

@@ -15,7 +15,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from rmqha.store.ha import ha_client, log_cut
-from rmqha.tools.ha.ha_command import ha_group
+from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, bodies, running_broker
 from tests.support import ports
 from tests.support.wait import wait_until
@@ -233,14 +233,14 @@ def test_status_of_a_diverged_slave_goes_over_the_wire(after_loss):
 def test_command_brings_a_diverged_slave_back(after_loss):
     pair, master, slave, common, end = after_loss(300)
     wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
-    result = CliRunner().invoke(ha_group, ["rejoin", "-b", slave.address])
+    result = CliRunner().invoke(rmqha, ["ha", "rejoin", "-b", slave.address])
     assert result.exit_code == 0, result.output
     (kept,) = (pair.folder / "slave" / "store" / "diverged").iterdir()
     assert result.output == (f"{slave.address}: {end - common} bytes from {common} on were cut off, and are in {kept}\n"
                              f"{slave.address} follows 127.0.0.1:{pair.ports['master'] + 1} again\n")
     wait_for_log(slave, master)
     check_same(master, slave)
-    result = CliRunner().invoke(ha_group, ["rejoin", "-b", slave.address])
+    result = CliRunner().invoke(rmqha, ["ha", "rejoin", "-b", slave.address])
     assert result.exit_code == 2 and "has not diverged" in result.output
 
 
