@@ -185,3 +185,19 @@ class BrokerConfig:
     metricsPort: Port = field(default=0, metadata={"extension": True})
     metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})
     metricsNames: MetricsNames = field(default=MetricsNames.exporter, metadata={"extension": True})
+
+    # Automatic failover: keys of 5.1.4. The controllers are `host:port` joined by `;`.
+    enableControllerMode: bool = field(default=False, metadata={"extension": True})
+    controllerAddr: PlainText = field(default="", metadata={"extension": True})
+    fetchControllerAddrByDnsLookup: bool = field(default=False, metadata={"extension": True})
+    brokerHeartbeatInterval: Period = field(default=1000, metadata={"extension": True})
+    sendHeartbeatTimeoutMillis: Period = field(default=1000, metadata={"extension": True})
+    syncBrokerMetadataPeriod: Period = field(default=5 * 1000, metadata={"extension": True})
+    checkSyncStateSetPeriod: Period = field(default=5 * 1000, metadata={"extension": True})
+    syncControllerMetadataPeriod: Period = field(default=10 * 1000, metadata={"extension": True})
+    # Differs: 3 s instead of 10 s: a master that hangs is replaced behind this time
+    controllerHeartBeatTimeoutMills: Period = field(default=3 * 1000, metadata={"extension": True})
+    # the lowest number is elected first among equals
+    brokerElectionPriority: Natural = field(default=(1 << 31) - 1, metadata={"extension": True})
+    # rmqha's: a master acknowledges nothing while no controller confirms that it is the master
+    controllerLease: bool = field(default=True, metadata={"extension": True})

@@ -5,7 +5,10 @@ from tests.support.mqadmin import Command, case
 
 # What rmqha has beyond 4.9: settings, most of them 5.x's, and what a broker tells of replication.
 OWN_SETTINGS = {
-    "allAckInSyncStateSet", "asyncLearner", "configBlackList", "dataReadAheadEnable", "dispatchBehindFlush",
+    "allAckInSyncStateSet", "asyncLearner", "brokerElectionPriority", "brokerHeartbeatInterval",
+    "checkSyncStateSetPeriod", "configBlackList", "controllerAddr", "controllerHeartBeatTimeoutMills",
+    "controllerLease", "enableControllerMode", "fetchControllerAddrByDnsLookup", "sendHeartbeatTimeoutMillis",
+    "syncBrokerMetadataPeriod", "syncControllerMetadataPeriod", "dataReadAheadEnable", "dispatchBehindFlush",
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
     "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "haTruncateDivergedTail",
     "inSyncReplicas", "logFormat", "logLevel", "logTimeZone", "maxHaTransferByteInSecond", "metricsHost",

@@ -227,6 +227,8 @@ class MessageStoreConfig:
     haMaxTimeSlaveNotCatchup: Period = field(default=1000 * 15, metadata={"extension": True})
     # None: epochFileCheckpoint in storePathRootDir
     storePathEpochFile: Path | None = field(default=None, metadata={"extension": True})
+    # None: brokerIdentity in storePathRootDir
+    storePathBrokerIdentity: Path | None = field(default=None, metadata={"extension": True})
     # True: as many as are in sync, at least minInSyncReplicas and at most inSyncReplicas
     enableAutoInSyncReplicas: bool = field(default=False, metadata={"extension": True})
     haFlowControlEnable: bool = field(default=False, metadata={"extension": True})

@@ -181,6 +181,7 @@ MEANINGS: dict[str, str] = {
     "asyncLearner": "a slave that is never one of those in sync",
     "haMaxTimeSlaveNotCatchup": "time after which a slave that has not caught up is out of sync",
     "storePathEpochFile": "file of the epochs of masters",
+    "storePathBrokerIdentity": "file of the id that a replica keeps whatever its role",
     "enableAutoInSyncReplicas": "wait for as many copies as are in sync, within minInSyncReplicas and inSyncReplicas",
     "haFlowControlEnable": "limit what a slave is sent a second",
     "maxHaTransferByteInSecond": "that limit",
@@ -190,6 +191,18 @@ MEANINGS: dict[str, str] = {
     "haHandshakeEnable": "compare the ends of both logs before a slave is sent anything",
     "haTruncateDivergedTail": "a slave cuts off what its master does not have, and keeps it in a file",
     "haSlaveAckAfterFlush": "a slave acknowledges only what is on its disk",
+    # automatic failover
+    "enableControllerMode": "let a controller decide who is the master",
+    "controllerAddr": "the controllers, joined by ;",
+    "fetchControllerAddrByDnsLookup": "controllerAddr is a name that stands for all controllers",
+    "brokerHeartbeatInterval": "time between two heartbeats to the controllers",
+    "sendHeartbeatTimeoutMillis": "how long a controller may take to answer a heartbeat",
+    "syncBrokerMetadataPeriod": "time between two looks at who is the master",
+    "checkSyncStateSetPeriod": "time between two looks at which slaves are in sync",
+    "syncControllerMetadataPeriod": "time between two looks at which controller leads",
+    "controllerHeartBeatTimeoutMills": "silence after which a controller takes this broker for dead",
+    "brokerElectionPriority": "who becomes the master among equals: the lowest",
+    "controllerLease": "acknowledge only while a controller confirms that this is the master",
     # ServerConfig
     "listenPort": "port of clients and tools; the fast port is 2 below it, the replication port 1 above",
     "serverWorkerThreads": "threads of the original's transport",
@@ -236,7 +249,7 @@ RENAMED_IN_5 = {"haSlaveFallbehindMax": "haMaxGapNotInSync", "enableAutoSwitchHA
 NOWHERE_ELSE = frozenset({
     "stallWatchMs", "preallocateMappedFile", "dispatchBehindFlush", "haSyncFromFirstFile", "haAllowedPeers",
     "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "logLevel", "logFormat", "logTimeZone",
-    "metricsPort", "metricsHost", "metricsNames"})
+    "metricsPort", "metricsHost", "metricsNames", "controllerLease"})
 # Java's keys before 4.5, still read.
 OLD_NAMES = {
     "mappedFileSizeCommitLog": "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue": "mapedFileSizeConsumeQueue"}

@@ -1,0 +1,1 @@
+"""A broker whose role a controller decides."""

@@ -1,0 +1,71 @@
+"""Settings of a controller."""
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rmqha.common.config_value import Bytes, Host, LongPeriod, Path, PlainText, Port, Positive
+from rmqha.common.log_style import LogFormat, LogLevel, LogTime
+from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
+
+
+class ControllerStoreKind(Enum):
+    """Where a controller keeps what it decides."""
+
+    local = "local"  # one file: there is one controller
+    etcd = "etcd"  # an etcd cluster: any number of controllers, one of which leads
+
+
+def _in_home(*parts: str) -> str:
+    # Differs: Java's user.home comes from the password file; here $HOME goes first, so that it can be moved
+    return os.path.join(os.path.expanduser("~"), *parts)
+
+
+@dataclass
+class ControllerConfig:
+    """Paths, times and switches of a controller; attributes are the config keys.
+
+    Java: org.apache.rocketmq.common.ControllerConfig (5.1.4)
+    """
+
+    rocketmqHome: PlainText | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
+    # replaced by the file given with -c
+    configStorePath: Path = field(default_factory=lambda: _in_home("controller", "controller.properties"))
+    scanNotActiveBrokerInterval: LongPeriod = 5 * 1000
+    controllerThreadPoolNums: Positive = 16
+    controllerRequestThreadPoolQueueCapacity: Positive = 50000
+    # this controller's group; its members, `id-host:port` joined by `;`; which of them this one is
+    controllerDLegerGroup: PlainText | None = None
+    controllerDLegerPeers: PlainText | None = None
+    controllerDLegerSelfId: PlainText | None = None
+    mappedFileSize: Bytes = 1024 * 1024 * 1024
+    # a folder: what is decided is in a file of it when controllerStore=local
+    controllerStorePath: Path = field(default_factory=lambda: _in_home("DledgerController"))
+    # True: when nobody in sync lives, one that may lack acknowledged messages becomes the master
+    enableElectUncleanMaster: bool = False
+    isProcessReadEvent: bool = False
+    notifyBrokerRoleChanged: bool = True
+    scanInactiveMasterInterval: LongPeriod = 5 * 1000
+
+    # rmqha's own. local: one controller; etcd: any number of them
+    controllerStore: ControllerStoreKind = field(default=ControllerStoreKind.local, metadata={"extension": True})
+    # no master's lease is longer, whatever it asks for; a new leader waits so long for masters that it never heard
+    maxLeaseMillis: LongPeriod = field(default=10 * 1000, metadata={"extension": True})
+    # `host:port` or `https://host:port` of the members of the etcd cluster, joined by `;`
+    etcdEndpoints: PlainText = field(default="", metadata={"extension": True})
+    etcdUser: PlainText | None = field(default=None, metadata={"extension": True})
+    etcdPassword: PlainText | None = field(default=None, metadata={"extension": True})
+    # files, PEM: who signed the members' certificates, and what this controller shows
+    etcdCaFile: Path | None = field(default=None, metadata={"extension": True})
+    etcdCertFile: Path | None = field(default=None, metadata={"extension": True})
+    etcdKeyFile: Path | None = field(default=None, metadata={"extension": True})
+    # keys begin so: several groups of controllers may share an etcd cluster
+    etcdPrefix: PlainText = field(default="/rmqha/controller", metadata={"extension": True})
+    # silence after which etcd takes the leadership away
+    etcdLeaseSeconds: Positive = field(default=3, metadata={"extension": True})
+    # from which level on lines are written (may change while it runs), and what they look like
+    logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
+    logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
+    logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})
+    # the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at
+    metricsPort: Port = field(default=0, metadata={"extension": True})
+    metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})

@@ -1,0 +1,1 @@
+"""Where a controller keeps what it has decided: a file, or etcd."""
