@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, not_null, nullable
 
-# `masterHaAddress` and `haServerAddr` are rmqha's own: `host:port` of the port where slaves follow. Others don't tell it.
+# `masterHaAddress` and `haServerAddr` are rmqha's own: `host:port` of the port where slaves follow.
 
 
 @dataclass
