@@ -16,8 +16,8 @@ class MasterLease:
 
     It counts from when the question left, so it ends here before it ends at the controller, which counts from when the
     question came. The end of a connection to any controller takes the lease with it at once, before the connection is
-    closed if it is this side that closes it: the controller that leads by now takes that for the end of this process. One thread changes it; any may ask `holds`, which reads
-    one attribute and the monotonic clock.
+    closed if it is this side that closes it: the controller that leads by now takes that for the end of this process.
+    One thread changes it; any may ask `holds`, which reads one attribute and the monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
