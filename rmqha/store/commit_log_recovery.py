@@ -2,7 +2,8 @@
 
 Runs on the opening thread before any service does. The walk goes over whole files at once through the bulk kernel, or
 record by record without it; the first bad record ends it. Where nothing is dispatched, the next files are looked over
-by further threads meanwhile, as many as there are cores; what they find counts when the walk comes to their file.
+by further threads meanwhile, as many as there are cores; what they find counts when the walk comes to their file. Where
+something is, another thread goes over the next records while those before get their units and keys.
 """
 from __future__ import annotations
 
@@ -207,7 +208,7 @@ class CommitLogRecovery:
             while look_ahead and len(begun) < min(work.threads, len(files) - index - 1):
                 begun.append(work.begin(partial(self._look_over_file, files[index + 1 + len(begun)])))
             mapped_file = files[index]
-            position, is_blank = self._walk_file(mapped_file, dispatch, own)
+            position, is_blank = self._walk_file(mapped_file, dispatch, own, work)
             own = begun.popleft() if begun else None
             index += 1
             if not is_blank:
@@ -220,8 +221,8 @@ class CommitLogRecovery:
                 return mapped_file.file_from_offset + self._behind_blank(mapped_file.slice_byte_buffer(), position)
             log.info("recover next physics file, %s", files[index].file_name)
 
-    def _walk_file(self, mapped_file: MappedFile, dispatch: bool,
-                   begun: Ahead[_GoodRecords] | None) -> tuple[int, bool]:
+    def _walk_file(self, mapped_file: MappedFile, dispatch: bool, begun: Ahead[_GoodRecords] | None,
+                   work: WorkAhead) -> tuple[int, bool]:
         """Position behind the last good record of a file, and whether the file's blank is there.
 
         `begun`: what goes over the good records at its beginning.
@@ -230,7 +231,7 @@ class CommitLogRecovery:
         check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
         file_from_offset = mapped_file.file_from_offset
         buffer, position, size = mapped_file.slice_byte_buffer(), 0, self.commit_log.mapped_file_size
-        walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch)
+        walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch, work)
         while position < size:
             if begun is None:
                 position = walk_good_records(position)
@@ -255,14 +256,15 @@ class CommitLogRecovery:
                 self._dispatch(request)
         return position, False
 
-    def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool) -> Callable[[int], int]:
+    def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool,
+                           work: WorkAhead) -> Callable[[int], int]:
         """What goes from a position to the first record that has to be looked at by itself, and treats those before."""
         buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
         file_from_offset = mapped_file.file_from_offset
         if self._span_dispatcher.is_possible() if dispatch else bulk.is_compiled():
             if dispatch or self._queues_have_files():
-                return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc, dispatch,
-                                                         self._last_queue_offsets)
+                return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc,
+                                                         self._last_queue_offsets, work if dispatch else None)
             return lambda position: bulk.walk(buffer, position, size, check_crc, file_from_offset).position
         is_dispatched = self._is_dispatched(file_from_offset) if dispatch else self._only_note(file_from_offset)
         return lambda position: skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
@@ -274,21 +276,27 @@ class CommitLogRecovery:
         file_from_offset = mapped_file.file_from_offset
         last_queue_offsets: dict[tuple[bytes, int], int] = {}
         if self._queues_have_files():
-            position = self._walk_spans(buffer, 0, size, file_from_offset, check_crc, False, last_queue_offsets)
+            position = self._walk_spans(buffer, 0, size, file_from_offset, check_crc, last_queue_offsets, None)
         else:
             position = bulk.walk(buffer, 0, size, check_crc, file_from_offset).position
         return position, last_queue_offsets
 
     def _walk_spans(self, buffer: memoryview, position: int, size: int, file_from_offset: int, check_crc: bool,
-                    dispatch: bool, last_queue_offsets: dict[tuple[bytes, int], int]) -> int:
-        """Go from span to span; with `dispatch` each is dispatched, and what is there already is passed over."""
-        stop = Stop.LIMIT
+                    last_queue_offsets: dict[tuple[bytes, int], int], dispatching: WorkAhead | None) -> int:
+        """Go from span to span; `dispatching` scans the next one while one is dispatched. None: nothing is."""
+        def scan(start: int) -> Ahead[Span]:
+            call = partial(self._span_dispatcher.scan, buffer, start, size, file_from_offset, check_crc)
+            return dispatching.begin(call) if dispatching else Ahead(call)
+
+        stop, scanned = Stop.LIMIT, scan(position)
         while stop is Stop.LIMIT:
-            span = self._span_dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
-            self._note_runs(span, last_queue_offsets)
-            if dispatch:
-                self._span_dispatcher.dispatch(span)
+            span = scanned.take()
             position, stop = span.position, span.stop
+            if stop is Stop.LIMIT:
+                scanned = scan(position)
+            self._note_runs(span, last_queue_offsets)
+            if dispatching:
+                self._span_dispatcher.dispatch(span)
         return position
 
     def _note_runs(self, span: Span, last_queue_offsets: dict[tuple[bytes, int], int]) -> None:
