@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,20 +18,26 @@ class MasterLease:
     It counts from when the question left, so it ends here before it ends at the controller, which counts from when the
     question came. The end of a connection to any controller takes the lease with it at once, before the connection is
     closed if it is this side that closes it: the controller that leads by now takes that for the end of this process.
-    One thread changes it; any may ask `holds`, which reads one attribute and the monotonic clock.
+    An answer to what was asked before that grants nothing: its controller may have lost the lead since. Any thread may
+    ask `holds`, which reads one attribute and the monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
+        self._lock = threading.Lock()  # guards writing what follows
         self._until_ns = 0  # of the clock; 0: there is none
+        self._renounced_ns = -1  # of the clock, the last time
 
     def granted(self, asked_ns: int, lease_ms: int) -> None:
         """The leading controller has answered what was asked at `asked_ns` (of the clock): you are the master."""
-        self._until_ns = max(self._until_ns, asked_ns + int(lease_ms * _KEPT_SHARE * _NS_PER_MS))
+        with self._lock:
+            if asked_ns > self._renounced_ns:
+                self._until_ns = max(self._until_ns, asked_ns + int(lease_ms * _KEPT_SHARE * _NS_PER_MS))
 
     def renounced(self) -> None:
         """It says otherwise, its connection has ended, or this replica's role changes: there is no lease any more."""
-        self._until_ns = 0
+        with self._lock:
+            self._until_ns, self._renounced_ns = 0, self._clock()
 
     def holds(self) -> bool:
         """Whether this master may acknowledge now."""

@@ -1,0 +1,47 @@
+"""Until when a master may acknowledge."""
+from rmqha.broker.controller.master_lease import MasterLease
+
+MS = 1_000_000
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_it_counts_from_the_question_and_ends_a_little_early():
+    clock = Clock()
+    lease = MasterLease(clock)
+    assert not lease.holds()
+    clock.now = 500 * MS
+    lease.granted(100 * MS, 1000)
+    assert lease.holds() and lease.left_ms() == 500
+    clock.now = 999 * MS
+    assert lease.holds()
+    clock.now = 1000 * MS
+    assert not lease.holds() and lease.left_ms() == 0
+
+
+def test_an_older_answer_does_not_shorten_it():
+    clock = Clock()
+    lease = MasterLease(clock)
+    lease.granted(200 * MS, 1000)
+    lease.granted(0, 1000)
+    assert lease.left_ms() == 1100
+
+
+def test_what_was_asked_before_it_was_renounced_grants_nothing():
+    clock = Clock()
+    lease = MasterLease(clock)
+    lease.granted(1 * MS, 1000)
+    clock.now = 10 * MS
+    lease.renounced()
+    assert not lease.holds()
+    lease.granted(9 * MS, 1000)
+    assert not lease.holds()
+    lease.granted(11 * MS, 1000)
+    assert lease.holds()
