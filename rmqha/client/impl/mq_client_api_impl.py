@@ -12,6 +12,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.pull_result import PullCallback, PullResultExt, PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
+from rmqha.client.impl.mq_client_api_controller import MQClientAPIController
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
@@ -79,7 +80,7 @@ RetryChoice = Callable[[str], tuple[str, MessageQueue] | None]
 """Broker that failed -> address and queue for the next try of an asynchronous send."""
 
 
-class MQClientAPIImpl(MQClientAPIAdmin):
+class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     """The requests of producers, consumers and admin tools over one remoting client.
 
     Java: org.apache.rocketmq.client.impl.MQClientAPIImpl (4.9.8)

@@ -16,11 +16,14 @@ from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.client_bodies import ConsumerConnection
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.controller_bodies import BrokerMemberGroup, BrokerReplicasInfo
 from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
 from rmqha.common.protocol.body.offset_bodies import QueueTimeSpan
+from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
 from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
+from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic import topic_validator
@@ -418,6 +421,49 @@ class DefaultMQAdminExt:
         """All settings of name servers (None: of all that are asked), by address."""
         return {addr: self.api.get_name_server_config(addr, self.timeout_millis)
                 for addr in name_servers or self.get_name_server_address_list()}
+
+    # ---- controllers
+
+    def get_controller_meta_data(self, controller_addr: str) -> GetMetaDataResponseHeader:
+        """The group of a controller, its members, and who leads."""
+        return self.api.get_controller_meta_data(controller_addr, self.timeout_millis)
+
+    def get_in_sync_state_data(self, controller_addr: str, broker_names: list[str]) -> BrokerReplicasInfo:
+        """Master, epochs and replicas of broker names, as the leading controller has them."""
+        return self.api.get_in_sync_state_data(controller_addr, broker_names, self.timeout_millis)
+
+    def elect_master(
+        self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int
+    ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
+        """Have the leading controller make a replica the master."""
+        return self.api.elect_master(controller_addr, cluster_name, broker_name, broker_id, self.timeout_millis)
+
+    def clean_controller_broker_data(
+        self, controller_addr: str, cluster_name: str | None, broker_name: str, broker_ids: str | None,
+        clean_living_broker: bool
+    ) -> None:
+        """Have the leading controller forget replicas: their ids joined by `;`, None: all of the name."""
+        self.api.clean_controller_broker_data(
+            controller_addr, cluster_name, broker_name, broker_ids, clean_living_broker, self.timeout_millis)
+
+    def get_controller_config(self, controllers: list[str]) -> dict[str, dict[str, str]]:
+        """All settings of controllers, by address."""
+        return {addr: self.api.get_controller_config(addr, self.timeout_millis) for addr in controllers}
+
+    def update_controller_config(self, properties: dict[str, str], controllers: list[str]) -> None:
+        """Change settings of controllers; the last error is raised behind all."""
+        failure: MQClientException | None = None
+        for addr in controllers:
+            try:
+                self.api.update_controller_config(addr, properties, self.timeout_millis)
+            except MQClientException as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
+        """A replica's id, the epochs of its log, and the log's end."""
+        return self.api.get_broker_epoch_cache(broker_addr, self.timeout_millis)
 
     # ---- brokers
 

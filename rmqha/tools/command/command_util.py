@@ -59,6 +59,15 @@ def fetch_master_and_slave_addr_by_cluster_name(
     return [addr for addrs in brokers for _, addr in sorted(addrs.items())]
 
 
+def fetch_master_and_slave_addr_by_broker_name(admin: DefaultMQAdminExt, broker_name: str) -> list[str]:
+    """Addresses of all brokers of a name; none when the name server does not know it.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByBrokerName (5.1.4)
+    """
+    broker = admin.examine_broker_cluster_info().brokerAddrTable.get(broker_name)
+    return [] if broker is None else [addr for _, addr in sorted(broker.brokerAddrs.items())]
+
+
 def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
     """Names of the brokers as Java's hash table has them: clients count an ordered topic's queues in this order.
 

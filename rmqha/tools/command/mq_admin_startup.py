@@ -19,6 +19,7 @@ from rmqha.tools.command.broker.cleaning_commands import (
     DeleteExpiredCommitLogSubCommand,
 )
 from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
+from rmqha.tools.command.broker.get_broker_epoch_sub_command import GetBrokerEpochSubCommand
 from rmqha.tools.command.broker.send_msg_status_command import SendMsgStatusCommand
 from rmqha.tools.command.broker.update_broker_config_sub_command import UpdateBrokerConfigSubCommand
 from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSendMsgRTCommand
@@ -32,9 +33,17 @@ from rmqha.tools.command.consumer.delete_subscription_group_command import Delet
 from rmqha.tools.command.consumer.get_consumer_config_sub_command import GetConsumerConfigSubCommand
 from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
 from rmqha.tools.command.consumer.update_sub_group_sub_command import UpdateSubGroupSubCommand
+from rmqha.tools.command.controller.clean_controller_broker_meta_sub_command import CleanControllerBrokerMetaSubCommand
+from rmqha.tools.command.controller.controller_config_commands import (
+    GetControllerConfigSubCommand,
+    UpdateControllerConfigSubCommand,
+)
+from rmqha.tools.command.controller.get_controller_meta_data_sub_command import GetControllerMetaDataSubCommand
+from rmqha.tools.command.controller.re_elect_master_sub_command import ReElectMasterSubCommand
 from rmqha.tools.command.export.export_configs_command import ExportConfigsCommand
 from rmqha.tools.command.export.export_metadata_command import ExportMetadataCommand
 from rmqha.tools.command.export.export_metrics_command import ExportMetricsCommand
+from rmqha.tools.command.ha.get_sync_state_set_sub_command import GetSyncStateSetSubCommand
 from rmqha.tools.command.message.check_msg_send_rt_command import CheckMsgSendRTCommand
 from rmqha.tools.command.message.consume_message_command import ConsumeMessageCommand
 from rmqha.tools.command.message.print_message_by_queue_command import PrintMessageByQueueCommand
@@ -68,6 +77,16 @@ from rmqha.tools.command.topic.update_order_conf_command import UpdateOrderConfC
 from rmqha.tools.command.topic.update_topic_perm_sub_command import UpdateTopicPermSubCommand
 from rmqha.tools.command.topic.update_topic_sub_command import UpdateTopicSubCommand
 
+# Those of automatic failover, which 4.9 has not.
+SUB_COMMANDS_OF_5: tuple[type[SubCommand], ...] = (
+    GetControllerMetaDataSubCommand,
+    GetControllerConfigSubCommand,
+    UpdateControllerConfigSubCommand,
+    ReElectMasterSubCommand,
+    CleanControllerBrokerMetaSubCommand,
+    GetSyncStateSetSubCommand,
+    GetBrokerEpochSubCommand,
+)
 # In the order in which `mqadmin` lists them.
 SUB_COMMANDS: tuple[type[SubCommand], ...] = (
     UpdateTopicSubCommand,
@@ -126,6 +145,7 @@ SUB_COMMANDS: tuple[type[SubCommand], ...] = (
     ExportMetadataCommand,
     ExportConfigsCommand,
     ExportMetricsCommand,
+    *SUB_COMMANDS_OF_5,
 )
 TEXT, JSON = "text", "json"
 _HELP = ("help", "-h", "--help")
@@ -188,7 +208,7 @@ def _run(command: SubCommand, command_line: CommandLine, renderer: Renderer) -> 
     except SubCommandException as error:
         sys.stdout.flush()
         sys.stderr.write(stack_trace(error))
-        if command_line.text("n") is None and not os.environ.get(mix_all.NAMESRV_ADDR_ENV):
+        if command.asks_name_server and command_line.text("n") is None and not os.environ.get(mix_all.NAMESRV_ADDR_ENV):
             sys.stderr.write("No name server: give it with -n host:port, or in NAMESRV_ADDR.\n")
         return renderer.exit_code_of_failure
     return 0

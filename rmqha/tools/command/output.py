@@ -99,6 +99,13 @@ class JsonRenderer:
             self._out.flush()
 
 
+def java_text(value: object) -> str:
+    """A value as Java's %s prints it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _jsonable(value: object) -> Any:
     """A bean as what its JSON says."""
     return json.loads(fastjson_writer.dumps(value, quote_field_names=True))

@@ -31,6 +31,7 @@ class SubCommand(abc.ABC):
     command_alias: ClassVar[str | None] = None
     command_desc: ClassVar[str]
     options: ClassVar[tuple[Option | OptionGroup, ...]] = ()
+    asks_name_server: ClassVar[bool] = True
     failure: ClassVar[str] = " command failed"  # behind the class's name in the text of an error
 
     @abc.abstractmethod
