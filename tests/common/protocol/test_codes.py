@@ -15,7 +15,7 @@ MODULES = {"RequestCode": request_code, "ResponseCode": response_code, "MessageC
 # 5.1.4 has these, 4.9 has not.
 FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED"}
 # Neither has these.
-OWN = {"REJOIN_MASTER"}
+OWN = {"REJOIN_MASTER", "HANDOVER_MASTER"}
 # 4.9.7 has these, 4.9.8 has not.
 ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
 
