@@ -21,6 +21,10 @@ class Checkout:
         """Command and environment of a broker; it finds the name server in its file."""
         return self._command("rmqha.broker.broker_startup", config_file, folder)
 
+    def controller_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a controller."""
+        return self._command("rmqha.controller.controller_startup", config_file, folder)
+
     def _command(self, module: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
         env = {"HOME": str(folder), "PYTHONPATH": str(self._root), "PYTHONUNBUFFERED": "1",
                "ROCKETMQ_HOME": str(folder)}
