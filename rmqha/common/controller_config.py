@@ -49,7 +49,7 @@ class ControllerConfig:
     # rmqha's own. local: one controller; etcd: any number of them
     controllerStore: ControllerStoreKind = field(default=ControllerStoreKind.local, metadata={"extension": True})
     # no master's lease is longer, whatever it asks for; a new leader waits so long for masters that it never heard
-    maxLeaseMillis: LongPeriod = field(default=10 * 1000, metadata={"extension": True})
+    maxLeaseMillis: LongPeriod = field(default=3 * 1000, metadata={"extension": True})
     # `host:port` or `https://host:port` of the members of the etcd cluster, joined by `;`
     etcdEndpoints: PlainText = field(default="", metadata={"extension": True})
     etcdUser: PlainText | None = field(default=None, metadata={"extension": True})

@@ -28,45 +28,75 @@ class BrokerLiveInfo:
     heard_ns: int
     timeout_ms: int
     channel: object
+    connection: int = 0  # the number of that connection: later ones have higher numbers
     ha_address: str | None = None  # `host:port` where slaves find it; only ours tell it
     epoch: int = NOT_TOLD_EPOCH
     max_offset: int = NOT_TOLD_OFFSET
     confirm_offset: int = NOT_TOLD_OFFSET
     priority: int = LAST_PRIORITY
 
+    @property
+    def takes_leases(self) -> bool:
+        """Whether it is one of ours: a broker of RocketMQ acknowledges without a lease."""
+        return self.ha_address is not None
+
 
 class BrokerLiveness:
-    """The last heartbeat of each broker. A broker is alive until its time-out or until its connection ends.
+    """The last heartbeat of each broker, and until when each master's lease may hold.
 
-    Being dead here does not free a master's place yet: `may_replace` says when no lease of its can hold any more.
+    A broker is alive until its time-out or until its connection ends. Being dead here does not free a master's place
+    yet: `may_replace` says when no lease of its can hold any more.
 
     Java: org.apache.rocketmq.controller.impl.heartbeat.DefaultBrokerHeartbeatManager (5.1.4)
     """
 
     def __init__(self, max_lease_ms: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._max_lease_ms = max_lease_ms  # no lease is granted for longer
+        self._max_lease_ms = max_lease_ms  # no lease is granted for longer, by any controller
         self._clock = clock
         self._lock = threading.Lock()  # guards both below
         self._heard: dict[BrokerIdentity, BrokerLiveInfo] = {}
-        self._closed_ns: dict[BrokerIdentity, int] = {}  # when their connection ended, until they are heard again
+        self._leased_until_ns: dict[BrokerIdentity, int] = {}  # by this controller
 
-    def lease_ms(self, timeout_ms: int) -> int:
-        """For how long a master that counts as dead after `timeout_ms` may be granted its lease."""
-        return min(timeout_ms, self._max_lease_ms)
-
-    def heartbeat(self, info: BrokerLiveInfo) -> None:
-        """A broker lives, over a connection that stands."""
+    def heartbeat(self, info: BrokerLiveInfo) -> bool:
+        """A broker lives, over a connection that stands. False: it has been heard over a later connection already."""
         with self._lock:
-            self._closed_ns.pop(info.identity, None)
+            before = self._heard.get(info.identity)
+            if before is not None and info.connection < before.connection:
+                return False
             self._heard[info.identity] = info
+            return True
 
-    def closed(self, channel: object) -> list[BrokerIdentity]:
-        """A connection has ended, and with it the brokers that were heard over it. Returns them."""
+    def grant(self, master: BrokerIdentity, connection: int) -> int:
+        """Grant this master, heard over this connection, its lease, from now on. Returns for how many ms; 0: none.
+
+        Nobody may elect another one between the look who is the master and this call.
+        """
+        with self._lock:
+            info = self._heard.get(master)
+            if info is None or info.connection != connection or not info.takes_leases:
+                return 0
+            lease_ms = min(info.timeout_ms, self._max_lease_ms)
+            until = self._clock() + lease_ms * _NS_PER_MS
+            self._leased_until_ns[master] = max(until, self._leased_until_ns.get(master, 0))
+            return lease_ms
+
+    def renounced(self, master: BrokerIdentity) -> None:
+        """This master has said that it gives up its lease, and takes none that it has asked for before."""
+        with self._lock:
+            self._leased_until_ns.pop(master, None)
+
+    def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
+        """A connection has ended, and with it the brokers that were heard over it. Returns them.
+
+        `by_peer`: the other side has closed it, which ends the lease, too; when the network or this side did, the
+        broker may not have noticed.
+        """
         with self._lock:
             ended = [identity for identity, info in self._heard.items() if info.channel is channel]
             for identity in ended:
                 del self._heard[identity]
-                self._closed_ns[identity] = self._clock()
+                if by_peer:
+                    self._leased_until_ns.pop(identity, None)
             return ended
 
     def expired(self) -> list[BrokerLiveInfo]:
@@ -93,17 +123,24 @@ class BrokerLiveness:
     def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
         """Whether no lease of this master can hold any more, by whichever controller it was granted.
 
-        Its connection to this controller has ended since this one leads: a broker gives up its lease before it closes
-        any connection to a controller, and whenever it sees one end, and only this one could have granted another. Or
-        it is silent here for its time-out, and this controller leads for longer than a lease of those that led before.
+        This controller leads for longer than a lease of those that led before. And those that it has granted are over,
+        or the master has closed the connection over which it was heard: a broker gives up its lease before it closes
+        any connection to a controller and when it sees one end, and takes none that it has asked for before. (That says
+        nothing of leases of other controllers: the news may have been on its way since before this one began to lead.)
         """
         with self._lock:
             info = self._heard.get(master)
-            if info is not None and not self._is_silent(info):
-                return False
-            if self._closed_ns.get(master, leads_since_ns - 1) >= leads_since_ns:
+            if info is not None and not info.takes_leases:
                 return True
-            return self._clock() > leads_since_ns + self._max_lease_ms * _NS_PER_MS
+            now = self._clock()
+            if now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
+                return False
+            return now > self._leased_until_ns.get(master, 0)
+
+    def replaceable_from_ns(self, master: BrokerIdentity, leads_since_ns: int) -> int:
+        """When `may_replace` becomes true if nothing more is heard from this master."""
+        with self._lock:
+            return 1 + max(leads_since_ns + self._max_lease_ms * _NS_PER_MS, self._leased_until_ns.get(master, 0))
 
     def all(self) -> list[BrokerLiveInfo]:
         """The last heartbeats of all that are alive."""

@@ -1,0 +1,337 @@
+"""Every decision about the replicas of one broker name, as a pure function.
+
+    (ReplicaSet or None, the request, what is heard from the replicas)  -->  Decision: the answer, and what to write
+
+Nothing here reads a clock, a file or a socket. Whoever calls it writes what was decided before it answers, and asks
+again when somebody else was quicker.
+
+Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager (5.1.4)
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from rmqha.common.java_compat import string_of
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import (
+    BrokerMemberGroup,
+    ElectMasterResponseBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+)
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    ApplyBrokerIdResponseHeader,
+    BrokerHeartbeatResponseHeader,
+    CleanControllerBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rmqha.controller.broker_liveness import BrokerLiveInfo
+from rmqha.controller.default_elect_policy import elect
+from rmqha.controller.replica_set import FIRST_BROKER_CONTROLLER_ID, Replica, ReplicaSet
+
+Body = SyncStateSet | ElectMasterResponseBody
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the controller hears from the replicas of one name at a moment: who lives, by id."""
+
+    alive: Mapping[int, BrokerLiveInfo] = field(default_factory=dict)
+    may_replace_master: bool = False  # no lease of the master's can hold any more
+
+    def ha_address(self, broker_id: int | None) -> str | None:
+        """`host:port` where slaves of this replica find it; None when it has not told."""
+        info = None if broker_id is None else self.alive.get(broker_id)
+        return None if info is None else info.ha_address
+
+
+NOBODY_HEARD = Heard()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An answer, which may leave once `replica_set` is written, if there is something to write.
+
+    Java: org.apache.rocketmq.controller.impl.event.ControllerResult (5.1.4)
+    """
+
+    code: int = response_code.SUCCESS
+    remark: str | None = None
+    header: CommandCustomHeader | None = None
+    body: Body | None = None
+    writes: bool = False
+    replica_set: ReplicaSet | None = None  # what is written; None then: the name is forgotten
+
+
+def alter_sync_state_set(current: ReplicaSet | None, request: AlterSyncStateSetRequestHeader, wanted: SyncStateSet,
+                         heard: Heard) -> Decision:
+    """Take the master's new sync-state set, if it is the master, knows the last one, and names who lives."""
+    if current is None:
+        return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
+    members = frozenset(wanted.syncStateSet)
+    refused = _why_not_alter(current, request, members, wanted.syncStateSetEpoch, heard)
+    if refused is not None:
+        return refused
+    epoch = current.sync_state_set_epoch + 1
+    return Decision(header=AlterSyncStateSetResponseHeader(newSyncStateSetEpoch=epoch),
+                    body=SyncStateSet(sorted(members), epoch), writes=True,
+                    replica_set=replace(current, sync_state_set=members, sync_state_set_epoch=epoch))
+
+
+def _why_not_alter(current: ReplicaSet, request: AlterSyncStateSetRequestHeader, members: frozenset[int], epoch: int,
+                   heard: Heard) -> Decision | None:
+    if members == current.sync_state_set:
+        return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+                        "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet")
+    rejecting = "Rejecting alter syncStateSet request because the "
+    if current.master_id is None or current.master_id != request.masterBrokerId:
+        return Decision(response_code.CONTROLLER_INVALID_MASTER,
+                        f"{rejecting}current leader is:{{{_text(current.master_id)}}}, not "
+                        f"{{{_text(request.masterBrokerId)}}}")
+    if current.master_epoch != request.masterEpoch:
+        return Decision(response_code.CONTROLLER_FENCED_MASTER_EPOCH,
+                        f"{rejecting}current master epoch is:{{{current.master_epoch}}}, not "
+                        f"{{{_text(request.masterEpoch)}}}")
+    if current.sync_state_set_epoch != epoch:
+        return Decision(response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+                        f"{rejecting}current syncStateSet epoch is:{{{current.sync_state_set_epoch}}}, not {{{epoch}}}")
+    for id_ in sorted(members):
+        if id_ not in current.replicas:
+            return Decision(response_code.CONTROLLER_INVALID_REPLICAS,
+                            f"{rejecting}replicas {{{id_}}} don't exist")
+        if id_ not in heard.alive:
+            return Decision(response_code.CONTROLLER_BROKER_NOT_ALIVE,
+                            f"{rejecting}replicas {{{id_}}} don't alive")
+    if current.master_id not in members:
+        return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+                        f"{rejecting}newSyncStateSet don't contains origin leader {{{current.master_id}}}")
+    return None
+
+
+def elect_master(current: ReplicaSet | None, request: ElectMasterRequestHeader, heard: Heard, *,
+                 unclean: bool = False) -> Decision:
+    """Elect a master, unless the old one lives; `unclean`: one that is not in sync will do when nobody who is lives.
+
+    Who asks first becomes the first master. The controller itself asks with no id when the master is gone: then nobody
+    is the master if no other can be. Nobody is elected while a lease of the old master's may hold.
+    """
+    if current is None:
+        return Decision(response_code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
+    old, asking = current.master_id, request.brokerId
+    elected = _elected(current, request, heard, unclean)
+    if elected is not None and elected == old:
+        return _master_still_exists(current, heard)
+    if old is not None and not heard.may_replace_master:
+        return Decision(response_code.CONTROLLER_ELECT_MASTER_FAILED,
+                        f"Failed to elect a new master: the lease of the old one, {old}, may hold for a moment")
+    if elected is not None:
+        return _new_master(current, elected, heard)
+    reason = _why_nobody(current, request, heard, unclean)
+    if asking is not None:
+        return Decision(response_code.CONTROLLER_ELECT_MASTER_FAILED, f"Failed to elect a new master: {reason}")
+    remark = f"Old master has down and failed to elect a new broker master: {reason}"
+    if old is None:
+        return Decision(response_code.CONTROLLER_MASTER_NOT_AVAILABLE, remark)
+    return Decision(response_code.CONTROLLER_MASTER_NOT_AVAILABLE, remark, writes=True,
+                    replica_set=replace(current, master_id=None, master_epoch=current.master_epoch + 1))
+
+
+def _elected(current: ReplicaSet, request: ElectMasterRequestHeader, heard: Heard, unclean: bool) -> int | None:
+    # Differs: the first master is one that is registered; 5.1.4 takes any id that it is told
+    if current.never_had_a_master and request.brokerId in current.replicas:
+        return request.brokerId
+    preferred = request.brokerId if request.designateElect else None
+    return elect(current.sync_state_set, tuple(current.replicas) if unclean else None, current.master_id, preferred,
+                 heard.alive)
+
+
+def _master_still_exists(current: ReplicaSet, heard: Heard) -> Decision:
+    header = ElectMasterResponseHeader(
+        masterBrokerId=current.master_id, masterAddress=current.address(current.master_id),
+        masterEpoch=current.master_epoch, syncStateSetEpoch=current.sync_state_set_epoch,
+        masterHaAddress=heard.ha_address(current.master_id))
+    return Decision(response_code.CONTROLLER_MASTER_STILL_EXIST,
+                    f"The old master {current.master_id} is still alive, not need to elect new master for broker "
+                    f"{current.broker_name}", header, ElectMasterResponseBody(None, sorted(current.sync_state_set)))
+
+
+def _new_master(current: ReplicaSet, elected: int, heard: Heard) -> Decision:
+    decided = replace(current, master_id=elected, master_epoch=current.master_epoch + 1,
+                      sync_state_set=frozenset((elected,)), sync_state_set_epoch=current.sync_state_set_epoch + 1)
+    header = ElectMasterResponseHeader(
+        masterBrokerId=elected, masterAddress=decided.address(elected), masterEpoch=decided.master_epoch,
+        syncStateSetEpoch=decided.sync_state_set_epoch, masterHaAddress=heard.ha_address(elected))
+    group = BrokerMemberGroup(current.cluster_name, current.broker_name,
+                              {id_: each.address for id_, each in current.replicas.items()})
+    return Decision(header=header, body=ElectMasterResponseBody(group, [elected]), writes=True, replica_set=decided)
+
+
+def _why_nobody(current: ReplicaSet, request: ElectMasterRequestHeader, heard: Heard, unclean: bool) -> str:
+    in_sync, alive = sorted(current.sync_state_set), sorted(heard.alive)
+    if request.designateElect and request.brokerId is not None:
+        if request.brokerId not in current.replicas:
+            return f"there is no broker {request.brokerId}"
+        if request.brokerId not in heard.alive:
+            return f"broker {request.brokerId} does not live"
+        return f"broker {request.brokerId} is not in sync, only {in_sync}"
+    if unclean or not alive:
+        return "nobody lives"
+    return f"in sync are {in_sync}, and only {alive} live"
+
+
+def needs_election(current: ReplicaSet, heard: Heard, *, unclean: bool = False) -> bool:
+    """Whether the controller should elect by itself: the master is gone for good, or there is none and could be one.
+
+    Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
+    """
+    # Differs: a set without a master gets one as soon as it can; in 5.1.4 a broker has to ask for it
+    if current.master_id is not None:
+        return current.master_id not in heard.alive and heard.may_replace_master
+    if current.never_had_a_master:
+        return False
+    return bool(heard.alive) if unclean else any(id_ in heard.alive for id_ in current.sync_state_set)
+
+
+def get_next_broker_id(current: ReplicaSet | None, request: GetNextBrokerIdRequestHeader) -> Decision:
+    """Which id the next replica will get."""
+    return Decision(header=GetNextBrokerIdResponseHeader(
+        clusterName=request.clusterName, brokerName=request.brokerName,
+        nextBrokerId=FIRST_BROKER_CONTROLLER_ID if current is None else current.next_broker_id))
+
+
+def apply_broker_id(current: ReplicaSet | None, request: ApplyBrokerIdRequestHeader) -> Decision:
+    """Give an id to who asks for it, unless somebody else has it."""
+    id_, code = request.appliedBrokerId, request.registerCheckCode
+    done = ApplyBrokerIdResponseHeader(clusterName=request.clusterName, brokerName=request.brokerName)
+    invalid = response_code.CONTROLLER_BROKER_ID_INVALID
+    if id_ is None or id_ < FIRST_BROKER_CONTROLLER_ID or not code or not request.brokerName:
+        return Decision(invalid, f"Fail to apply brokerId: {_text(id_)} in broker-set: {string_of(request.brokerName)}",
+                        done)
+    if current is None:
+        if id_ != FIRST_BROKER_CONTROLLER_ID:
+            return Decision(invalid, f"Broker-set: {request.brokerName} hasn't been registered in controller, but "
+                            f"broker try to apply brokerId: {id_}", done)
+        current = ReplicaSet(request.clusterName or "", request.brokerName)
+    taken = current.replicas.get(id_)
+    if taken is not None:
+        if taken.register_check_code == code:
+            return Decision(header=done)
+        return Decision(invalid, f"Fail to apply brokerId: {id_} in broker-set: {request.brokerName}", done)
+    # Differs: the next id is behind all that were given; 5.1.4 counts, and may tell one that is taken for ever
+    return Decision(header=done, writes=True, replica_set=replace(
+        current, replicas={**current.replicas, id_: Replica(code.split(";")[0], code)},
+        next_broker_id=max(current.next_broker_id, id_ + 1)))
+
+
+def register_broker(current: ReplicaSet | None, request: RegisterBrokerToControllerRequestHeader,
+                    heard: Heard) -> Decision:
+    """Tell a replica who is the master, if that one lives, and note where the replica is."""
+    header = RegisterBrokerToControllerResponseHeader(clusterName=request.clusterName, brokerName=request.brokerName)
+    needed = response_code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    if current is None:
+        return Decision(needed, f"Broker-set: {string_of(request.brokerName)} hasn't been registered in controller",
+                        header)
+    replica = None if request.brokerId is None else current.replicas.get(request.brokerId)
+    if replica is None or request.brokerId is None:
+        return Decision(needed, f"BrokerId: {_text(request.brokerId)} hasn't been registered in broker-set: "
+                        f"{current.broker_name}", header)
+    if current.master_id in heard.alive:
+        header.masterBrokerId, header.masterAddress = current.master_id, current.address(current.master_id)
+        header.masterEpoch, header.syncStateSetEpoch = current.master_epoch, current.sync_state_set_epoch
+        header.masterHaAddress = heard.ha_address(current.master_id)
+    decision = Decision(header=header, body=_sync_state_set(current))
+    address = request.brokerAddress
+    if address is None or address == replica.address:
+        return decision
+    if header.masterBrokerId == request.brokerId:
+        header.masterAddress = address
+    moved = {**current.replicas, request.brokerId: replace(replica, address=address)}
+    return replace(decision, writes=True, replica_set=replace(current, replicas=moved))
+
+
+def get_replica_info(current: ReplicaSet | None, heard: Heard) -> Decision:
+    """Who is the master, and who is in sync with it."""
+    if current is None:
+        return Decision(response_code.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed",
+                        GetReplicaInfoResponseHeader())
+    return Decision(header=GetReplicaInfoResponseHeader(
+        masterBrokerId=current.master_id, masterAddress=current.address(current.master_id),
+        masterEpoch=current.master_epoch, masterHaAddress=heard.ha_address(current.master_id)),
+        body=_sync_state_set(current))
+
+
+def replicas_info(current: ReplicaSet, heard: Heard) -> ReplicasInfo:
+    """All replicas of a name, for people.
+
+    Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#getSyncStateData (5.1.4)
+    """
+    info = ReplicasInfo(current.master_id, current.address(current.master_id), current.master_epoch,
+                        current.sync_state_set_epoch)
+    for id_, replica in sorted(current.replicas.items()):
+        identity = ReplicaIdentity(current.broker_name, id_, replica.address, id_ in heard.alive)
+        (info.inSyncReplicas if id_ in current.sync_state_set else info.notInSyncReplicas).append(identity)
+    return info
+
+
+def clean_broker_data(current: ReplicaSet | None, request: CleanControllerBrokerDataRequestHeader,
+                      heard: Heard) -> Decision:
+    """Forget replicas, or all of a name; those that live only when that is asked for."""
+    invalid = response_code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    # Differs: ids are read with isCleanLivingBroker, too; 5.1.4 then forgets all replicas of the name
+    try:
+        ids = frozenset(int(id_) for id_ in (request.brokerControllerIdsToClean or "").split(";") if id_.strip())
+    except ValueError as failure:
+        return Decision(invalid, "Please set the option <brokerControllerIdsToClean> according to the format, "
+                        f"exception: {failure}")
+    if not request.isCleanLivingBroker:
+        if not ids and current is not None and current.master_id is not None:
+            return Decision(invalid, f"Broker {request.brokerName} is still alive, clean up failure")
+        for id_ in sorted(ids):
+            if id_ in heard.alive:
+                return Decision(invalid, f"Broker [{request.brokerName},  {id_}] is still alive, clean up failure")
+    if current is None:
+        return Decision(invalid, f"Broker {request.brokerName} is not existed,clean broker data failure.")
+    remaining = {id_: each for id_, each in current.replicas.items() if ids and id_ not in ids}
+    if not remaining:
+        return Decision(writes=True)
+    if current.master_id in ids and not heard.may_replace_master:
+        return Decision(invalid, f"Broker [{request.brokerName},  {current.master_id}] is the master, and its lease "
+                        "may hold for a moment, clean up failure")
+    cleaned = replace(current, replicas=remaining, sync_state_set=current.sync_state_set - ids)
+    if cleaned.sync_state_set != current.sync_state_set:
+        cleaned = replace(cleaned, sync_state_set_epoch=current.sync_state_set_epoch + 1)
+    # Differs: a master that is forgotten is the master no more; in 5.1.4 it stays in charge without an address
+    if cleaned.master_id in ids:
+        cleaned = replace(cleaned, master_id=None, master_epoch=current.master_epoch + 1)
+    return Decision(writes=cleaned != current, replica_set=cleaned)
+
+
+def broker_heartbeat(current: ReplicaSet | None, broker_id: int, lease_ms: int) -> BrokerHeartbeatResponseHeader:
+    """What the leading controller tells a broker that lives: who is the master, and to that one its lease.
+
+    A lease of 0 ms is none.
+    """
+    if current is None:
+        return BrokerHeartbeatResponseHeader(leaseMillis=0)
+    return BrokerHeartbeatResponseHeader(masterBrokerId=current.master_id, masterEpoch=current.master_epoch,
+                                         leaseMillis=lease_ms if current.master_id == broker_id else 0)
+
+
+def _sync_state_set(current: ReplicaSet) -> SyncStateSet:
+    return SyncStateSet(sorted(current.sync_state_set), current.sync_state_set_epoch)
+
+
+def _text(number: int | None) -> str:
+    return "null" if number is None else str(number)
