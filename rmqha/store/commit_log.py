@@ -352,6 +352,8 @@ class CommitLog:
             # Differs: the original takes what was checked before its shutdown and comes behind its last flush
             if self.config.brokerRole is SLAVE or ha_service.term != term or store.is_shutdown:
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+            if ha_service.guard is not None and not ha_service.guard.takes_puts():
+                return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if store.deleted_topics.names and store.deleted_topics.refuses(context):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
             # under the lock, so that store times never go down along the log

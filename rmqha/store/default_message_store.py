@@ -94,6 +94,8 @@ class DefaultMessageStore:
         self.broker_stats_manager = broker_stats_manager
         self.message_arriving_listener = message_arriving_listener
         self.broker_config = broker_config
+        if broker_config.enableControllerMode:
+            message_store_config.enableAutoSwitchHA = True  # as in 5.1.4, which has the first key only
         self.running_flags = RunningFlags()
         self.transient_store_pool = TransientStorePool(message_store_config)
         self.allocate_mapped_file_service = AllocateMappedFileService(self)

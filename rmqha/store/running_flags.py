@@ -10,8 +10,9 @@ DISK_FULL_BIT = 1 << 4
 # Differs: a failed fsync leaves the kernel's idea of the file unknown, so it stops all puts until a restart recovers
 # the store; the original logs the exception and goes on acknowledging.
 FLUSH_ERROR_BIT = 1 << 5
+FENCED_BIT = 1 << 6  # of 5.1.4, where it is 1 << 5
 
-_LOG_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT | FLUSH_ERROR_BIT
+_LOG_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT | FLUSH_ERROR_BIT | FENCED_BIT
 _QUEUE_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT
 
 
@@ -79,6 +80,21 @@ class RunningFlags:
     def make_flush_error(self) -> None:
         """A flush failed."""
         self._set_bit(FLUSH_ERROR_BIT, 0)
+
+    def make_fenced(self, fenced: bool) -> None:
+        """Take no puts until the controller has decided this replica's role, or again.
+
+        Java: org.apache.rocketmq.store.RunningFlags#makeFenced (5.1.4)
+        """
+        if fenced:
+            self._set_bit(FENCED_BIT, 0)
+        else:
+            self._clear_bit(FENCED_BIT, 0)
+
+    @property
+    def is_fenced(self) -> bool:
+        """True while no role is decided."""
+        return bool(self.flag_bits & FENCED_BIT)
 
     def get_and_make_disk_full(self, disk: str = "") -> bool:
         """Note that `disk` is full; True when none was full before."""

@@ -43,6 +43,7 @@ from rmqha.store.ha.wait_notify_object import WaitNotifyObject
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
     from rmqha.store.group_commit_request import GroupCommitRequest
+    from rmqha.store.ha.autoswitch.put_guard import PutGuard
 
 log = logging.getLogger("RocketmqStore")
 
@@ -93,6 +94,7 @@ class HAService:
         self.leader: HAConnection | None = None  # written by any ReadSocketService; of two the later one counts
         # Rises at each change of roles, before anything is cut off; a put is acknowledged under the term it began in.
         self.term = 0
+        self.guard: PutGuard | None = None  # of a master whose role others decide
         self.accept_socket_service = AcceptSocketService(self)
         self.group_transfer_service = GroupTransferService(self)
         self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)

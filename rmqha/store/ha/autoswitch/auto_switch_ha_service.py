@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common.scheduled_service import ScheduledService
@@ -19,7 +20,9 @@ from rmqha.store.config.store_path_config_helper import get_broker_identity
 from rmqha.store.ha.autoswitch import broker_metadata
 from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
+from rmqha.store.ha.autoswitch.controlled_sync_state_set import ControlledSyncStateSet
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
+from rmqha.store.ha.autoswitch.put_guard import PutGuard
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
 from rmqha.store.ha.ha_service import ALL_ACK_IN_SYNC_STATE_SET, NO_SLAVE, HAService
 
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection
 
 log = logging.getLogger("RocketmqStore")
+
+# Asks the controller to make the first the set, if the epoch of the set is still the second, hands what it answers to
+# `set_sync_state_set`, and returns whether it has answered at all.
+SyncStateSetListener = Callable[[frozenset[int], int], bool]
 
 _HOUSEKEEPING_MS = 1000
 _DISPATCH_STEP_MS = 1000
@@ -50,7 +57,14 @@ class AutoSwitchHAService(HAService):
     def __init__(self, default_message_store: DefaultMessageStore) -> None:
         super().__init__(default_message_store)
         self.epoch_cache = EpochFileCache(self.config.get_store_path_epoch_file())
-        self.sync_state_set = SyncStateSet(default_message_store.get_max_phy_offset)
+        # Read once: whether a controller decides who is the master and who is in sync
+        self.is_controlled = default_message_store.broker_config.enableControllerMode
+        self._controlled = ControlledSyncStateSet(default_message_store.get_max_phy_offset) \
+            if self.is_controlled else None
+        self.sync_state_set: SyncStateSet = self._controlled or SyncStateSet(default_message_store.get_max_phy_offset)
+        self._sync_state_set_listener: SyncStateSetListener | None = None
+        if self.is_controlled:
+            self.guard = PutGuard()
         # who this replica is among those of its name, whatever its role; set by start
         self.local_broker_id = default_message_store.broker_config.brokerId
         self.ha_client = AutoSwitchHAClient(self)
@@ -76,14 +90,15 @@ class AutoSwitchHAService(HAService):
         """
         self.epoch_cache.init_cache_from_file()
         broker = self.default_message_store.broker_config
-        self.local_broker_id = broker_metadata.load_or_make(
-            get_broker_identity(self.config.storePathRootDir), broker.brokerClusterName, broker.brokerName,
-            broker.brokerId).broker_id
+        if not self.is_controlled:
+            self.local_broker_id = broker_metadata.load_or_make(
+                get_broker_identity(self.config.storePathRootDir), broker.brokerClusterName, broker.brokerName,
+                broker.brokerId).broker_id
         wanted, self.config.brokerRole = self.config.brokerRole, BrokerRole.SLAVE
         self.sync_state_set.learn(self.default_message_store.reput_message_service.reput_from_offset)
         super().start()
         self._executor.schedule_at_fixed_rate(self._housekeeping, _HOUSEKEEPING_MS, _HOUSEKEEPING_MS)
-        if wanted is BrokerRole.SLAVE:
+        if wanted is BrokerRole.SLAVE or self.is_controlled:
             return
         if self.epoch_cache.entry_size:
             broker.brokerId = self.local_broker_id
@@ -98,15 +113,94 @@ class AutoSwitchHAService(HAService):
         self.sync_state_set.resign()
 
     def _housekeeping(self) -> None:
-        if self.is_master:
-            late = self.sync_state_set.shrink(self.config.haMaxTimeSlaveNotCatchup)
-            if late:
-                log.warning("brokers %s have not caught up for %d ms, and leave the syncStateSet, which is %s now",
-                            sorted(late), self.config.haMaxTimeSlaveNotCatchup, sorted(self.sync_state_set.members))
-                self._confirmed()
+        self.maybe_shrink_sync_state_set()
         min_offset = self.default_message_store.get_min_phy_offset()
         if min_offset > 0:
             self.epoch_cache.truncate_prefix_by_offset(min_offset)
+
+    # What a controller decides. ReplicasManager calls all of it; each call is safe on any thread.
+
+    def set_local_broker_id(self, broker_id: int) -> None:
+        """Who this replica is, as the controller knows it: before the first role."""
+        self.local_broker_id = broker_id
+
+    def use_lease(self, holds: Callable[[], bool] | None) -> None:
+        """Ask `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
+
+        It does not say more than that: when a lease ends, what waits stays without an answer until it is granted
+        again, the roles change, or its time is over.
+        """
+        guard = self.guard = self.guard or PutGuard()
+        guard.holds_lease = holds
+
+    def lease_granted(self) -> None:
+        """There is a lease, and there was none before: acknowledge what has been waiting for it."""
+        self.group_transfer_service.notify_transfer_some()
+
+    def register_sync_state_set_changed_listener(self, listener: SyncStateSetListener) -> None:
+        """Have `listener(wanted, epoch)` called whenever the controller is to be asked for another set (1001).
+
+        It is called on a thread of this service, one call at a time, at once when a slave has caught up or is gone, and
+        each second again while the controller's set differs. It sends exactly `wanted` with exactly `epoch` as
+        syncStateSetEpoch, calls `set_sync_state_set` with the set of a good answer (of one that names another epoch, it
+        asks with 1004, and hands that over), and returns whether the controller, as leader, has answered. False, or an
+        exception: no answer, not the leader: nobody knows whether it will still be carried out.
+        """
+        self._sync_state_set_listener = listener
+        self._ask_for_sync_state_set()
+
+    def set_sync_state_set(self, sync_state_set: Iterable[int], epoch: int) -> None:
+        """The controller's set is this one, at `epoch`; an epoch that is not new is ignored."""
+        if self._controlled is None or not self._controlled.decide(sync_state_set, epoch):
+            return
+        log.info("the controller's syncStateSet is %s at epoch %d", sorted(sync_state_set), epoch)
+        self._confirmed()
+        self._ask_for_sync_state_set()
+
+    def get_sync_state_set(self) -> frozenset[int]:
+        """Who has to hold what is acknowledged: what the controller has decided, and what it was asked for."""
+        return self.sync_state_set.members
+
+    def get_local_sync_state_set(self) -> frozenset[int]:
+        """Who is in sync as far as this master knows."""
+        return self.sync_state_set.wanted
+
+    def maybe_shrink_sync_state_set(self) -> frozenset[int]:
+        """Drop who has not caught up for haMaxTimeSlaveNotCatchup; who is in sync then. It is done each second anyhow.
+        """
+        late = self.sync_state_set.shrink(self.config.haMaxTimeSlaveNotCatchup)
+        if late:
+            log.warning("brokers %s have not caught up for %d ms, and leave the syncStateSet, which is %s now",
+                        sorted(late), self.config.haMaxTimeSlaveNotCatchup, sorted(self.sync_state_set.wanted))
+            self._confirmed()
+        self._ask_for_sync_state_set()
+        return self.sync_state_set.wanted
+
+    def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
+                                                  sync_state_set_epoch: int = 0) -> bool:
+        """Stay the master, under a new epoch; slaves stay connected, waiting puts wait on. False: the epoch is old."""
+        return self.change_to_master(master_epoch, sync_state_set, sync_state_set_epoch)
+
+    def change_to_slave_when_master_not_change(self, new_master_addr: str | None, new_master_epoch: int) -> bool:
+        """Follow on, the same master, which has a new epoch. False: the epoch is old."""
+        return self.change_to_slave(new_master_addr, new_master_epoch)
+
+    def _ask_for_sync_state_set(self) -> None:
+        """Tell the listener, on the service's thread, when the set is to be another one."""
+        if self._controlled is not None and self._sync_state_set_listener is not None and self._controlled.needs_ask():
+            self._executor.schedule(self._ask_now, 0)
+
+    def _ask_now(self) -> None:
+        controlled, listener = self._controlled, self._sync_state_set_listener
+        ask = None if controlled is None or listener is None else controlled.next_ask()
+        if ask is None:
+            return
+        is_over = False
+        try:
+            is_over = listener(ask.members, ask.epoch)
+        finally:
+            controlled.answered(ask, is_over)
+            self._confirmed()
 
     # Roles.
 
@@ -116,8 +210,12 @@ class AutoSwitchHAService(HAService):
             if not self.is_master and not self._is_told:
                 super().update_master_address(new_addr)
 
-    def change_to_master(self, master_epoch: int) -> bool:
+    def change_to_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
+                         sync_state_set_epoch: int = 0) -> bool:
         """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
+
+        Under a controller with its set, whose epoch is `sync_state_set_epoch`; it may then be the log's last epoch
+        again, that of a master which was started anew. Done when puts are taken.
 
         Differs: 5.1.4 takes the last epoch again, so that two masters may write under one.
         """
@@ -136,7 +234,10 @@ class AutoSwitchHAService(HAService):
             # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
             self.push2_slave_max_offset.set(0)
             self.forget_acknowledged()
-            self.sync_state_set.become_master(self.local_broker_id)
+            if self._controlled is not None:
+                self._controlled.become_master_of(self.local_broker_id, sync_state_set, sync_state_set_epoch)
+            else:
+                self.sync_state_set.become_master(self.local_broker_id)
             self._wait_dispatched()
             store.recover_topic_queue_table()
             self.config.brokerRole = BrokerRole.SYNC_MASTER
@@ -196,6 +297,7 @@ class AutoSwitchHAService(HAService):
         if members != before:
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
                      sorted(members))
+            self._ask_for_sync_state_set()
         self._wake_dispatch()
         return self.notify_transfer_some(ack_offset)
 
@@ -211,6 +313,7 @@ class AutoSwitchHAService(HAService):
         if slave_id in self.sync_state_set.members:
             log.warning("slave %d is gone, and leaves the syncStateSet", slave_id)
         self.sync_state_set.left(slave_id)
+        self._ask_for_sync_state_set()
         self._confirmed()
 
     def confirm_offset(self) -> int:
@@ -260,7 +363,7 @@ class AutoSwitchHAService(HAService):
     def need_ack_nums(self) -> int | None:
         """How many must have the message that is about to be put; None when there are too few."""
         config = self.config
-        if len(self.sync_state_set.members) < config.minInSyncReplicas:
+        if len(self.sync_state_set.wanted) < config.minInSyncReplicas:
             return None
         if config.allAckInSyncStateSet:
             return ALL_ACK_IN_SYNC_STATE_SET
@@ -268,7 +371,8 @@ class AutoSwitchHAService(HAService):
 
     def acked_offset(self, ack_nums: int) -> int:
         """Up to where `ack_nums` replicas hold the log; -1 when there are not so many."""
-        if not self.is_master:
+        guard = self.guard
+        if not self.is_master or guard is not None and not guard.may_acknowledge():
             return -1
         if ack_nums != ALL_ACK_IN_SYNC_STATE_SET:
             return super().acked_offset(ack_nums)

@@ -22,11 +22,13 @@ class SyncStateSet:
     without it.
     """
 
-    def __init__(self, max_offset: Callable[[], int]) -> None:
+    def __init__(self, max_offset: Callable[[], int], clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._max_offset = max_offset  # of this replica's log
+        self._clock = clock
         self._lock = threading.Lock()  # guards all below
         self._local_id: int | None = None  # None: not a master
-        self._members: frozenset[int] = frozenset()
+        self._wanted: frozenset[int] = frozenset()  # who is to be a member
+        self._members: frozenset[int] = frozenset()  # who counts as one: whoever may be elected
         self._joining: frozenset[int] = frozenset()  # they hold the confirm offset back
         self._acks: dict[int, int] = {}  # slave id -> its last acknowledgement, while it is connected
         self._caught_up_ns: dict[int, int] = {}  # slave id -> when it held all that the log had (monotonic)
@@ -42,12 +44,18 @@ class SyncStateSet:
         """Broker ids of the members, the master's included; empty when this is not a master."""
         return self._members
 
+    @property
+    def wanted(self) -> frozenset[int]:
+        """Who is to be a member, as far as this master knows: those that hold all that was confirmed."""
+        return self._wanted
+
     def become_master(self, local_id: int) -> None:
         """Begin with the master alone: all that it holds is confirmed."""
         with self._lock:
             self._local_id = local_id
-            self._members, self._joining = frozenset((local_id,)), frozenset()
+            self._wanted, self._joining = frozenset((local_id,)), frozenset()
             self._acks, self._caught_up_ns = {}, {}
+            self._derive()
             self._confirm_offset = self._max_offset()
 
     def resign(self) -> None:
@@ -56,8 +64,9 @@ class SyncStateSet:
             if self._local_id is not None:
                 self._confirm()
             self._local_id = None
-            self._members = self._joining = frozenset()
+            self._wanted = self._joining = frozenset()
             self._acks, self._caught_up_ns = {}, {}
+            self._derive()
 
     def confirm_offset(self) -> int:
         """End of what all members hold; on a slave, of what the master said so about. -1: unknown."""
@@ -88,19 +97,21 @@ class SyncStateSet:
         with self._lock:
             if self._local_id is None:
                 return
-            if slave_id in self._members and ack_offset < self._confirm():
+            if slave_id in self._wanted and ack_offset < self._confirm():
                 # it comes back with less than it had acknowledged: it no longer holds all that was confirmed
-                self._members -= {slave_id}
+                self._wanted -= {slave_id}
+                self._derive()
             self._acks[slave_id] = ack_offset
             if caught_up_ns is not None:
                 self._caught_up_ns[slave_id] = max(self._caught_up_ns.get(slave_id, 0), caught_up_ns)
-            if slave_id in self._members:
+            if slave_id in self._wanted:
                 return
             if may_join:
                 self._joining |= {slave_id}
             if slave_id in self._joining and ack_offset >= self._confirm():
                 self._joining -= {slave_id}
-                self._members |= {slave_id}
+                self._wanted |= {slave_id}
+                self._derive()
 
     def left(self, slave_id: int) -> None:
         """A slave's last connection has ended."""
@@ -110,13 +121,13 @@ class SyncStateSet:
 
     def shrink(self, max_behind_ms: int) -> frozenset[int]:
         """Drop the members that have not caught up for so long, or are not connected; returns those dropped."""
-        now = time.monotonic_ns()
+        now = self._clock()
         with self._lock:
             if self._local_id is None:
                 return frozenset()
             highest = self._max_offset()
             late = frozenset(
-                slave for slave in self._members | self._joining
+                slave for slave in self._wanted | self._joining
                 if slave != self._local_id and self._acks.get(slave, _NO_CONNECTION) < highest
                 and now - self._caught_up_ns.get(slave, 0) > max_behind_ms * 1_000_000)
             self._drop(late)
@@ -124,10 +135,15 @@ class SyncStateSet:
 
     def _drop(self, slaves: frozenset[int]) -> None:
         self._confirm()
-        self._members -= slaves
+        self._wanted -= slaves
         self._joining -= slaves
         for slave in slaves:
             self._acks.pop(slave, None)
+        self._derive()
+
+    def _derive(self) -> None:
+        """Under the lock: who counts as a member."""
+        self._members = self._wanted
 
     def _confirm(self) -> int:
         """Under the lock: raise the confirm offset to what all hold."""

@@ -1,0 +1,131 @@
+"""The set of in-sync replicas when a controller decides it: only a member of the controller's set is ever elected.
+
+    ReadSocketService, housekeeping --wanted--> next_ask --> the listener: 1001 to the controller --> answered, decided
+    members = decided | wanted | asked for, and not yet heard about  --> confirm offset
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
+
+_FORGET_NS = 10_000_000_000
+
+
+class Ask(NamedTuple):
+    """Make `members` the set if its epoch is still `epoch`."""
+
+    members: frozenset[int]
+    epoch: int
+
+
+class ControlledSyncStateSet(SyncStateSet):
+    """The union of what the controller has decided and of what it may decide without a further word of this master.
+
+    So an addition counts at once, a removal only when the controller has confirmed it: whatever is confirmed, each
+    member of the controller's set has, whenever it looks. An ask names the epoch of the set that it changes. One whose
+    fate is not known counts until that epoch has passed: then it was carried out, or can't be any more.
+
+    Differs: 5.1.4 forgets what it had asked for when it asks for the next set, and when any answer comes.
+    """
+
+    def __init__(self, max_offset: Callable[[], int], clock: Callable[[], int] = time.monotonic_ns) -> None:
+        super().__init__(max_offset, clock)
+        self._decided: frozenset[int] = frozenset()  # guarded by _lock, as the rest
+        self._epoch = 0  # of what is decided
+        self._asked: Ask | None = None  # being asked for
+        self._unknown: dict[frozenset[int], int] = {}  # asked for at `_epoch`, fate not known: when last (clock)
+
+    @property
+    def decided(self) -> frozenset[int]:
+        """The controller's set, as it was last heard."""
+        return self._decided
+
+    @property
+    def epoch(self) -> int:
+        """How often the controller has changed the set, as it was last heard."""
+        return self._epoch
+
+    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
+        """Begin with the controller's set. What this replica holds is confirmed as far as the others hold it."""
+        with self._lock:
+            self._begin(local_id, decided, epoch, self._max_offset() if set(decided) <= {local_id} else None)
+
+    def re_elected(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
+        """The master stays, the controller begins with another set: who still holds all is wanted again."""
+        with self._lock:
+            self._confirm()
+            acks, times, before = self._acks, self._caught_up_ns, self._wanted
+            self._begin(local_id, decided, epoch, None)
+            self._acks, self._caught_up_ns = acks, times
+            self._wanted |= {slave for slave in before if acks.get(slave, -1) >= self._confirm_offset}
+            self._derive()
+
+    def _begin(self, local_id: int, decided: Iterable[int], epoch: int, confirmed: int | None) -> None:
+        self._local_id = local_id
+        self._decided = self._wanted = frozenset(decided) | {local_id}
+        self._joining = frozenset()
+        self._epoch, self._asked, self._unknown = epoch, None, {}
+        self._acks, self._caught_up_ns = {}, {}
+        self._derive()
+        if confirmed is not None:
+            self._confirm_offset = confirmed
+
+    def resign(self) -> None:
+        with self._lock:
+            if self._local_id is not None:
+                self._confirm()
+            self._decided, self._asked, self._unknown = frozenset(), None, {}
+        super().resign()
+
+    def decide(self, members: Iterable[int], epoch: int) -> bool:
+        """The controller's set is `members` at `epoch`; whether that is news."""
+        with self._lock:
+            if self._local_id is None or epoch <= self._epoch:
+                return False
+            self._decided, self._epoch, self._unknown = frozenset(members), epoch, {}
+            self._derive()
+            return True
+
+    def needs_ask(self) -> bool:
+        """Whether the controller is to be asked for another set."""
+        with self._lock:
+            return self._local_id is not None and self._differs()
+
+    def _differs(self) -> bool:
+        return self._wanted != self._decided or any(not asked <= self._decided for asked in self._unknown)
+
+    def next_ask(self) -> Ask | None:
+        """What to ask for now; counted from here on, until `answered` and beyond. None: nothing."""
+        with self._lock:
+            if self._local_id is None or self._asked is not None or not self._differs():
+                return None
+            self._asked = Ask(self._wanted, self._epoch)
+            self._derive()
+            return self._asked
+
+    def answered(self, ask: Ask, is_over: bool) -> None:
+        """`ask` has come to an end; `is_over`: the controller has answered it, so it will not be carried out later."""
+        with self._lock:
+            if self._asked is not ask:
+                return  # of a mastership before
+            self._asked = None
+            if ask.epoch == self._epoch:
+                if is_over:
+                    self._forget_old()
+                else:
+                    self._unknown[ask.members] = self._clock()
+            self._derive()
+
+    def _forget_old(self) -> None:
+        """What was asked for long before an ask that the controller has now answered, lies nowhere any more."""
+        now = self._clock()
+        self._unknown = {members: at for members, at in self._unknown.items() if now - at < _FORGET_NS}
+
+    def _derive(self) -> None:
+        if self._local_id is None:
+            self._members = frozenset()
+            return
+        self._members = self._wanted.union(self._decided, self._asked.members if self._asked else (), *self._unknown)
