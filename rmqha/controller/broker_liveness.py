@@ -28,7 +28,6 @@ class BrokerLiveInfo:
     heard_ns: int
     timeout_ms: int
     channel: object
-    connection: int = 0  # the number of that connection: later ones have higher numbers
     ha_address: str | None = None  # `host:port` where slaves find it; only ours tell it
     epoch: int = NOT_TOLD_EPOCH
     max_offset: int = NOT_TOLD_OFFSET
@@ -53,27 +52,25 @@ class BrokerLiveness:
     def __init__(self, max_lease_ms: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._max_lease_ms = max_lease_ms  # no lease is granted for longer, by any controller
         self._clock = clock
-        self._lock = threading.Lock()  # guards both below
+        self._lock = threading.Lock()  # guards all below
         self._heard: dict[BrokerIdentity, BrokerLiveInfo] = {}
+        self._channels: dict[BrokerIdentity, set[object]] = {}  # over which it was heard, and which have not ended
         self._leased_until_ns: dict[BrokerIdentity, int] = {}  # by this controller
 
-    def heartbeat(self, info: BrokerLiveInfo) -> bool:
-        """A broker lives, over a connection that stands. False: it has been heard over a later connection already."""
+    def heartbeat(self, info: BrokerLiveInfo) -> None:
+        """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)"""
         with self._lock:
-            before = self._heard.get(info.identity)
-            if before is not None and info.connection < before.connection:
-                return False
             self._heard[info.identity] = info
-            return True
+            self._channels.setdefault(info.identity, set()).add(info.channel)
 
-    def grant(self, master: BrokerIdentity, connection: int) -> int:
+    def grant(self, master: BrokerIdentity, channel: object) -> int:
         """Grant this master, heard over this connection, its lease, from now on. Returns for how many ms; 0: none.
 
         Nobody may elect another one between the look who is the master and this call.
         """
         with self._lock:
             info = self._heard.get(master)
-            if info is None or info.connection != connection or not info.takes_leases:
+            if info is None or not info.takes_leases or channel not in self._channels.get(master, ()):
                 return 0
             lease_ms = min(info.timeout_ms, self._max_lease_ms)
             until = self._clock() + lease_ms * _NS_PER_MS
@@ -86,18 +83,22 @@ class BrokerLiveness:
             self._leased_until_ns.pop(master, None)
 
     def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
-        """A connection has ended, and with it the brokers that were heard over it. Returns them.
+        """A connection has ended. Returns the brokers that were heard over it and over no other one: they are dead.
 
-        `by_peer`: the other side has closed it, which ends the lease, too; when the network or this side did, the
+        `by_peer`: the other side has closed it, which ends their leases, too; when the network or this side did, the
         broker may not have noticed.
         """
         with self._lock:
-            ended = [identity for identity, info in self._heard.items() if info.channel is channel]
-            for identity in ended:
-                del self._heard[identity]
-                if by_peer:
-                    self._leased_until_ns.pop(identity, None)
-            return ended
+            dead = []
+            for identity in [each for each, channels in self._channels.items() if channel in channels]:
+                self._channels[identity].discard(channel)
+                if not self._channels[identity]:
+                    del self._channels[identity]
+                    if by_peer:
+                        self._leased_until_ns.pop(identity, None)
+                    if self._heard.pop(identity, None) is not None:
+                        dead.append(identity)
+            return dead
 
     def expired(self) -> list[BrokerLiveInfo]:
         """Forget the brokers that have been silent for their time-out. Returns what they said last."""
@@ -124,7 +125,7 @@ class BrokerLiveness:
         """Whether no lease of this master can hold any more, by whichever controller it was granted.
 
         This controller leads for longer than a lease of those that led before. And those that it has granted are over,
-        or the master has closed the connection over which it was heard: a broker gives up its lease before it closes
+        or the master has closed the connections over which it was heard: a broker gives up its lease before it closes
         any connection to a controller and when it sees one end, and takes none that it has asked for before. (That says
         nothing of leases of other controllers: the news may have been on its way since before this one began to lead.)
         """
