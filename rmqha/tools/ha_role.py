@@ -9,7 +9,6 @@ from rmqha.common.mix_all import NAMESRV_ADDR_ENV
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
-from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.ha.broker_admin import BrokerAdmin, NoAnswerError, ReplicationToolError, chosen, parsed_address
 
@@ -20,14 +19,7 @@ _CHANGE_TIMEOUT_S = 60
 
 
 class RoleAdmin(BrokerAdmin):
-    """Asks replicas for their epochs and tells them who is the master."""
-
-    def epochs(self, address: str) -> EpochEntryCache:
-        """A replica's id, its epochs and the end of its log."""
-        body = self._asked(f"broker {address}",
-                           lambda: self._request(address, request_code.GET_BROKER_EPOCH_CACHE, None)).body
-        return self._asked(f"broker {address}",
-                           lambda: remoting_serializable.from_json(EpochEntryCache, body or b"{}"))
+    """Tells replicas who is the master."""
 
     def tell(self, address: str, master: str, master_id: int, epoch: int, ha_address: str | None = None) -> None:
         """`master`, with the id `master_id`, is the master of `epoch`."""

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 import click
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.exception import MQBrokerException
+from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.config_file import nearest_key
 from rmqha.common.message.message import Message
@@ -16,10 +16,16 @@ from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body import departed_broker
 from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
 from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.body.replication_bodies import EpochEntryCache, HARuntimeInfo
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.header.controller_headers import (
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    HandoverMasterRequestHeader,
+)
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -175,6 +181,34 @@ class BrokerAdmin:
         return self._asked(f"broker {address}",
                            lambda: self._api.fetch_consume_stats_in_broker(address, False, self.timeout_ms))
 
+    def epochs(self, address: str) -> EpochEntryCache:
+        """A replica's id, its epochs and the end of its log; RefusedError when its role does not change."""
+        return self._asked(f"broker {address}", lambda: self._api.get_broker_epoch_cache(address, self.timeout_ms))
+
+    def controller_meta_data(self, address: str) -> GetMetaDataResponseHeader:
+        """The group of a controller, and who leads."""
+        return self._asked(f"controller {address}",
+                           lambda: self._api.get_controller_meta_data(address, self.timeout_ms))
+
+    def controller_config(self, address: str) -> dict[str, str]:
+        """All settings of a controller."""
+        return self._asked(f"controller {address}", lambda: self._api.get_controller_config(address, self.timeout_ms))
+
+    def replicas_info(self, address: str, broker_names: list[str]) -> dict[str, ReplicasInfo]:
+        """What the leader that a controller names has of broker names; those that it does not know are left out."""
+        return self._asked(f"controller {address}", lambda: self._api.get_in_sync_state_data(
+            address, broker_names, self.timeout_ms).replicasInfoTable)
+
+    def elect_master(self, address: str, cluster: str, broker_name: str, broker_id: int) -> ElectMasterResponseHeader:
+        """Have the leader that a controller names make that replica the master."""
+        return self._asked(f"controller {address}", lambda: self._api.elect_master(
+            address, cluster, broker_name, broker_id, self.timeout_ms)[0])
+
+    def hand_over(self, address: str, broker_id: int, timeout_ms: int) -> None:
+        """Have a master stop taking messages until that replica holds all; RefusedError when it does not get there."""
+        header = HandoverMasterRequestHeader(brokerId=broker_id, timeoutMillis=timeout_ms)
+        self._asked(f"broker {address}", lambda: self._invoke(address, request_code.HANDOVER_MASTER, header))
+
     def record_at(self, address: str, offset: int) -> bytes:
         """The record that begins at a commit log offset; RefusedError when none does."""
         header = ViewMessageRequestHeader(offset=offset)
@@ -211,6 +245,9 @@ class BrokerAdmin:
                 raise RefusedError(f"the {whom} refuses, no permission: {error.error_message}. Ask with an account "
                                    "that it lets administer, or from an address of its white list",
                                    error.response_code) from None
+            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+                               error.response_code) from None
+        except MQClientException as error:
             raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
                                error.response_code) from None
         except ValueError as error:  # FastjsonError, UnicodeDecodeError

@@ -8,8 +8,10 @@ import click
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.controllers import split_addresses
+from rmqha.tools.ha.failover_text import failover_lines
 from rmqha.tools.ha.judgement import Rules, judge, worst
-from rmqha.tools.ha.options import cluster_options, rate_text, read_replication
+from rmqha.tools.ha.options import cluster_options, controller_option, rate_text, read_replication
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, emit, output_option, put, seconds_text
 
@@ -51,6 +53,8 @@ def render(view: MasterView) -> str:
         lines += [f"  {line}" for line in table.split("\n")]
     elif not view.error and not view.note and view.follows is None:
         lines.append("  no slave is connected")
+    if view.failover is not None:
+        lines += [f"  {line}" for line in failover_lines(view.failover)]
     lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
     lines += [f"  REFUSED {cell(each.address)}: {each.reason}; it has to be set up anew or repaired by hand"
               for each in view.refused]
@@ -114,11 +118,12 @@ def _text(reading: Reading) -> str:
     return "\n\n".join(render(view) for view in reading.views) or "the name server knows no broker"
 
 
-def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, interval_s: float) -> None:
+def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, controllers: list[str],
+           interval_s: float) -> None:
     meter = RateMeter()
     while True:
         try:
-            reading = read_replication(admin, cluster, broker)
+            reading = read_replication(admin, cluster, broker, controllers=controllers)
             meter.fill_in(reading.views, time.monotonic())
             text = "\n".join([*(fault.text for fault in reading.faults), _text(reading)])
         except ReplicationToolError as error:
@@ -130,25 +135,29 @@ def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, interval
 
 @click.command("status")
 @cluster_options
+@controller_option
 @click.option("--watch", is_flag=True, help="Show it again and again; on a terminal only.")
 @click.option("--interval", "interval_s", default=2.0, show_default=True, type=click.FloatRange(0.2),
               help="Seconds between two looks of --watch.")
 @output_option
-def status_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float, watch: bool,
-                   interval_s: float, output: str) -> None:
+def status_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
+                   controller: str | None, watch: bool, interval_s: float, output: str) -> None:
     """Show each master's slaves: how far they are, how fast, whether in sync, and which are refused.
+
+    With automatic failover also what the controllers say, who may become the master, and why not the others.
 
     Works with rmqha, RocketMQ 4.9 and 5; exit code 2 when a broker that is listed gives no answer.
     """
     if watch and (output != "table" or not sys.stdout.isatty()):
         raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
+    controllers = split_addresses(controller or "")
     with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
         if watch:
             try:
-                _watch(admin, cluster, broker, interval_s)
+                _watch(admin, cluster, broker, controllers, interval_s)
             except KeyboardInterrupt:  # the way to end it
                 return
-        reading = read_replication(admin, cluster, broker)
+        reading = read_replication(admin, cluster, broker, controllers=controllers)
     _print(reading, output)
     if any(view.error or any(slave.state == "UNREACHABLE" for slave in view.slaves) for view in reading.views):
         raise SystemExit(2)

@@ -76,6 +76,57 @@ class Fault:
 
 
 @dataclass
+class ControllerView:
+    """One controller of automatic failover, and who leads as it knows; `error`: why it could not be asked."""
+
+    address: str
+    group: str = ""
+    is_leader: bool = False
+    leader_id: str = ""
+    leader: str = ""  # host:port
+    peers: list[str] = field(default_factory=list)  # `id-host:port`
+    error: str = ""
+
+
+@dataclass
+class ReplicaView:
+    """A replica as the controller has it; its epoch and the end of its log by its own word, None when it tells nothing.
+
+    `may_lead`: whether the controller would make it the master, were the present one gone; `why_not` has the reasons.
+    """
+
+    broker_id: int
+    address: str
+    alive: bool
+    in_sync: bool
+    is_master: bool = False
+    epoch: int | None = None
+    max_offset: int | None = None
+    may_lead: bool = False
+    why_not: str = ""
+
+
+@dataclass
+class FailoverView:
+    """What the controllers say of the brokers of one name. `known`: the one that leads knows it."""
+
+    controllers: list[ControllerView]
+    leader: str = ""
+    known: bool = False
+    unclean: bool = False  # enableElectUncleanMaster
+    master_id: int | None = None
+    master: str = ""
+    master_epoch: int = 0
+    sync_state_set_epoch: int = 0
+    replicas: list[ReplicaView] = field(default_factory=list)
+
+    @property
+    def sync_state_set(self) -> list[int]:
+        """The ids of those that hold all that was acknowledged."""
+        return sorted(each.broker_id for each in self.replicas if each.in_sync)
+
+
+@dataclass
 class MasterView:
     """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
 
@@ -93,6 +144,7 @@ class MasterView:
     refused: list[RefusedView] = field(default_factory=list)
     follows: SlaveView | None = None  # its own connection; `address` is the master's HA port
     faults: list[Fault] = field(default_factory=list)
+    failover: FailoverView | None = None  # None: no controller chooses its master
     error: str = ""  # why it could not be asked
     error_status: Status = Status.CRITICAL  # UNKNOWN when it has answered with an error
     note: str = ""
