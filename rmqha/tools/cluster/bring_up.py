@@ -1,4 +1,4 @@
-"""Start what does not run of a cluster, in good order: the name server, the masters, the slaves."""
+"""Start what does not run of a cluster, in good order: the name server, a controller, the masters, the slaves."""
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class BringUp:
         ports.check_free(missing)
         deadline = time.monotonic() + timeout_s
         with Observer(self._layout) as observer:
-            for group in ([self._layout.namesrv], self._layout.masters, self._layout.slaves):
+            for group in self._layout.start_groups:
                 for node in group:
                     if node in missing:
                         self._start(node)

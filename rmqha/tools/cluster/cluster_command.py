@@ -50,6 +50,9 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 @click.option("--slaves", type=click.IntRange(0, MAX_SLAVES), help="How many slaves each master has.  [default: 1]")
 @click.option("--sync/--async", "sync", default=None,
               help="Whether a master waits for a slave before it answers.  [default: --sync]")
+@click.option("--auto-failover/--no-auto-failover", "auto_failover", default=None,
+              help="Whether a controller decides which of a master and its slaves is the master, and chooses another "
+                   "when that one is lost.  [default: --no-auto-failover]")
 @click.option("--memory", type=click.Choice([SMALL, NORMAL]),
               help="small: small files, nothing allocated before it is needed; normal: RocketMQ's defaults, 1 GiB a "
                    "commit log file.  [default: small]")
@@ -64,8 +67,8 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
               help=f"Print only the lines {NAMESRV_ADDR_ENV}=... and {DIR_ENV}=..., for eval and other programs.")
 @output_option
 def up_command(folder: str | None, name: str | None, masters: int | None, slaves: int | None, sync: bool | None,
-               memory: str | None, metrics: bool | None, port: int | None, wait: bool, timeout_s: float,
-               print_env: bool, output: str) -> None:
+               auto_failover: bool | None, memory: str | None, metrics: bool | None, port: int | None, wait: bool,
+               timeout_s: float, print_env: bool, output: str) -> None:
     """Start a cluster on this host that stays, or what does not run of it.
 
     It outlives this terminal. After `rmqha down` or a crash of the host the next `rmqha up` starts it again, with its
@@ -73,7 +76,8 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
     """
     path = chosen_folder(folder, name)
     wanted = {key: value for key, value in (("masters", masters), ("slaves", slaves), ("sync", sync),
-                                            ("memory", memory), ("metrics", metrics)) if value is not None}
+                                            ("memory", memory), ("metrics", metrics),
+                                            ("auto_failover", auto_failover)) if value is not None}
     cluster_folder.check_ours_or_empty(path)
     with cluster_folder.locked(path):
         layout = cluster_folder.make_or_load(path, wanted, port)
@@ -93,13 +97,13 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=click.FloatRange(0),
               help="Seconds that servers may take to end, before they are killed.")
 def down_command(folder: str | None, name: str | None, purge: bool, timeout_s: float) -> None:
-    """Stop a cluster: the slaves, the masters, the name server. Its data stays."""
+    """Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."""
     path = chosen_folder(folder, name)
     cluster_folder.load(path)
     with cluster_folder.locked(path):
         layout = cluster_folder.load(path)
         killed = []
-        for group in (layout.slaves, layout.masters, [layout.namesrv]):
+        for group in layout.stop_groups:
             for node, result in processes.stop(group, timeout_s).items():
                 put(f"{node} {result}")
                 killed += [node] if result == "killed" else []
@@ -134,7 +138,7 @@ def _print_states(states: list[NodeState], output: str) -> None:
     if output == "table":
         put(render_table(_HEADINGS, [_cells(each) for each in states], {"pid", "memory"}))
         return
-    nodes = [{"name": each.node.name, "role": each.node.role, "address": each.node.address, "pid": each.pid,
+    nodes = [{"name": each.node.name, "role": each.role, "address": each.node.address, "pid": each.pid,
               "state": each.state.value, "rss": each.rss, "store": str(each.node.store),
               "config": str(each.node.config_file), "logs": str(each.node.log_folder),
               "metricsPort": each.node.metrics_port} for each in states]
@@ -143,5 +147,5 @@ def _print_states(states: list[NodeState], output: str) -> None:
 
 
 def _cells(each: NodeState) -> tuple[str, ...]:
-    return (each.node.name, each.node.role, each.node.address, str(each.pid or ""), each.state.value,
+    return (each.node.name, each.role, each.node.address, str(each.pid or ""), each.state.value,
             size_text(each.rss) if each.rss is not None else "", cell(str(each.node.store)))

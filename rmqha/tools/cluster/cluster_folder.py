@@ -75,7 +75,8 @@ def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -
 
 
 def _option(key: str, value: object) -> str:
-    switches = {"sync": ("--async", "--sync"), "metrics": ("--no-metrics", "--metrics")}
+    switches = {"sync": ("--async", "--sync"), "metrics": ("--no-metrics", "--metrics"),
+                "auto_failover": ("--no-auto-failover", "--auto-failover")}
     return switches[key][bool(value)] if key in switches else f"--{key} {value}"
 
 

@@ -10,7 +10,17 @@ from typing import Any
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError, read_config_file
 from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.tools.cluster.node import HOST, NAMESRV, PORTS_PER_BROKER, SMALL_FILES, ClusterError, Node
+from rmqha.tools.cluster.node import (
+    CONTROLLER,
+    CONTROLLER_ID,
+    HOST,
+    NAMESRV,
+    PORTS_PER_BROKER,
+    REPLICA,
+    SMALL_FILES,
+    ClusterError,
+    Node,
+)
 from rmqha.tools.store.output import counted
 
 DESCRIPTION = "cluster.json"
@@ -27,7 +37,7 @@ _SMALL = {**SMALL_FILES, "preallocateMappedFile": "false"}
 @dataclass(frozen=True)
 class Shape:
     """How many brokers, and of what kind. `slaves` is for each master; `memory` is SMALL or NORMAL; `metrics`: whether
-    each server has a port for them.
+    each server has a port for them. `auto_failover`: a controller decides who of those of one name is the master.
     """
 
     masters: int = 2
@@ -35,24 +45,26 @@ class Shape:
     sync: bool = True
     memory: str = SMALL
     metrics: bool = False
+    auto_failover: bool = False
 
     def __str__(self) -> str:
         kind = "sync" if self.sync else "async"
         return f"{counted(self.masters, f'{kind} master')} with {counted(self.slaves, 'slave')} each, {self.memory}" + (
-            ", with metrics" if self.metrics else "")
+            ", with metrics" if self.metrics else "") + (", with automatic failover" if self.auto_failover else "")
 
     @property
     def port_count(self) -> int:
         """How many ports in a row it takes."""
-        return (1 + self.masters * (1 + self.slaves)) * PORTS_PER_BROKER
+        return (1 + self.auto_failover + self.masters * (1 + self.slaves)) * PORTS_PER_BROKER
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster's servers, the name server first, then each master with its slaves."""
+    """A cluster's servers: the name server, the controller if there is one, then each master with its slaves."""
 
     nodes: tuple[Node, ...]
     memory: str
+    sync_replicas: bool = True  # of brokers whose roles change: whether all in sync have what is acknowledged
 
     @property
     def namesrv(self) -> Node:
@@ -70,25 +82,53 @@ class Layout:
         return [node for node in self.nodes if node.is_slave]
 
     @property
+    def controllers(self) -> list[Node]:
+        """The controller, if there is one."""
+        return [node for node in self.nodes if node.is_controller]
+
+    @property
+    def replicas(self) -> list[Node]:
+        """The brokers whose role the controller decides."""
+        return [node for node in self.nodes if node.is_replica]
+
+    @property
+    def start_groups(self) -> list[list[Node]]:
+        """The order in which they are started: who is asked before those who ask."""
+        groups = [[self.namesrv], self.controllers, self.masters, self.slaves, self.replicas]
+        return [group for group in groups if group]
+
+    @property
+    def stop_groups(self) -> list[list[Node]]:
+        """The order in which they are stopped: without a controller nobody becomes the master meanwhile."""
+        groups = [self.controllers, self.replicas, self.slaves, self.masters, [self.namesrv]]
+        return [group for group in groups if group]
+
+    @property
     def shape(self) -> Shape:
         """As options would say it."""
-        sync = any(node.role == BrokerRole.SYNC_MASTER.name for node in self.nodes)
-        return Shape(len(self.masters), len(self.slaves) // max(len(self.masters), 1), sync, self.memory,
-                     any(node.metrics_port for node in self.nodes))
+        names = {node.broker_name for node in self.nodes if node.is_replica or node.is_master}
+        followers = sum(node.is_broker for node in self.nodes) - len(names)
+        sync = self.sync_replicas if self.replicas else any(
+            node.role == BrokerRole.SYNC_MASTER.name for node in self.nodes)
+        return Shape(len(names), followers // max(len(names), 1), sync, self.memory,
+                     any(node.metrics_port for node in self.nodes), bool(self.controllers))
 
 
 def make(folder: Path, shape: Shape, first_port: int) -> Layout:
     """The servers of a new cluster: the name server at `first_port`, the brokers above it."""
     nodes = [Node(folder, "namesrv", NAMESRV, first_port)]
-    role = (BrokerRole.SYNC_MASTER if shape.sync else BrokerRole.ASYNC_MASTER).name
+    if shape.auto_failover:
+        nodes.append(Node(folder, "controller", CONTROLLER, first_port + PORTS_PER_BROKER))
+    master = (BrokerRole.SYNC_MASTER if shape.sync else BrokerRole.ASYNC_MASTER).name
+    roles = (REPLICA, REPLICA) if shape.auto_failover else (master, BrokerRole.SLAVE.name)
     for letter in string.ascii_lowercase[:shape.masters]:
         for broker_id in range(shape.slaves + 1):
             suffix = "" if broker_id == 0 else "-s" if broker_id == 1 else f"-s{broker_id}"
-            nodes.append(Node(folder, f"broker-{letter}{suffix}", role if broker_id == 0 else BrokerRole.SLAVE.name,
+            nodes.append(Node(folder, f"broker-{letter}{suffix}", roles[broker_id > 0],
                               first_port + len(nodes) * PORTS_PER_BROKER, f"broker-{letter}", broker_id))
     for node in nodes if shape.metrics else ():
         node.metrics_port = node.spare_port
-    return Layout(tuple(nodes), shape.memory)
+    return Layout(tuple(nodes), shape.memory, shape.sync)
 
 
 def properties_of(node: Node, layout: Layout) -> dict[str, object]:
@@ -96,6 +136,9 @@ def properties_of(node: Node, layout: Layout) -> dict[str, object]:
     metrics = {"metricsPort": node.metrics_port} if node.metrics_port else {}
     if node.is_namesrv:
         return {"listenPort": node.port, "kvConfigPath": node.store / "kvConfig.json", **metrics}
+    if node.is_controller:
+        return {"controllerDLegerGroup": CLUSTER_NAME, "controllerDLegerPeers": f"{CONTROLLER_ID}-{node.address}",
+                "controllerDLegerSelfId": CONTROLLER_ID, "controllerStorePath": node.store, **metrics}
     return {
         "brokerClusterName": CLUSTER_NAME,
         "brokerName": node.broker_name,
@@ -111,7 +154,20 @@ def properties_of(node: Node, layout: Layout) -> dict[str, object]:
         **metrics,
         **QUICK,
         **(_SMALL if layout.memory == SMALL else {}),
+        **(_replica_properties(node, layout) if node.is_replica else {}),
     }
+
+
+def _replica_properties(node: Node, layout: Layout) -> dict[str, object]:
+    """Of a broker whose role the controller decides, over the others.
+
+    Of three replicas and more two have to have what is acknowledged.
+    """
+    count = sum(each.broker_name == node.broker_name for each in layout.replicas)
+    return {"brokerId": -1, "brokerRole": BrokerRole.SLAVE.name, "enableControllerMode": "true",
+            "controllerAddr": ";".join(each.address for each in layout.controllers),
+            "allAckInSyncStateSet": str(layout.sync_replicas).lower(),
+            "minInSyncReplicas": 2 if layout.sync_replicas and count > 2 else 1}
 
 
 def write_config(node: Node, properties: dict[str, object]) -> None:
@@ -125,7 +181,9 @@ def write(folder: Path, layout: Layout) -> None:
     """Write cluster.json."""
     nodes = [{"name": node.name, "role": node.role, "port": node.port, "brokerName": node.broker_name,
               "brokerId": node.broker_id, "metricsPort": node.metrics_port} for node in layout.nodes]
-    data = {"rmqhaCluster": _FORMAT, "folder": str(folder), "memory": layout.memory, "nodes": nodes}
+    data: dict[str, object] = {"rmqhaCluster": _FORMAT, "folder": str(folder), "memory": layout.memory, "nodes": nodes}
+    if layout.controllers:
+        data["syncReplicas"] = layout.sync_replicas
     mix_all.string2file(json.dumps(data, indent=1) + "\n", str(folder / DESCRIPTION))
 
 
@@ -137,7 +195,8 @@ def read(folder: Path) -> Layout | None:
         if data["rmqhaCluster"] != _FORMAT:
             raise ClusterError(f"{file} has format {data['rmqhaCluster']}, this rmqha knows {_FORMAT}: take the rmqha "
                                "that made it")
-        return Layout(tuple(_node(folder, each) for each in data["nodes"]), str(data["memory"]))
+        return Layout(tuple(_node(folder, each) for each in data["nodes"]), str(data["memory"]),
+                      bool(data.get("syncReplicas", True)))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -153,12 +212,22 @@ def _node(folder: Path, data: dict[str, Any]) -> Node:
                 int(data.get("metricsPort", 0)))
     if node.config_file.exists():
         properties = _read_config(node)
-        node.port = int(properties.get("listenPort", node.port))
+        node.port = _port(node, properties)
         node.metrics_port = int(properties.get("metricsPort", 0))
-        if not node.is_namesrv:
+        if node.is_broker and not node.is_replica:
             node.role = properties.get("brokerRole", node.role)
             node.broker_id = int(properties.get("brokerId", node.broker_id))
     return node
+
+
+def _port(node: Node, properties: dict[str, str]) -> int:
+    if not node.is_controller:
+        return int(properties.get("listenPort", node.port))
+    for peer in properties.get("controllerDLegerPeers", "").split(";"):
+        peer_id, _, address = peer.strip().partition("-")
+        if peer_id == properties.get("controllerDLegerSelfId") and address:
+            return int(address.rpartition(":")[2])
+    return node.port
 
 
 def _read_config(node: Node) -> dict[str, str]:

@@ -21,7 +21,9 @@ from rmqha.store.config.message_store_config import BrokerRole
 
 HOST = "127.0.0.1"
 PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one for metrics
-NAMESRV = "NAME SERVER"
+NAMESRV, CONTROLLER = "NAME SERVER", "CONTROLLER"
+REPLICA = "REPLICA"  # a broker whose role the controller decides
+CONTROLLER_ID = "n0"
 TAIL_BYTES = 4_000
 
 # Small files: four brokers of these take about 100 MB, where RocketMQ's defaults take some GiB each.
@@ -39,7 +41,8 @@ class ClusterError(click.ClickException):
 
 @dataclass
 class Node:
-    """A name server or a broker. `name` is its file's, `broker_name` what clients see; `role`: NAMESRV or a BrokerRole.
+    """A server. `name` is its file's, `broker_name` what clients see; `role`: NAMESRV, CONTROLLER, REPLICA or a
+    BrokerRole. `broker_id` of a REPLICA only tells it from the others: the controller gives it another one.
     """
 
     folder: Path
@@ -61,25 +64,40 @@ class Node:
         return self.role == NAMESRV
 
     @property
+    def is_controller(self) -> bool:
+        """Whether it is the controller."""
+        return self.role == CONTROLLER
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it is a broker whose role the controller decides."""
+        return self.role == REPLICA
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it is a broker, whatever its role."""
+        return not self.is_namesrv and not self.is_controller
+
+    @property
     def is_slave(self) -> bool:
         """Whether it is a broker that copies."""
         return self.role == BrokerRole.SLAVE.name
 
     @property
     def is_master(self) -> bool:
-        """Whether it is a broker that takes messages."""
-        return not self.is_namesrv and not self.is_slave
+        """Whether it is a broker that always takes messages."""
+        return self.is_broker and not self.is_slave and not self.is_replica
 
     @property
     def ports(self) -> tuple[int, ...]:
         """All ports that it listens on."""
-        ports = (self.port,) if self.is_namesrv else (self.port, self.port - 2, self.port + 1)
+        ports = (self.port, self.port - 2, self.port + 1) if self.is_broker else (self.port,)
         return (*ports, self.metrics_port) if self.metrics_port else ports
 
     @property
     def spare_port(self) -> int:
         """The fourth of its ports."""
-        return self.port + 1 if self.is_namesrv else self.port - 1
+        return self.port - 1 if self.is_broker else self.port + 1
 
     @property
     def config_file(self) -> Path:
@@ -103,8 +121,8 @@ class Node:
 
     @property
     def store(self) -> Path:
-        """What it keeps: a broker's store, a name server's tables."""
-        return self.folder / ("namesrv" if self.is_namesrv else f"store/{self.name}")
+        """What it keeps: a broker's store, a name server's tables, a controller's decisions."""
+        return self.folder / (f"store/{self.name}" if self.is_broker else self.name)
 
     @property
     def commit_log(self) -> Path:
@@ -113,8 +131,8 @@ class Node:
 
     def start_command(self) -> list[str]:
         """The command that runs it in the foreground."""
-        module = "rmqha.namesrv.namesrv_startup" if self.is_namesrv else "rmqha.broker.broker_startup"
-        return [sys.executable, "-m", module, "-c", str(self.config_file)]
+        kind = "namesrv" if self.is_namesrv else "controller" if self.is_controller else "broker"
+        return [sys.executable, "-m", f"rmqha.{kind}.{kind}_startup", "-c", str(self.config_file)]
 
     def environment(self) -> dict[str, str]:
         """What it runs with: its home is the cluster's folder, and it finds the package that this process uses."""

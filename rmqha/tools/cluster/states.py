@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import psutil
 
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
 from rmqha.tools.cluster import processes
 from rmqha.tools.cluster.layout import Layout
 from rmqha.tools.cluster.node import Node
@@ -25,18 +26,31 @@ class State(StrEnum):
     STARTING = "starting"  # its process lives, but does not answer yet
     NOT_REGISTERED = "not registered"  # it answers, but the name server does not list it
     NOT_CONNECTED = "not connected"  # a slave that gets nothing from its master
+    NO_LEADER = "no leader"  # a controller that answers, and knows of none that leads
     STOPPED = "stopped"
     ENDED = "ended"  # by itself, or killed by somebody
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """A server at one moment; `rss` in bytes."""
+    """A server at one moment; `rss` in bytes.
+
+    `is_leading`: whether a broker whose role the controller decides is the master; None when it does not say, or when
+    its role is its own.
+    """
 
     node: Node
     state: State
     pid: int | None = None
     rss: int | None = None
+    is_leading: bool | None = None
+
+    @property
+    def role(self) -> str:
+        """What it is at this moment."""
+        if self.is_leading is None:
+            return self.node.role
+        return "MASTER" if self.is_leading else "SLAVE"
 
 
 class Observer:
@@ -81,18 +95,25 @@ class Observer:
         except psutil.Error as error:
             log.info("%s has just ended: %s", node.name, error)
             return NodeState(node, State.ENDED)
-        return NodeState(node, self._live_state(node, registered), process.pid, rss)
-
-    def _live_state(self, node: Node, registered: set[str] | None) -> State:
         if node.is_namesrv:
-            return State.STARTING if registered is None else State.RUNNING
+            return NodeState(node, State.STARTING if registered is None else State.RUNNING, process.pid, rss)
         try:
-            info = self._admin.ha_runtime_info(node.address)
+            info = None if node.is_controller else self._admin.ha_runtime_info(node.address)
+            state = self._controller_state(node) if node.is_controller else _broker_state(node, info, registered)
         except ReplicationToolError as error:
             log.info("%s", error.message)
-            return State.STARTING
-        if node.address not in (registered or ()):
-            return State.NOT_REGISTERED
-        if node.is_slave and info is not None and info.haClientRuntimeInfo.state not in _CONNECTED:
-            return State.NOT_CONNECTED
-        return State.RUNNING
+            return NodeState(node, State.STARTING, process.pid, rss)
+        return NodeState(node, state, process.pid, rss, info.master if info is not None and node.is_replica else None)
+
+    def _controller_state(self, node: Node) -> State:
+        return State.RUNNING if self._admin.controller_meta_data(node.address).controllerLeaderAddress else (
+            State.NO_LEADER)
+
+
+def _broker_state(node: Node, info: HARuntimeInfo | None, registered: set[str] | None) -> State:
+    if node.address not in (registered or ()):
+        return State.NOT_REGISTERED
+    follows = node.is_slave or node.is_replica and info is not None and not info.master
+    if follows and info is not None and info.haClientRuntimeInfo.state not in _CONNECTED:
+        return State.NOT_CONNECTED
+    return State.RUNNING

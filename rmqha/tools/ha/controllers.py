@@ -176,8 +176,8 @@ def controller_faults(controllers: list[ControllerView]) -> list[Fault]:
                       f"goes on stops acknowledging when its lease ends: {'; '.join(each.error for each in silent)}")]
     faults = [Fault(Status.WARNING, each.error, each.address) for each in silent]
     if not leader_of(answering):
-        return [*faults, Fault(Status.CRITICAL, "no controller leads: of RocketMQ's more than half have to live, rmqha's "
-                               "need their etcd")]
+        return [*faults, Fault(Status.CRITICAL, "no controller leads: of RocketMQ's more than half have to live, "
+                               "rmqha's need their etcd")]
     leaders = sorted({each.leader for each in answering if each.leader})
     if len(leaders) > 1:
         faults.append(Fault(Status.WARNING, f"the controllers name different leaders: {', '.join(leaders)}; that is "
