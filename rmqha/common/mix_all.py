@@ -102,7 +102,7 @@ def string2file(text: str, file_name: str) -> None:
     tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
     string2file_not_safe(text, tmp_file)
     if os.path.exists(file_name):
-        _keep_as(file_name, bak_file)
+        keep_as(file_name, bak_file)
     os.replace(tmp_file, file_name)
     fsync_path(os.path.dirname(os.path.abspath(file_name)))
 
@@ -116,7 +116,8 @@ def string2file_not_safe(text: str, file_name: str) -> None:
         os.fsync(file.fileno())
 
 
-def _keep_as(file_name: str, bak_file: str) -> None:
+def keep_as(file_name: str, bak_file: str) -> None:
+    """Have a file under another name, too, in place of what is there. OSError."""
     link = bak_file + ".tmp"
     if os.path.lexists(link):
         os.remove(link)

@@ -56,12 +56,18 @@ class BrokerLiveness:
         self._heard: dict[BrokerIdentity, BrokerLiveInfo] = {}
         self._channels: dict[BrokerIdentity, set[object]] = {}  # over which it was heard, and which have not ended
         self._leased_until_ns: dict[BrokerIdentity, int] = {}  # by this controller
+        self._renounced_ns: dict[BrokerIdentity, int] = {}  # when it said so, and has not been granted one since
 
-    def heartbeat(self, info: BrokerLiveInfo) -> None:
-        """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)"""
+    def heartbeat(self, info: BrokerLiveInfo) -> bool:
+        """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)
+
+        Returns whether it is new.
+        """
         with self._lock:
+            is_new = info.identity not in self._heard
             self._heard[info.identity] = info
             self._channels.setdefault(info.identity, set()).add(info.channel)
+            return is_new
 
     def grant(self, master: BrokerIdentity, channel: object) -> int:
         """Grant this master, heard over this connection, its lease, from now on. Returns for how many ms; 0: none.
@@ -75,15 +81,17 @@ class BrokerLiveness:
             lease_ms = min(info.timeout_ms, self._max_lease_ms)
             until = self._clock() + lease_ms * _NS_PER_MS
             self._leased_until_ns[master] = max(until, self._leased_until_ns.get(master, 0))
+            self._renounced_ns.pop(master, None)
             return lease_ms
 
     def renounced(self, master: BrokerIdentity) -> None:
-        """This master has said that it gives up its lease, and takes none that it has asked for before."""
+        """This master has answered just now that it has given up its lease, and takes none that it asked for before."""
         with self._lock:
             self._leased_until_ns.pop(master, None)
+            self._renounced_ns[master] = self._clock()
 
     def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
-        """A connection has ended. Returns the brokers that were heard over it and over no other one: they are dead.
+        """A connection has ended. Returns the brokers that were heard over it and no other one that stands: dead now.
 
         `by_peer`: the other side has closed it, which ends their leases, too; when the network or this side did, the
         broker may not have noticed.
@@ -94,10 +102,10 @@ class BrokerLiveness:
                 self._channels[identity].discard(channel)
                 if not self._channels[identity]:
                     del self._channels[identity]
+                    self._heard.pop(identity, None)
                     if by_peer:
                         self._leased_until_ns.pop(identity, None)
-                    if self._heard.pop(identity, None) is not None:
-                        dead.append(identity)
+                    dead.append(identity)
             return dead
 
     def expired(self) -> list[BrokerLiveInfo]:
@@ -124,14 +132,17 @@ class BrokerLiveness:
     def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
         """Whether no lease of this master can hold any more, by whichever controller it was granted.
 
-        This controller leads for longer than a lease of those that led before. And those that it has granted are over,
-        or the master has closed the connections over which it was heard: a broker gives up its lease before it closes
-        any connection to a controller and when it sees one end, and takes none that it has asked for before. (That says
-        nothing of leases of other controllers: the news may have been on its way since before this one began to lead.)
+        It has said so to this controller since that leads. Or else this controller leads for longer than a lease of
+        those that led before; and those that it has granted are over, or the master has closed the connections over
+        which it was heard: a broker gives up its lease before it closes any connection to a controller and when it sees
+        one end, and takes none that it has asked for before. (That it closed them says nothing of leases of other
+        controllers: the news may have been on its way since before this one began to lead.)
         """
         with self._lock:
             info = self._heard.get(master)
             if info is not None and not info.takes_leases:
+                return True
+            if self._renounced_ns.get(master, leads_since_ns - 1) >= leads_since_ns:
                 return True
             now = self._clock()
             if now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
@@ -142,6 +153,12 @@ class BrokerLiveness:
         """When `may_replace` becomes true if nothing more is heard from this master."""
         with self._lock:
             return 1 + max(leads_since_ns + self._max_lease_ms * _NS_PER_MS, self._leased_until_ns.get(master, 0))
+
+    def next_expiry_ns(self) -> int | None:
+        """When the next broker is silent for too long if nothing more is heard; None: there are none."""
+        with self._lock:
+            return min((info.heard_ns + info.timeout_ms * _NS_PER_MS + 1 for info in self._heard.values()),
+                       default=None)
 
     def all(self) -> list[BrokerLiveInfo]:
         """The last heartbeats of all that are alive."""

@@ -45,14 +45,16 @@ class Channel:
     """
 
     __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
-                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "is_behind", "_socket",
-                 "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent", "_blocked", "_active", "_tls", "__weakref__")
+                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "is_behind",
+                 "ended_by_peer", "_socket", "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent", "_blocked",
+                 "_active", "_tls", "__weakref__")
 
     def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
         self.remote_address = remote_address
         self.local_address: tuple[str, int] = plain_address(connected.getsockname())
         self.attributes: dict[object, object] = {}  # for whoever serves the channel
+        self.ended_by_peer = False  # the other side has closed it, or its process has ended; set before it is closed
         self.high_water_mark = high_water_mark
         self.low_water_mark = low_water_mark
         # Owned by the IO thread:
@@ -239,6 +241,7 @@ class Channel:
                 return False
             except OSError as error:
                 log.info("write to %s failed: %s", self, error)
+                self.ended_by_peer = is_end_by_peer(error)
                 return True
             except Exception:  # what of the buffers is out is not known: nothing may follow it
                 log.exception("write to %s failed", self)
@@ -264,6 +267,11 @@ class Channel:
         local, remote = self.local_address, self.remote_address
         state = "" if self._active else " closed"
         return f"[L:{local[0]}:{local[1]} R:{remote[0]}:{remote[1]}{state}]"
+
+
+def is_end_by_peer(error: OSError) -> bool:
+    """Whether the other side has ended the connection, and not the network or a time-out."""
+    return isinstance(error, (ConnectionResetError, BrokenPipeError))
 
 
 def _call(callbacks: Sequence[OnSent | None], ok: bool) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
-from rmqha.remoting.channel import Channel
+from rmqha.remoting.channel import Channel, is_end_by_peer
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
@@ -313,10 +313,12 @@ class IoThread(ServiceThread):
         except OSError as error:
             log.log(logging.WARNING if channel.is_shaking_hands else logging.INFO, "read from %s failed: %s",
                     parse_channel_remote_addr(channel), error)
+            channel.ended_by_peer = channel.is_active and is_end_by_peer(error)
             self.handler.on_exception(channel, error)
             channel.close()
             return
         if size == 0:
+            channel.ended_by_peer = channel.is_active
             channel.close()
             return
         # Differs: a trickle of bytes that completes no frame does not keep a connection from being idle.

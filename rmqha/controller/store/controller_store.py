@@ -17,7 +17,7 @@ class StoreConflictError(Exception):
 
 
 class StoreFailedError(Exception):
-    """Whether the change was written is not known: this controller has stopped leading before it says so."""
+    """The change was not written; or that is not known, then this controller has stopped leading before it says so."""
 
 
 @dataclass(frozen=True)

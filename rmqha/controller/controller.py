@@ -1,0 +1,273 @@
+"""What a controller decides, in order and durably.
+
+    requests, closed connections, deadlines --> Controller: lock of the name -> read -> decide -> write -> answer
+                                                      |  an election
+                                                      v
+                                               on_new_master --> NotifyService --> the brokers
+"""
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import BrokerReplicasInfo, SyncStateSet
+from rmqha.common.protocol.header.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    BrokerHeartbeatResponseHeader,
+    CleanControllerBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
+)
+from rmqha.controller import replicas_info_manager as decisions
+from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
+from rmqha.controller.replica_set import ReplicaSet
+from rmqha.controller.replicas_info_manager import Decision, Heard
+from rmqha.controller.store.controller_store import (
+    ControllerStore,
+    NotLeaderError,
+    StoreConflictError,
+    StoreFailedError,
+)
+
+if TYPE_CHECKING:
+    from rmqha.common.controller_config import ControllerConfig
+    from rmqha.controller.metrics.controller_counts import ControllerCounts
+
+log = logging.getLogger("RocketmqController")
+
+_MAX_TRIES = 10  # of one decision, while others change the same name
+_STRIPES = 256  # locks; names that share one wait for each other
+_NS_PER_MS = 1_000_000
+
+Decide = Callable[[ReplicaSet | None, Heard], Decision]
+Handover = Callable[[str, int], str | None]
+"""(a master's address, the id of who follows it) -> None when it has given its lease up, or why it has not."""
+
+
+class Controller:
+    """Decides for the leader. Any thread may ask; who is told NotLeaderError by the store answers so.
+
+    Nobody is elected for a name while a master of it is granted its lease: both hold the lock of the name.
+
+    Java: org.apache.rocketmq.controller.impl.DLedgerController (5.1.4)
+    """
+
+    def __init__(self, config: ControllerConfig, store: ControllerStore, liveness: BrokerLiveness,
+                 counts: ControllerCounts, handover: Handover) -> None:
+        self.config, self.store, self.liveness, self.counts = config, store, liveness, counts
+        self._handover = handover
+        self._locks = tuple(threading.Lock() for _ in range(_STRIPES))
+        self.on_new_master: Callable[[Decision], None] = lambda _decision: None
+        self.on_due: Callable[[str, float], None] = lambda _name, _delay_ms: None  # look again in so many ms
+
+    # requests
+
+    def alter_sync_state_set(self, header: AlterSyncStateSetRequestHeader, wanted: SyncStateSet) -> Decision:
+        """CONTROLLER_ALTER_SYNC_STATE_SET."""
+        return self._decide(header.brokerName, lambda current, heard: decisions.alter_sync_state_set(
+            current, header, wanted, heard))
+
+    def elect_master(self, header: ElectMasterRequestHeader) -> Decision:
+        """CONTROLLER_ELECT_MASTER, asked by a broker or a tool."""
+        return self._elect(header.brokerName or "", header, lambda _current, _heard: True) or _unknown()
+
+    def get_next_broker_id(self, header: GetNextBrokerIdRequestHeader) -> Decision:
+        """CONTROLLER_GET_NEXT_BROKER_ID."""
+        return self._look(header.brokerName, lambda current, _heard: decisions.get_next_broker_id(current, header))
+
+    def apply_broker_id(self, header: ApplyBrokerIdRequestHeader) -> Decision:
+        """CONTROLLER_APPLY_BROKER_ID."""
+        return self._decide(header.brokerName, lambda current, _heard: decisions.apply_broker_id(current, header))
+
+    def register_broker(self, header: RegisterBrokerToControllerRequestHeader) -> Decision:
+        """CONTROLLER_REGISTER_BROKER."""
+        return self._decide(header.brokerName, lambda current, heard: decisions.register_broker(
+            current, header, heard))
+
+    def get_replica_info(self, broker_name: str | None) -> Decision:
+        """CONTROLLER_GET_REPLICA_INFO."""
+        return self._look(broker_name, decisions.get_replica_info)
+
+    def clean_broker_data(self, header: CleanControllerBrokerDataRequestHeader) -> Decision:
+        """CLEAN_BROKER_DATA."""
+        return self._decide(header.brokerName, lambda current, heard: decisions.clean_broker_data(
+            current, header, heard))
+
+    def get_sync_state_data(self, broker_names: Iterable[str]) -> BrokerReplicasInfo:
+        """CONTROLLER_GET_SYNC_STATE_DATA. NotLeaderError."""
+        info = BrokerReplicasInfo()
+        for name in broker_names:
+            current = self.store.get(name).replica_set
+            if current is not None:
+                info.replicasInfoTable[name] = decisions.replicas_info(current, self._heard(current))
+        return info
+
+    def get_controller_metadata(self, peers: dict[str, str]) -> GetMetaDataResponseHeader:
+        """CONTROLLER_GET_METADATA_INFO, by every controller; `peers` by id."""
+        store = self.store
+        return GetMetaDataResponseHeader(
+            group=self.config.controllerDLegerGroup, controllerLeaderId=store.leader_id,
+            controllerLeaderAddress=store.leader_address, isLeader=store.leads,
+            peers="".join(f"{id_}:{address};" for id_, address in peers.items()))
+
+    def on_broker_heartbeat(self, info: BrokerLiveInfo) -> BrokerHeartbeatResponseHeader:
+        """BROKER_HEARTBEAT of a broker that was noted just now: tell it who is the master, and grant that its lease."""
+        _cluster, name, id_ = info.identity
+        with self._lock(name):
+            try:
+                current = self.store.get(name).replica_set
+            except NotLeaderError:
+                return BrokerHeartbeatResponseHeader(leaseMillis=0)
+            is_master = current is not None and current.master_id == id_ and current.cluster_name == info.identity[0]
+            answer = decisions.broker_heartbeat(
+                current, id_, self.liveness.grant(info.identity, info.channel) if is_master else 0)
+            wants_election = current is not None and current.master_id is None and self._needs_election(current)
+        if wants_election:
+            self.on_due(name, 0)
+        return answer
+
+    # elections
+
+    def elect_if_needed(self, broker_name: str) -> None:
+        """Elect a master if there is none that lives; or have it looked at again when that may be done.
+
+        Java: org.apache.rocketmq.controller.ControllerManager#onBrokerInactive (5.1.4)
+        """
+        header = ElectMasterRequestHeader(clusterName=None, brokerName=broker_name, designateElect=False)
+        try:
+            self._elect(broker_name, header, lambda current, _heard: self._needs_election(current))
+            self._look_again_when_due(broker_name)
+        except NotLeaderError:
+            log.debug("%s: another controller leads", broker_name)
+
+    def _look_again_when_due(self, broker_name: str) -> None:
+        current = self.store.get(broker_name).replica_set
+        if current is None or current.master_id is None:
+            return
+        master = _identity(current, current.master_id)
+        if not self.liveness.is_alive(master):
+            left_ns = self.liveness.replaceable_from_ns(master, self.store.leads_since_ns) - time.monotonic_ns()
+            self.on_due(broker_name, max(0, left_ns) / _NS_PER_MS)
+
+    def names_to_look_at(self) -> list[str]:
+        """The broker names whose master is gone, or that have none and could.
+
+        Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
+        """
+        try:
+            sets = [self.store.get(name).replica_set for name in self.store.names()]
+        except NotLeaderError:
+            return []
+        return [each.broker_name for each in sets if each is not None and self._is_without_master(each)]
+
+    def _is_without_master(self, current: ReplicaSet) -> bool:
+        if current.master_id is None:
+            return self._needs_election(current)
+        return not self.liveness.is_alive(_identity(current, current.master_id))
+
+    def _needs_election(self, current: ReplicaSet | None) -> bool:
+        return current is not None and decisions.needs_election(
+            current, self._heard(current), unclean=self.config.enableElectUncleanMaster)
+
+    def _elect(self, broker_name: str, header: ElectMasterRequestHeader,
+               is_wanted: Callable[[ReplicaSet | None, Heard], bool]) -> Decision | None:
+        """Elect, tell the brokers, and count it. None when it is not wanted as things are."""
+        def elect(current: ReplicaSet | None, heard: Heard) -> Decision | None:
+            if not is_wanted(current, heard):
+                return None
+            return decisions.elect_master(current, header, heard, unclean=self.config.enableElectUncleanMaster)
+
+        refused = None
+        with self._lock(broker_name):
+            if header.designateElect:
+                refused = self._ask_master_to_hand_over(broker_name, header.brokerId)
+            decision = self._decide_locked(broker_name, elect)
+        if decision is None:
+            return None
+        if refused is not None and decision.code == response_code.CONTROLLER_ELECT_MASTER_FAILED:
+            decision = Decision(decision.code, f"{decision.remark}; {refused}", decision.header, decision.body)
+        self.counts.elected(broker_name, decision)
+        if decision.code == response_code.SUCCESS:
+            log.info("Elect a new master in broker-set: %s done, result: %s", broker_name, decision.header)
+            self.on_new_master(decision)
+        else:
+            log.warning("broker-set %s: %s", broker_name, decision.remark)
+        return decision
+
+    def _ask_master_to_hand_over(self, broker_name: str, successor: int | None) -> str | None:
+        """Have a master that lives give its lease up for a chosen one that can be elected; else why it did not."""
+        current = self.store.get(broker_name).replica_set
+        if current is None or current.master_id is None or successor is None or successor == current.master_id:
+            return None
+        master = _identity(current, current.master_id)
+        heard, info, address = self._heard(current), self.liveness.get(master), current.address(current.master_id)
+        may_become = successor in heard.alive and (
+            successor in current.sync_state_set or self.config.enableElectUncleanMaster)
+        if info is None or not info.takes_leases or not may_become or address is None:
+            return None
+        refused = self._handover(address, successor)
+        if refused is None:
+            self.liveness.renounced(master)
+            return None
+        return f"the old master, {current.master_id}, did not hand over: {refused}"
+
+    # in common
+
+    def _lock(self, broker_name: str) -> threading.Lock:
+        return self._locks[hash(broker_name) % _STRIPES]
+
+    def _heard(self, current: ReplicaSet | None) -> Heard:
+        if current is None:
+            return decisions.NOBODY_HEARD
+        alive = {}
+        for id_ in current.replicas:
+            info = self.liveness.get(_identity(current, id_))
+            if info is not None:
+                alive[id_] = info
+        return Heard(alive, current.master_id is not None and self.liveness.may_replace(
+            _identity(current, current.master_id), self.store.leads_since_ns))
+
+    def _look(self, broker_name: str | None, decide: Decide) -> Decision:
+        """What is decided without a change."""
+        current = self.store.get(broker_name or "").replica_set
+        return decide(current, self._heard(current))
+
+    def _decide(self, broker_name: str | None, decide: Decide) -> Decision:
+        with self._lock(broker_name or ""):
+            return self._decide_locked(broker_name or "", decide) or _unknown()
+
+    def _decide_locked(self, broker_name: str, decide: Callable[[ReplicaSet | None, Heard], Decision | None],
+                       ) -> Decision | None:
+        for _ in range(_MAX_TRIES):
+            seen = self.store.get(broker_name)
+            decision = decide(seen.replica_set, self._heard(seen.replica_set))
+            if decision is None or not decision.writes:
+                return decision
+            try:
+                begin_ns = time.monotonic_ns()
+                self.store.put(broker_name, seen.version, decision.replica_set)
+            except StoreConflictError as conflict:
+                log.info("%s, deciding again", conflict)
+                continue
+            except StoreFailedError:
+                self.counts.stored(False, time.monotonic_ns() - begin_ns)
+                raise
+            self.counts.stored(True, time.monotonic_ns() - begin_ns)
+            log.info("broker-set %s: %s", broker_name, decision.replica_set)
+            return decision
+        raise StoreFailedError(f"{broker_name} was changed by others {_MAX_TRIES} times on end")
+
+
+def _identity(current: ReplicaSet, broker_id: int) -> BrokerIdentity:
+    return current.cluster_name, current.broker_name, broker_id
+
+
+def _unknown() -> Decision:
+    return Decision(response_code.SYSTEM_ERROR, "nothing was decided")

@@ -1,0 +1,208 @@
+"""Decisions in one file of this host: there is one controller, which leads.
+
+    <folder>/replicaSets.json       {"crc32": of the text of the list, "replicaSets": [documents]}
+    <folder>/replicaSets.json.bak   what it held before the last change
+    <folder>/lock                   locked while a controller uses the folder
+"""
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable
+
+from rmqha.common.fsync import fsync_path
+from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
+from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
+from rmqha.controller.store.controller_store import (
+    NotLeaderError,
+    StoreConflictError,
+    StoreFailedError,
+    Versioned,
+)
+
+log = logging.getLogger("RocketmqController")
+
+FILE_NAME, LOCK_NAME = "replicaSets.json", "lock"
+_ABSENT = Versioned(None, 0)
+
+
+class LocalStore:
+    """A ControllerStore in a folder. Each change is on the disk before `put` returns.
+
+    A damaged file is refused: what is older than the last decision may name a replica that lacks acknowledged messages.
+    """
+
+    def __init__(self, folder: str, self_id: str, self_address: str,
+                 clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.on_leader_changed: Callable[[], None] | None = None
+        self.file = os.path.join(folder, FILE_NAME)
+        self._folder, self._self_id, self._self_address, self._clock = folder, self_id, self_address, clock
+        self._lock = threading.Lock()  # one change at a time; guards all below
+        self._table: dict[str, Versioned] = {}
+        self._leads, self._leads_since_ns = False, 0
+        self._lock_fd = -1
+
+    def start(self) -> None:
+        """Read the file, and lead. ValueError: it is damaged; OSError: another controller uses it, or the disk does."""
+        with self._lock:
+            if self._leads:
+                return
+            os.makedirs(self._folder, exist_ok=True)
+            self._take_folder()
+            try:
+                self._table = self._read()
+                self._write(self._table)  # what was read is on the disk, and can be written
+            except StoreFailedError as failure:
+                self._release_folder()
+                raise OSError(f"controllerStorePath {self._folder}: {failure}") from failure
+            except BaseException:
+                self._release_folder()
+                raise
+            self._leads, self._leads_since_ns = True, self._clock()
+        log.info("local store %s: %d broker names", self.file, len(self._table))
+        self._tell()
+
+    def _take_folder(self) -> None:
+        fd = os.open(os.path.join(self._folder, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failure:
+            os.close(fd)
+            raise OSError(f"controllerStorePath {self._folder} is used by another controller") from failure
+        self._lock_fd = fd
+
+    def _release_folder(self) -> None:
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _read(self) -> dict[str, Versioned]:
+        try:
+            text = file2string(self.file)
+        except UnicodeDecodeError as failure:
+            raise ValueError(self._damaged(f"{failure}")) from failure
+        if text is None:
+            if os.path.exists(self.file + ".bak"):
+                raise ValueError(self._damaged("it is missing"))
+            return {}
+        try:
+            return decode_table(text)
+        except ReplicaSetError as failure:
+            raise ValueError(self._damaged(f"{failure}")) from failure
+
+    def _damaged(self, what: str) -> str:
+        return (f"{self.file} can't be used: {what}. Restore it. Or put {FILE_NAME}.bak in its place, which is older by "
+                "one decision: of a broker name that had an election or another sync-state set then, acknowledged "
+                "messages may be lost")
+
+    def shutdown(self) -> None:
+        """Lead no more."""
+        with self._lock:
+            led, self._leads = self._leads, False
+            self._release_folder()
+        if led:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.on_leader_changed is not None:
+            self.on_leader_changed()
+
+    @property
+    def leads(self) -> bool:
+        """From start to shutdown, as long as it is known what is on the disk."""
+        return self._leads
+
+    @property
+    def leads_since_ns(self) -> int:
+        """When it was started."""
+        return self._leads_since_ns
+
+    @property
+    def leader_id(self) -> str | None:
+        """This controller's id while it leads."""
+        return self._self_id if self._leads else None
+
+    @property
+    def leader_address(self) -> str | None:
+        """Its address while it leads."""
+        return self._self_address if self._leads else None
+
+    def names(self) -> list[str]:
+        """All broker names."""
+        with self._lock:
+            self._check_leads()
+            return [name for name, each in self._table.items() if each.replica_set is not None]
+
+    def get(self, broker_name: str) -> Versioned:
+        """As it was last written."""
+        with self._lock:
+            self._check_leads()
+            return self._table.get(broker_name, _ABSENT)
+
+    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None) -> Versioned:
+        """Write the file anew. A StoreFailedError behind which this one still leads: nothing was written."""
+        with self._lock:
+            self._check_leads()
+            before = self._table.get(broker_name, _ABSENT)
+            if before.version != version:
+                raise StoreConflictError(f"{broker_name} has version {before.version}, not {version}")
+            changed = Versioned(replica_set, version + 1)
+            try:
+                self._write({**self._table, broker_name: changed})
+            except StoreFailedError:
+                failed_for_good = not self._leads
+            else:
+                # a name that is forgotten keeps its version: who has read it before can't bring it back
+                self._table[broker_name] = changed
+                return changed
+        if failed_for_good:
+            self._tell()
+        raise StoreFailedError(f"{self.file} can't be written")
+
+    def _check_leads(self) -> None:
+        if not self._leads:
+            raise NotLeaderError("this controller does not lead")
+
+    def _write(self, table: dict[str, Versioned]) -> None:
+        written = self.file + ".tmp"
+        try:
+            string2file_not_safe(encode_table(table), written)
+            if os.path.exists(self.file):
+                keep_as(self.file, self.file + ".bak")
+        except OSError as failure:
+            log.exception("%s can't be written", written)
+            raise StoreFailedError(str(failure)) from failure
+        try:
+            os.replace(written, self.file)
+            fsync_path(self._folder)
+        except OSError as failure:
+            log.exception("%s: whether it was changed is not known", self.file)
+            self._leads = False
+            raise StoreFailedError(str(failure)) from failure
+
+
+def encode_table(table: dict[str, Versioned]) -> str:
+    """The file's text."""
+    documents = [each.replica_set.encode().decode() for _name, each in sorted(table.items()) if each.replica_set]
+    text = "[" + ",\n ".join(documents) + "]"
+    return f'{{"crc32": {zlib.crc32(text.encode())},\n"replicaSets":\n{text}}}\n'
+
+
+def decode_table(text: str) -> dict[str, Versioned]:
+    """What the file's text holds. ReplicaSetError: nothing that can be trusted."""
+    head, mark, rest = text.partition('"replicaSets":\n')
+    body = rest.rstrip().removesuffix("}")
+    try:
+        expected = json.loads(head.rstrip().removesuffix(",") + "}")["crc32"]
+        found = zlib.crc32(body.encode())
+        if not mark or found != expected:
+            raise ReplicaSetError(f"its crc32 is {found}, and should be {expected}")
+        sets = [ReplicaSet.decode(json.dumps(document).encode()) for document in json.loads(body)]
+    except (ValueError, KeyError, TypeError, RecursionError) as failure:
+        raise failure if isinstance(failure, ReplicaSetError) else ReplicaSetError(repr(failure)) from failure
+    return {each.broker_name: Versioned(each, 1) for each in sets}
