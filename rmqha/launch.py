@@ -1,4 +1,4 @@
-"""The programs that are installed: mqnamesrv, mqbroker, mqshutdown, mqadmin and rmqha.
+"""The programs that are installed: mqnamesrv, mqbroker, mqcontroller, mqshutdown, mqadmin and rmqha.
 
     python -m rmqha.launch mqbroker -c FILE
 
@@ -11,6 +11,7 @@ from rmqha.common.interrupts import leave_when_interrupted
 PROGRAMS = {
     "mqnamesrv": "rmqha.namesrv.namesrv_startup",
     "mqbroker": "rmqha.broker.broker_startup",
+    "mqcontroller": "rmqha.controller.controller_startup",
     "mqshutdown": "rmqha.tools.mqshutdown",
     "mqadmin": "rmqha.tools.command.mq_admin_startup",
     "rmqha": "rmqha.tools.rmqha_command",
@@ -37,8 +38,13 @@ def mqbroker() -> int:
     return run("mqbroker")
 
 
+def mqcontroller() -> int:
+    """A controller."""
+    return run("mqcontroller")
+
+
 def mqshutdown() -> int:
-    """Stops name servers or brokers."""
+    """Stops name servers, brokers or controllers."""
     return run("mqshutdown")
 
 

@@ -1,4 +1,4 @@
-"""Which room may import which: common <- remoting <- store, namesrv <- broker; common <- filter <- broker;
+"""Which room may import which: common <- remoting <- store, controller <- namesrv, broker; common <- filter <- broker;
 common <- native <- store, broker, tools.
 
 The client stands on remoting, tools and aio on the client; acl stands on remoting, below broker and tools.
@@ -16,7 +16,8 @@ ALLOWED = {
     "native": {"common", "native"},
     "remoting": {"common", "remoting"},
     "store": {"common", "native", "remoting", "store"},
-    "namesrv": {"common", "remoting", "namesrv"},
+    "controller": {"common", "remoting", "controller"},
+    "namesrv": {"common", "remoting", "controller", "namesrv"},
     "filter": {"common", "filter"},
     "acl": {"common", "remoting", "acl"},
     "broker": {"common", "native", "remoting", "store", "filter", "acl", "broker"},

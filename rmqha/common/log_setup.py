@@ -55,6 +55,11 @@ BROKER_FILES = (
     LogFile("commercial", ("RocketmqCommercial",), 500 * _MEGABYTE),
 )
 
+CONTROLLER_FILES = (
+    LogFile("controller_default", ("",), max_index=5),
+    LogFile("controller", ("RocketmqController", "RocketmqCommon", "RocketmqRemoting")),
+)
+
 TOOLS_FILES = (
     LogFile("tools_default", ("",), max_index=5),
     LogFile("tools", ("RocketmqTools",), max_index=5),
@@ -135,6 +140,11 @@ def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "", style: L
     setup_logging(BROKER_FILES, log_dir, sub_dir, style)
 
 
+def setup_controller_logging(log_dir: str | None = None, style: LogStyle | None = None) -> None:
+    """Send the loggers of a controller to their files."""
+    setup_logging(CONTROLLER_FILES, log_dir, style=style)
+
+
 def setup_tools_logging(log_dir: str | None = None) -> None:
     """Send the loggers of the admin tools to their files; nothing but what they print goes to the console."""
     setup_logging(TOOLS_FILES, log_dir)
@@ -167,7 +177,7 @@ def set_level(level: LogLevel) -> None:
 
     The loggers without a file of their own (libraries) stay at INFO.
     """
-    for file in (*NAMESRV_FILES, *BROKER_FILES):
+    for file in (*NAMESRV_FILES, *BROKER_FILES, *CONTROLLER_FILES):
         for logger in map(logging.getLogger, filter(None, file.loggers)):
             if any(isinstance(handler.formatter, JavaLevelFormatter) for handler in logger.handlers):
                 logger.setLevel(level.value)

@@ -1,4 +1,4 @@
-"""mqshutdown: stops the name servers or the brokers of this host. They end cleanly on SIGTERM."""
+"""mqshutdown: stops the name servers, the brokers or the controllers of this host. They end cleanly on SIGTERM."""
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ import psutil
 
 from rmqha import __version__
 
-USAGE = "Useage: mqshutdown broker | namesrv"
+USAGE = "Useage: mqshutdown broker | namesrv | controller"
 EXIT_USAGE = 1
 EXIT_NOT_STOPPED = 1
 EXIT_NOT_RUNNING = 255  # Java's script: exit -1
@@ -16,6 +16,7 @@ EXIT_NOT_RUNNING = 255  # Java's script: exit -1
 _KINDS = {
     "broker": ("mqbroker", "rmqha.broker.broker_startup"),
     "namesrv": ("mqnamesrv", "rmqha.namesrv.namesrv_startup"),
+    "controller": ("mqcontroller", "rmqha.controller.controller_startup"),
 }
 
 

@@ -96,9 +96,8 @@ class LocalStore:
             raise ValueError(self._damaged(f"{failure}")) from failure
 
     def _damaged(self, what: str) -> str:
-        return (f"{self.file} can't be used: {what}. Restore it. Or put {FILE_NAME}.bak in its place, which is older by "
-                "one decision: of a broker name that had an election or another sync-state set then, acknowledged "
-                "messages may be lost")
+        return (f"{self.file} can't be used: {what}. Restore it. Or put {FILE_NAME}.bak in its place, which is older "
+                "by one decision: if that was an election or another sync-state set, acknowledged messages may be lost")
 
     def shutdown(self) -> None:
         """Lead no more."""

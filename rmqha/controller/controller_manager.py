@@ -1,0 +1,235 @@
+"""A controller, put together.
+
+    NettyServerNIOSelector  --heartbeats--> noted;  others--> ControllerRequestExecutorThread_<n>: Controller
+    NettyEventExecutor      --a connection has ended--|
+    BrokerLivenessWatch     --a broker is silent------+--> ControllerElectionThread_<n>: Controller.elect_if_needed
+    the store's thread      --it leads now------------|        |
+    ControllerScheduledThread: when a lease is over --|        +--> NotifyService --> brokers
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.common.config_file import ConfigError
+from rmqha.common.configuration import Configuration
+from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
+from rmqha.common.controller_config_checks import check_controller, peers_of
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
+from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader
+from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.controller.broker_housekeeping_service import BrokerHousekeepingService
+from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
+from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
+from rmqha.controller.controller import Controller
+from rmqha.controller.controller_request_processor import ControllerRequestProcessor
+from rmqha.controller.heartbeat_processor import HeartbeatProcessor
+from rmqha.controller.metrics.controller_counts import ControllerCounts
+from rmqha.controller.notify_service import NotifyService, RoleChange
+from rmqha.controller.replicas_info_manager import Decision
+from rmqha.controller.store.controller_store import ControllerStore
+from rmqha.controller.store.local_store import LocalStore
+from rmqha.remoting.certificate_watch import CertificateWatch
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.metrics_port import MetricsPort
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_server import RemotingServer
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import use_tls
+
+if TYPE_CHECKING:
+    from rmqha.controller.metrics.controller_metrics import ControllerMetrics
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqController")
+
+_ELECTION_THREADS = 4
+_AT_ONCE_MS = 1
+
+
+class ControllerManager:
+    """Builds, starts and stops a controller: `initialize`, `start`, `shutdown`.
+
+    Java: org.apache.rocketmq.controller.ControllerManager (5.1.4)
+    """
+
+    def __init__(self, controller_config: ControllerConfig, server_config: ServerConfig,
+                 client_config: ClientConfig | None = None) -> None:
+        self.controller_config, self.server_config = controller_config, server_config
+        check_controller(controller_config, _refuse)
+        self.peers = peers_of(controller_config)
+        self.self_id: str = controller_config.controllerDLegerSelfId  # type: ignore[assignment]  # checked above
+        server_config.listenPort = int(self.address.rpartition(":")[2])
+        self.configuration = Configuration(log, controller_config, server_config)
+        self.configuration.set_store_path_from_config(controller_config, "configStorePath")
+        self.liveness = BrokerLiveness(controller_config.maxLeaseMillis)
+        self.remoting_server = RemotingServer(server_config, BrokerHousekeepingService(self))
+        self._client = RemotingClient(client_config or ClientConfig(useTLS=use_tls()))
+        self._notify_service = NotifyService(self._client)
+        self.controller = Controller(controller_config, self._new_store(), self.liveness, ControllerCounts(),
+                                     self._notify_service.hand_over)
+        self.controller.on_new_master, self.controller.on_due = self._on_new_master, self._look_in
+        self._executor = NamedThreadPool("ControllerRequestExecutorThread_", controller_config.controllerThreadPoolNums,
+                                         controller_config.controllerRequestThreadPoolQueueCapacity)
+        self._elections = NamedThreadPool("ControllerElectionThread_", _ELECTION_THREADS)
+        self._heartbeats = HeartbeatProcessor(self)
+        self.watch = BrokerLivenessWatch(self.liveness, lambda: controller_config.scanNotActiveBrokerInterval,
+                                         self._on_silent)
+        self._scheduled_service = ScheduledService("ControllerScheduledThread")
+        self._certificate_watch = CertificateWatch((self.remoting_server,))
+        self.metrics_port = MetricsPort(controller_config.metricsHost, controller_config.metricsPort or None,
+                                        self._metrics)
+        self.is_started = False  # from start to shutdown
+        self.failure: str | None = None  # why it can't go on; written by the service that has given up
+        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        self.remoting_server.io.on_failed = self._service_failed
+
+    @property
+    def address(self) -> str:
+        """Where others reach this controller."""
+        return self.peers[self.self_id]
+
+    def _new_store(self) -> ControllerStore:
+        config = self.controller_config
+        if config.controllerStore is ControllerStoreKind.local:
+            return LocalStore(config.controllerStorePath, self.self_id, self.address)
+        from rmqha.controller.store.etcd_store import EtcdStore  # needs libraries of its own
+
+        try:
+            return EtcdStore(config, self.self_id, self.address)
+        except ValueError as failure:
+            raise ConfigError(str(failure)) from failure
+
+    def _metrics(self) -> ControllerMetrics:
+        from rmqha.controller.metrics.controller_metrics import ControllerMetrics  # many have no metrics port
+
+        return ControllerMetrics(self)
+
+    def _service_failed(self, service: ServiceThread) -> None:
+        """The port is closed for good."""
+        self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
+        log.critical("The Controller can't go on: %s", self.failure)
+        if self.on_failed is not None:
+            self.on_failed()
+
+    def initialize(self) -> bool:
+        """Register the processors."""
+        processor = ControllerRequestProcessor(self)
+        for code in processor.handlers:
+            self.remoting_server.register_processor(code, processor, self._executor)
+        self.remoting_server.register_processor(request_code.BROKER_HEARTBEAT, self._heartbeats)
+        return True
+
+    def start(self) -> None:
+        """Open the store, and listen. OSError: a port is taken, the store can't be used; ConfigError: so is TLS, or
+        what the store holds."""
+        self.controller.store.on_leader_changed = self._on_leader_changed
+        self.metrics_port.start()
+        self._client.start()
+        self.remoting_server.start()
+        try:
+            self.controller.store.start()
+        except ValueError as failure:
+            raise ConfigError(str(failure)) from failure
+        self._certificate_watch.start()
+        self.watch.start()
+        interval = self.controller_config.scanInactiveMasterInterval
+        self._scheduled_service.schedule_at_fixed_rate(self.scan_inactive_master, interval, interval)
+        self.is_started = True
+
+    def shutdown(self) -> None:
+        """Stop all threads and close all connections. Idempotent."""
+        self.is_started = False
+        self.metrics_port.shutdown()
+        self._certificate_watch.shutdown()
+        self._scheduled_service.shutdown()
+        self.watch.shutdown()
+        self.controller.store.shutdown()
+        self.remoting_server.shutdown()
+        for pool in (self._heartbeats, self._elections, self._notify_service, self._executor):
+            pool.shutdown()
+        self._client.shutdown()
+
+    @property
+    def local_listen_port(self) -> int:
+        """The bound port, after `start`."""
+        return self.remoting_server.local_listen_port
+
+    def lives(self, timeout_s: float) -> bool:
+        """Whether requests are served: the port's thread answers within `timeout_s`."""
+        return self.failure is None and self.remoting_server.io.answers(timeout_s)
+
+    def requests_waiting(self) -> int:
+        """Requests that wait for a thread."""
+        return self._executor.queue_size()
+
+    # what makes elections
+
+    def note_heartbeat(self, info: BrokerLiveInfo) -> None:
+        """A broker lives. On the IO thread."""
+        if self.liveness.heartbeat(info):
+            log.info("new broker registered, %s, brokerId:%d", info.identity, info.identity[2])
+            self.watch.wakeup()
+
+    def on_broker_channel_close(self, channel: Channel) -> None:
+        """A connection has ended: so have brokers that are heard over no other one."""
+        for identity in self.liveness.closed(channel, channel.ended_by_peer):
+            log.info("Channel %s inactive, broker %s, id:%d", channel, identity[1], identity[2])
+            self._look_at(identity[1])
+
+    def _on_silent(self, info: BrokerLiveInfo) -> None:
+        info.channel.close()  # type: ignore[attr-defined]  # a Channel; it makes the broker connect anew
+        self._look_at(info.identity[1])
+
+    def _on_leader_changed(self) -> None:
+        store = self.controller.store
+        log.info("the controller that leads is %s, %s", store.leader_id, store.leader_address)
+        self.scan_inactive_master()
+
+    def scan_inactive_master(self) -> None:
+        """Look at all broker names: what a lost event would have left behind. Nothing on a controller that follows.
+
+        Java: org.apache.rocketmq.controller.impl.DLedgerController#scanInactiveMasterAndTriggerReelect (5.1.4)
+        """
+        for name in self.controller.names_to_look_at():
+            self._look_at(name)
+
+    def _look_at(self, broker_name: str) -> None:
+        try:
+            self._elections.submit(self.controller.elect_if_needed, broker_name)
+        except RejectedExecutionError:
+            log.info("%s is not looked at: the controller ends", broker_name)
+
+    def _look_in(self, broker_name: str, delay_ms: float) -> None:
+        if delay_ms < _AT_ONCE_MS:
+            self._look_at(broker_name)
+        else:
+            self._scheduled_service.schedule(lambda: self._look_at(broker_name), delay_ms)
+
+    def _on_new_master(self, decision: Decision) -> None:
+        """Tell the replicas that live.
+
+        Java: org.apache.rocketmq.controller.ControllerManager#notifyBrokerRoleChanged (5.1.4)
+        """
+        header, body, decided = decision.header, decision.body, decision.replica_set
+        if not self.controller_config.notifyBrokerRoleChanged or decided is None:
+            return
+        assert isinstance(header, ElectMasterResponseHeader) and isinstance(body, ElectMasterResponseBody)
+        assert decided.master_id is not None
+        alive = {id_: replica.address for id_, replica in decided.replicas.items()
+                 if self.liveness.is_alive((decided.cluster_name, decided.broker_name, id_))}
+        self._notify_service.notify(alive, RoleChange(
+            NotifyBrokerRoleChangedRequestHeader(
+                masterAddress=header.masterAddress, masterBrokerId=decided.master_id,
+                masterEpoch=decided.master_epoch, syncStateSetEpoch=decided.sync_state_set_epoch,
+                masterHaAddress=header.masterHaAddress),
+            SyncStateSet(body.syncStateSet, decided.sync_state_set_epoch)))
+
+
+def _refuse(key: str, problem: str) -> None:
+    raise ConfigError(problem, key=key)

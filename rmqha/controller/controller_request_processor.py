@@ -1,0 +1,189 @@
+"""Answers what brokers and tools ask a controller."""
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqha.common import log_setup, mix_all
+from rmqha.common.config_file import ConfigError
+from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.header.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    CleanControllerBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    GetReplicaInfoRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
+)
+from rmqha.controller.replicas_info_manager import Decision
+from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError
+from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.controller.controller_manager import ControllerManager
+    from rmqha.remoting.channel import Channel
+
+log = logging.getLogger("RocketmqController")
+
+# Read when the controller starts, or not to be changed by whoever reaches its port
+_FIXED_KEYS = frozenset({
+    "configStorePath", "controllerStorePath", "controllerStore", "controllerDLegerGroup", "controllerDLegerPeers",
+    "controllerDLegerSelfId", "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile",
+    "etcdPrefix", "etcdLeaseSeconds", "maxLeaseMillis", "metricsPort", "metricsHost", "rocketmqHome"})
+
+T = TypeVar("T")
+Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
+
+
+class ControllerRequestProcessor:
+    """One handler a request code, but for heartbeats; all run in the controller's pool.
+
+    Java: org.apache.rocketmq.controller.processor.ControllerRequestProcessor (5.1.4)
+    """
+
+    def __init__(self, controller_manager: ControllerManager) -> None:
+        self._manager = controller_manager
+        self._controller = controller_manager.controller
+        self.handlers: dict[int, Handler] = {
+            request_code.CONTROLLER_ALTER_SYNC_STATE_SET: self.handle_alter_sync_state_set,
+            request_code.CONTROLLER_ELECT_MASTER: self.handle_controller_elect_master,
+            request_code.CONTROLLER_GET_REPLICA_INFO: self.handle_controller_get_replica_info,
+            request_code.CONTROLLER_GET_METADATA_INFO: self.handle_controller_get_metadata_info,
+            request_code.CONTROLLER_GET_SYNC_STATE_DATA: self.handle_controller_get_sync_state_data,
+            request_code.UPDATE_CONTROLLER_CONFIG: self.handle_update_controller_config,
+            request_code.GET_CONTROLLER_CONFIG: self.handle_get_controller_config,
+            request_code.CLEAN_BROKER_DATA: self.handle_clean_broker_data,
+            request_code.CONTROLLER_GET_NEXT_BROKER_ID: self.handle_get_next_broker_id,
+            request_code.CONTROLLER_APPLY_BROKER_ID: self.handle_apply_broker_id,
+            request_code.CONTROLLER_REGISTER_BROKER: self.handle_register_broker,
+        }
+
+    def reject_request(self) -> bool:
+        """Never."""
+        return False
+
+    def process_request(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Serve a request, and count it."""
+        log.debug("Receive request, %d %s %s", request.code, parse_channel_remote_addr(channel), request)
+        handler = self.handlers.get(request.code)
+        if handler is None:
+            return RemotingCommand.create_response_command(
+                response_code.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+        begin_ns, succeeded = time.monotonic_ns(), False
+        try:
+            response = handler(channel, request)
+            succeeded = True
+            return response
+        except NotLeaderError:
+            # Differs: the remark names the leader
+            leader = self._controller.store.leader_address
+            remark = "The controller is not in leader state"
+            return RemotingCommand.create_response_command(
+                response_code.CONTROLLER_NOT_LEADER, f"{remark}, the leader is {leader}" if leader else remark)
+        except StoreFailedError as failure:
+            log.error("process request: %s error, %s", request, failure)
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, str(failure))
+        finally:
+            self._controller.counts.requested(request.code, succeeded, time.monotonic_ns() - begin_ns)
+
+    def handle_alter_sync_state_set(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_ALTER_SYNC_STATE_SET: the body is the set that is wanted."""
+        header = request.decode_command_custom_header(AlterSyncStateSetRequestHeader)
+        return _response(self._controller.alter_sync_state_set(header, _body(SyncStateSet, request)))
+
+    def handle_controller_elect_master(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_ELECT_MASTER."""
+        return _response(self._controller.elect_master(request.decode_command_custom_header(ElectMasterRequestHeader)))
+
+    def handle_controller_get_replica_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_GET_REPLICA_INFO."""
+        header = request.decode_command_custom_header(GetReplicaInfoRequestHeader)
+        return _response(self._controller.get_replica_info(header.brokerName))
+
+    def handle_controller_get_metadata_info(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_GET_METADATA_INFO, which each controller answers."""
+        return RemotingCommand.create_response_command(
+            response_code.SUCCESS, None, self._controller.get_controller_metadata(self._manager.peers))
+
+    def handle_controller_get_sync_state_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_GET_SYNC_STATE_DATA: the body is a list of broker names."""
+        names = _body(list[str], request) if request.body else []
+        if not names:
+            # Differs: 5.1.4's answer has the code SYSTEM_ERROR, and says nothing
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "no broker names in the body")
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.body = remoting_serializable.encode(self._controller.get_sync_state_data(names))
+        return response
+
+    def handle_update_controller_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_CONTROLLER_CONFIG: the body is a properties text."""
+        log.info("updateConfig called by %s", parse_channel_remote_addr(channel))
+        if request.body is None:
+            return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        text = bytes(request.body).decode("utf-8", "replace")
+        properties = mix_all.string2properties(text)
+        if properties is None:
+            log.error("updateConfig MixAll.string2Properties error %s", text)
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "string2Properties error")
+        if "configStorePath" in properties:
+            return RemotingCommand.create_response_command(response_code.NO_PERMISSION, "Can not update config path")
+        fixed = sorted(_FIXED_KEYS.intersection(properties))
+        if fixed:
+            # Differs: 5.1.4 takes them, to no effect
+            return RemotingCommand.create_response_command(
+                response_code.NO_PERMISSION, f"{', '.join(fixed)} can't be changed while the controller runs")
+        try:
+            self._manager.configuration.update(properties)
+        except ConfigError as failure:
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, str(failure))
+        if "logLevel" in properties:
+            log_setup.set_level(self._manager.controller_config.logLevel)
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+
+    def handle_get_controller_config(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
+        """GET_CONTROLLER_CONFIG: all keys but the password of etcd."""
+        lines = self._manager.configuration.get_all_configs_format_string().splitlines(keepends=True)
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.body = "".join(line for line in lines if not line.startswith("etcdPassword=")).encode() or None
+        return response
+
+    def handle_clean_broker_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_BROKER_DATA."""
+        header = request.decode_command_custom_header(CleanControllerBrokerDataRequestHeader)
+        return _response(self._controller.clean_broker_data(header))
+
+    def handle_get_next_broker_id(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_GET_NEXT_BROKER_ID."""
+        header = request.decode_command_custom_header(GetNextBrokerIdRequestHeader)
+        return _response(self._controller.get_next_broker_id(header))
+
+    def handle_apply_broker_id(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_APPLY_BROKER_ID."""
+        header = request.decode_command_custom_header(ApplyBrokerIdRequestHeader)
+        return _response(self._controller.apply_broker_id(header))
+
+    def handle_register_broker(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONTROLLER_REGISTER_BROKER."""
+        header = request.decode_command_custom_header(RegisterBrokerToControllerRequestHeader)
+        return _response(self._controller.register_broker(header))
+
+
+def _body(kind: type[T], request: RemotingCommand) -> T:
+    try:
+        return remoting_serializable.decode(kind, request.body or b"")
+    except ValueError as failure:
+        raise RemotingCommandException(f"Failed to decode the body: {failure}") from failure
+
+
+def _response(decision: Decision) -> RemotingCommand:
+    response = RemotingCommand.create_response_command(decision.code, decision.remark, decision.header)
+    if decision.body is not None:
+        response.body = remoting_serializable.encode(decision.body)
+    return response

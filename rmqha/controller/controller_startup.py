@@ -1,0 +1,140 @@
+"""mqcontroller: the command line of a controller."""
+import argparse
+import functools
+import logging
+import sys
+import threading
+import time
+
+import click
+
+from rmqha.common import log_setup, mix_all, sd_notify, server_util
+from rmqha.common.config_file import ConfigError, load_config_file, refuse
+from rmqha.common.controller_config import ControllerConfig
+from rmqha.common.controller_config_checks import check_controller
+from rmqha.common.log_style import LogStyle
+from rmqha.common.metrics import exposition
+from rmqha.common.stop_signal import StopSignal
+from rmqha.controller.controller_manager import ControllerManager
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
+from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.tls_system_config import use_tls
+
+log = logging.getLogger("RocketmqController")
+
+_DESCRIPTION = """Runs a controller in the foreground, until Ctrl-C or SIGTERM: it decides which of a broker name's
+replicas is the master, and makes another one the master when that dies."""
+_EXAMPLES = """examples:
+  mqcontroller -c controller.conf    with controllerDLegerGroup=, controllerDLegerPeers=n0-host:port,
+                                     controllerDLegerSelfId=n0, a key a line; it listens at the port of n0
+  mqcontroller -p                    print each key with its value"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a controller until SIGTERM or SIGINT; returns the exit code.
+
+    2: a config that it cannot start with, 70: its port's thread has given up.
+
+    Java: org.apache.rocketmq.controller.ControllerStartup (5.1.4)
+    """
+    threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
+    server_util.raise_descriptor_limit()
+    server_util.limit_digits()
+    stop = StopSignal.of_process()
+    command_line = parse_command_line(argv)
+    try:
+        manager = create_controller_manager(command_line)
+        if manager is None:
+            return 0
+        manager.on_failed = stop.set
+        start(manager)
+    except ConfigError as failure:
+        click.echo(str(failure), err=True)
+        return server_util.EXIT_BAD_CONFIG
+    except OSError as failure:
+        log.exception("The Controller cannot start")
+        click.echo(f"The Controller cannot start: {failure}", err=True)
+        return -1
+    sd_notify.wait(stop, manager.lives)
+    if manager.failure is not None:
+        click.echo(f"The Controller can't go on, and ends: {manager.failure}", err=True)
+    shutdown(manager)
+    return server_util.EXIT_SERVICE_FAILED if manager.failure is not None else 0
+
+
+def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
+    """-c, -p, -n (of no use, as in 5.1.4), -h, --version. Exits with 1 for a wrong option."""
+    parser = server_util.build_commandline_options("mqcontroller", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("-c", "--configFile", metavar="<arg>", help="Controller config properties file")
+    parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config items")
+    return parser.parse_args(argv)
+
+
+def create_controller_manager(command_line: argparse.Namespace) -> ControllerManager | None:
+    """The manager of the command line's config; None after -p. Raises ConfigError."""
+    controller_config, server_config = ControllerConfig(), ServerConfig()
+    client_config = ClientConfig(useTLS=use_tls())
+    properties = None
+    warnings: list[str] = []
+    file = command_line.configFile
+    if file is not None:
+        properties = load_config_file(file, (controller_config, server_config, client_config), warn=warnings.append)
+        controller_config.configStorePath = file
+        click.echo(f"load config properties file OK, {file}")
+        exposition.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
+    if command_line.printConfigItem:
+        log_setup.setup_console_logging()
+        for config in (controller_config, server_config, client_config):
+            mix_all.print_object_properties(logging.getLogger("RocketmqConsole"), config)
+        return None
+    mix_all.properties2object(server_util.command_line2properties(command_line), controller_config,
+                              server_util.refuse_option)
+    if controller_config.rocketmqHome is None:
+        controller_config.rocketmqHome = server_util.default_rocketmq_home()
+    check_controller(controller_config, functools.partial(refuse, file, properties))
+    style = LogStyle(controller_config.logLevel, controller_config.logFormat, controller_config.logTimeZone)
+    log_setup.setup_controller_logging(command_line.logDir, style)
+    for warning in warnings:
+        click.echo(warning, err=True)
+        log.warning(warning)
+    for config in (controller_config, server_config):
+        mix_all.print_object_properties(log, config)
+    manager = ControllerManager(controller_config, server_config, client_config)
+    # remembered, so that an update of the config writes them again
+    manager.configuration.register_config(properties)
+    return manager
+
+
+def start(manager: ControllerManager) -> None:
+    """Start, and tell so. Raises ConfigError, OSError, with nothing left running."""
+    try:
+        manager.initialize()
+        manager.start()
+    except (ConfigError, OSError):
+        manager.shutdown()
+        raise
+    tip = f"The Controller Server boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
+    warning = (f"warning: port {manager.local_listen_port} is open on all addresses and a controller asks nobody who "
+               "they are: whoever reaches it may make another replica the master")
+    log.warning(warning)
+    click.echo(warning, err=True)
+    log.info(tip)
+    click.echo(tip)
+    sd_notify.ready(f"serves at port {manager.local_listen_port}")
+
+
+def shutdown(manager: ControllerManager) -> None:
+    """Stop, and say so in the log.
+
+    Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
+    """
+    log.info("shutdown hook was invoked, 1 times.")
+    sd_notify.stopping()
+    begin = time.monotonic()
+    manager.shutdown()
+    log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""A controller's metrics and health, by 5.1.4's names where it has them."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import rmqha
+from rmqha.common import mq_version
+from rmqha.common.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
+from rmqha.common.metrics.pace import Pace
+from rmqha.common.metrics.pages import Subject
+from rmqha.controller.replica_set import ReplicaSet
+from rmqha.controller.store.controller_store import NotLeaderError
+
+if TYPE_CHECKING:
+    from rmqha.controller.controller_manager import ControllerManager
+
+_OWNER = ("address", "group", "peer_id")  # 5.1.4's labels of all its metrics
+_SET = (*_OWNER, "cluster", "broker_set")
+FOLLOWER, LEADER = 2, 3  # values of `role`, as in 5.1.4
+
+ROLE = Metric("role", GAUGE, _OWNER, "3: it leads, 2: it follows")
+ACTIVE_BROKERS = Metric("active_broker_num", GAUGE, _SET, "Replicas that this controller hears, by broker name")
+REQUESTS = Metric("request_total", COUNTER, (*_OWNER, "request_type", "request_handle_status"),
+                  "Requests that were served")
+ELECTIONS = Metric("election_total", COUNTER, (*_OWNER, "broker_set", "election_result"), "Elections")
+REQUEST_LATENCY = Metric("request_latency_seconds", HISTOGRAM, (*_OWNER, "request_type"),
+                         "Time that requests took; 5.1.4 tells microseconds")
+INFO = Metric("rmqha_controller_info", GAUGE, ("version", "rocketmq_version", "store"), "Always 1: what it is")
+READY = Metric("rmqha_controller_ready", GAUGE, (), "1 when it leads or knows who does; /readyz has the reasons")
+STORES = Metric("rmqha_controller_store_total", COUNTER, ("result",), "Decisions that were written, or were not")
+STORE_SECONDS = Metric("rmqha_controller_store_seconds", HISTOGRAM, (), "Time that writing a decision took")
+MASTER_EPOCH = Metric("rmqha_controller_master_epoch", GAUGE, ("cluster", "broker_set"),
+                      "How often the master was changed; told by the leader, as all below")
+MASTER = Metric("rmqha_controller_master_broker_id", GAUGE, ("cluster", "broker_set"),
+                "The id of the master; 0 when nobody is")
+IN_SYNC = Metric("rmqha_controller_in_sync_replicas", GAUGE, ("cluster", "broker_set"),
+                 "Replicas in the sync-state set, which may become the master")
+REPLICAS = Metric("rmqha_controller_replicas", GAUGE, ("cluster", "broker_set"), "Replicas that have an id")
+WAITING = Metric("rmqha_controller_requests_waiting", GAUGE, (), "Requests that wait for a thread")
+CONTROLLER_METRICS = (ROLE, ACTIVE_BROKERS, REQUESTS, ELECTIONS, REQUEST_LATENCY, INFO, READY, STORES, STORE_SECONDS,
+                      MASTER_EPOCH, MASTER, IN_SYNC, REPLICAS, WAITING)
+
+
+class ControllerMetrics(Subject):
+    """What a controller tells on its metrics port.
+
+    Java: org.apache.rocketmq.controller.metrics.ControllerMetricsManager (5.1.4)
+    """
+
+    def __init__(self, manager: ControllerManager) -> None:
+        self._manager = manager
+
+    def families(self, pace: Pace) -> Iterator[Family]:
+        """Each metric once."""
+        manager, counts = self._manager, self._manager.controller.counts
+        config, store = manager.controller_config, manager.controller.store
+        owner = (manager.address, config.controllerDLegerGroup or "", manager.self_id)
+        yield Family(ROLE, [(owner, LEADER if store.leads else FOLLOWER)])
+        yield Family(READY, [((), float(not self.why_not_ready()))])
+        yield Family(INFO, [((rmqha.__version__, mq_version.get_version_desc(mq_version.CURRENT_VERSION),
+                              config.controllerStore.name), 1)])
+        alive = Counter(info.identity[:2] for info in manager.liveness.all())
+        yield Family(ACTIVE_BROKERS, [((*owner, *of), number) for of, number in alive.items()])
+        sets = self._replica_sets()
+        yield Family(MASTER, _by_set(sets, [each.master_id or 0 for each in sets]))
+        yield Family(MASTER_EPOCH, _by_set(sets, [each.master_epoch for each in sets]))
+        yield Family(IN_SYNC, _by_set(sets, [len(each.sync_state_set) for each in sets]))
+        yield Family(REPLICAS, _by_set(sets, [len(each.replicas) for each in sets]))
+        yield Family(ELECTIONS, [((*owner, *of), number) for of, number in counts.elections().items()])
+        yield Family(REQUESTS, [((*owner, *of), number) for of, number in counts.requests().items()])
+        yield Family(REQUEST_LATENCY, [((*owner, kind), times) for kind, times in counts.latencies().items()])
+        yield Family(STORES, [((result,), number) for result, number in counts.stores().items()])
+        yield Family(STORE_SECONDS, [((), counts.store_latency())])
+        yield Family(WAITING, [((), manager.requests_waiting())])
+
+    def _replica_sets(self) -> list[ReplicaSet]:
+        store = self._manager.controller.store
+        try:
+            return [each for name in store.names() if (each := store.get(name).replica_set) is not None]
+        except NotLeaderError:
+            return []
+
+    def why_not_healthy(self) -> list[str]:
+        """Its port's thread has ended."""
+        manager = self._manager
+        if manager.failure is not None:
+            return [manager.failure]
+        if manager.is_started and not manager.remoting_server.io.is_alive():
+            return ["the thread of its port has ended"]
+        return []
+
+    def why_not_ready(self) -> list[str]:
+        """It is not up yet, or not healthy, or does not know who leads."""
+        if not self._manager.is_started:
+            return ["it is starting, or going down"]
+        reasons = self.why_not_healthy()
+        if self._manager.controller.store.leader_id is None:
+            reasons.append("no controller is known to lead")
+        return reasons
+
+
+def _by_set(sets: list[ReplicaSet], values: list[int]) -> list[Sample]:
+    return [((each.cluster_name, each.broker_name), value) for each, value in zip(sets, values, strict=True)]
