@@ -55,9 +55,10 @@ BROKER_FILES = (
     LogFile("commercial", ("RocketmqCommercial",), 500 * _MEGABYTE),
 )
 
+_CONTROLLER = "RocketmqController"
 CONTROLLER_FILES = (
     LogFile("controller_default", ("",), max_index=5),
-    LogFile("controller", ("RocketmqController", "RocketmqCommon", "RocketmqRemoting")),
+    LogFile("controller", (_CONTROLLER, "RocketmqCommon", "RocketmqRemoting")),
 )
 
 TOOLS_FILES = (
@@ -130,9 +131,11 @@ def default_log_dir() -> str:
     return os.environ.get(LOG_DIR_ENV) or os.path.join(os.path.expanduser("~"), "logs", "rocketmqlogs")
 
 
-def setup_namesrv_logging(log_dir: str | None = None, style: LogStyle | None = None) -> None:
+def setup_namesrv_logging(log_dir: str | None = None, style: LogStyle | None = None,
+                          with_controller: bool = False) -> None:
     """Send the loggers of a name server to their files under `log_dir` (default: `default_log_dir()`)."""
-    setup_logging(NAMESRV_FILES, log_dir, style=style)
+    files = NAMESRV_FILES if not with_controller else (*NAMESRV_FILES, LogFile("controller", (_CONTROLLER,)))
+    setup_logging(files, log_dir, style=style)
 
 
 def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "", style: LogStyle | None = None) -> None:

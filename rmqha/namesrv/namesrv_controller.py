@@ -24,6 +24,7 @@ from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.server_config import ServerConfig
 
 if TYPE_CHECKING:
+    from rmqha.controller.controller_manager import ControllerManager
     from rmqha.namesrv.metrics.namesrv_metrics import NamesrvMetrics
 
 log = logging.getLogger("RocketmqNamesrv")
@@ -38,12 +39,14 @@ _QUEUE_CAPACITY = 100_000
 
 
 class NamesrvController:
-    """Builds, starts and stops a name server: `initialize`, `start`, `shutdown`.
+    """Builds, starts and stops a name server, and the controller in it: `initialize`, `start`, `shutdown`.
 
     Java: org.apache.rocketmq.namesrv.NamesrvController (4.9.8)
     """
 
-    def __init__(self, namesrv_config: NamesrvConfig, server_config: ServerConfig) -> None:
+    def __init__(self, namesrv_config: NamesrvConfig, server_config: ServerConfig,
+                 controller_manager: "ControllerManager | None" = None) -> None:
+        self.controller_manager = controller_manager  # with enableControllerInNamesrv; goes with this one
         self.namesrv_config = namesrv_config
         self.server_config = server_config
         self.kv_config_manager = KVConfigManager(self)
@@ -62,6 +65,8 @@ class NamesrvController:
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
         self.remoting_server.io.on_failed = self._service_failed
+        if controller_manager is not None:
+            controller_manager.remoting_server.io.on_failed = self._service_failed
 
     def _service_failed(self, service: ServiceThread) -> None:
         """The port is closed for good."""
@@ -79,6 +84,8 @@ class NamesrvController:
         """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""
         self.kv_config_manager.load()
         self._register_processor()
+        if self.controller_manager is not None:
+            self.controller_manager.initialize()
         return True
 
     def _register_processor(self) -> None:
@@ -93,6 +100,8 @@ class NamesrvController:
         self.metrics_port.start()
         self.remoting_server.start()
         self._certificate_watch.start()
+        if self.controller_manager is not None:
+            self.controller_manager.start()
         if isinstance(self._processor, ClusterTestRequestProcessor):
             self._processor.start()
         self._scheduled_service.schedule_at_fixed_rate(
@@ -113,11 +122,14 @@ class NamesrvController:
 
     def lives(self, timeout_s: float) -> bool:
         """Whether requests are served: the port's thread answers within `timeout_s`."""
-        return self.failure is None and self.remoting_server.io.answers(timeout_s)
+        alive = self.failure is None and self.remoting_server.io.answers(timeout_s)
+        return alive and (self.controller_manager is None or self.controller_manager.lives(timeout_s))
 
     def shutdown(self) -> None:
         """Stop all threads and close all connections. Idempotent."""
         self.is_started = False
+        if self.controller_manager is not None:
+            self.controller_manager.shutdown()
         self.metrics_port.shutdown()
         self._certificate_watch.shutdown()
         self.remoting_server.shutdown()

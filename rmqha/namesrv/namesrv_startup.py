@@ -1,15 +1,19 @@
 """mqnamesrv: the command line of a name server."""
 import argparse
+import dataclasses
 import functools
 import logging
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
-from rmqha.common.config_file import ConfigError, load_config_file, refuse
+from rmqha.common.config_file import ConfigError, load_config_file, read_config_file, refuse
+from rmqha.common.controller_config import ControllerConfig
+from rmqha.common.controller_config_checks import BadKey, check_controller
 from rmqha.common.log_style import LogStyle
 from rmqha.common.metrics import exposition
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
@@ -17,6 +21,9 @@ from rmqha.common.stop_signal import StopSignal
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
+
+if TYPE_CHECKING:
+    from rmqha.controller.controller_manager import ControllerManager
 
 log = logging.getLogger("RocketmqNamesrv")
 console = logging.getLogger("RocketmqNamesrvConsole")
@@ -74,30 +81,49 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     namesrv_config, server_config = NamesrvConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT)
     properties = None
     warnings: list[str] = []
-    if command_line.configFile is not None:
-        file = command_line.configFile
-        properties = load_config_file(file, (namesrv_config, server_config), warn=warnings.append)
+    controller_config: ControllerConfig | None = None
+    file = command_line.configFile
+    if file is not None:
+        configs: list[object] = [namesrv_config, server_config]
+        mix_all.properties2object(read_config_file(file), namesrv_config)
+        if namesrv_config.enableControllerInNamesrv:
+            controller_config = ControllerConfig()
+            configs.append(controller_config)
+        properties = load_config_file(file, configs, warn=warnings.append)
         namesrv_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
         exposition.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
-        print_config_items(namesrv_config, server_config)
+        print_config_items(*filter(None, (namesrv_config, server_config, controller_config)))
         return None
     mix_all.properties2object(server_util.command_line2properties(command_line), namesrv_config,
                               server_util.refuse_option)
     if namesrv_config.rocketmqHome is None:
         namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
     style = LogStyle(namesrv_config.logLevel, namesrv_config.logFormat, namesrv_config.logTimeZone)
-    log_setup.setup_namesrv_logging(command_line.logDir, style)
+    log_setup.setup_namesrv_logging(command_line.logDir, style, controller_config is not None)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
     for config in (namesrv_config, server_config):
         mix_all.print_object_properties(log, config)
-    controller = NamesrvController(namesrv_config, server_config)
+    controller = NamesrvController(namesrv_config, server_config, _controller_manager(
+        controller_config, server_config, functools.partial(refuse, file, properties)))
     # remembered, so that an update of the config writes them again
     controller.configuration.register_config(properties)
     return controller
+
+
+def _controller_manager(config: ControllerConfig | None, server_config: ServerConfig,
+                        bad_key: BadKey) -> "ControllerManager | None":
+    """The controller of enableControllerInNamesrv. Its metrics are told at the name server's port."""
+    if config is None:
+        return None
+    from rmqha.controller.controller_manager import ControllerManager  # most name servers have none
+
+    check_controller(config, bad_key)
+    config.metricsPort = 0
+    return ControllerManager(config, dataclasses.replace(server_config))
 
 
 def print_config_items(*configs: object) -> None:
@@ -122,6 +148,10 @@ def start(controller: NamesrvController) -> None:
     click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
+    if controller.controller_manager is not None:
+        tip = f"The ControllerManager boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
+        log.info(tip)
+        click.echo(tip)
     sd_notify.ready(f"serves at port {controller.local_listen_port}")
 
 

@@ -56,6 +56,10 @@ class NamesrvMetrics(Subject):
         yield Family(WAITING, [((), controller.requests_waiting())])
         departed = Counter(one.cluster for one in routes.departed_brokers())
         yield Family(DEPARTED, _by_cluster(departed, in_cluster | departed))
+        if controller.controller_manager is not None:
+            from rmqha.controller.metrics.controller_metrics import ControllerMetrics  # most have no controller
+
+            yield from ControllerMetrics(controller.controller_manager).families(pace)
 
     def why_not_healthy(self) -> list[str]:
         """Its port's thread has ended."""
