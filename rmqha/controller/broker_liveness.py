@@ -61,13 +61,14 @@ class BrokerLiveness:
     def heartbeat(self, info: BrokerLiveInfo) -> bool:
         """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)
 
-        Returns whether it is new.
+        Returns whether it may be silent for too long sooner than was known before.
         """
         with self._lock:
-            is_new = info.identity not in self._heard
+            before = self._heard.get(info.identity)
+            is_sooner = before is None or _expiry_ns(info) < _expiry_ns(before)
             self._heard[info.identity] = info
             self._channels.setdefault(info.identity, set()).add(info.channel)
-            return is_new
+            return is_sooner
 
     def grant(self, master: BrokerIdentity, channel: object) -> int:
         """Grant this master, heard over this connection, its lease, from now on. Returns for how many ms; 0: none.
@@ -117,7 +118,7 @@ class BrokerLiveness:
             return silent
 
     def _is_silent(self, info: BrokerLiveInfo) -> bool:
-        return self._clock() > info.heard_ns + info.timeout_ms * _NS_PER_MS
+        return self._clock() > _expiry_ns(info)
 
     def get(self, identity: BrokerIdentity) -> BrokerLiveInfo | None:
         """The last heartbeat of a broker that is alive, or None."""
@@ -147,7 +148,8 @@ class BrokerLiveness:
             now = self._clock()
             if now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
                 return False
-            return now > self._leased_until_ns.get(master, 0)
+            until_ns = self._leased_until_ns.get(master)
+            return until_ns is None or now > until_ns
 
     def replaceable_from_ns(self, master: BrokerIdentity, leads_since_ns: int) -> int:
         """When `may_replace` becomes true if nothing more is heard from this master."""
@@ -157,10 +159,13 @@ class BrokerLiveness:
     def next_expiry_ns(self) -> int | None:
         """When the next broker is silent for too long if nothing more is heard; None: there are none."""
         with self._lock:
-            return min((info.heard_ns + info.timeout_ms * _NS_PER_MS + 1 for info in self._heard.values()),
-                       default=None)
+            return min((_expiry_ns(info) + 1 for info in self._heard.values()), default=None)
 
     def all(self) -> list[BrokerLiveInfo]:
         """The last heartbeats of all that are alive."""
         with self._lock:
             return [info for info in self._heard.values() if not self._is_silent(info)]
+
+
+def _expiry_ns(info: BrokerLiveInfo) -> int:
+    return info.heard_ns + info.timeout_ms * _NS_PER_MS

@@ -17,7 +17,7 @@ _NS_PER_MS = 1_000_000
 
 
 class BrokerLivenessWatch(ServiceThread):
-    """Tells `on_silent` of brokers whose time is out. Wake it when a broker is new.
+    """Tells `on_silent` of brokers whose time is out. Wake it when one may be silent for too long sooner.
 
     Differs: RocketMQ's controller looks each five seconds.
 

@@ -128,21 +128,23 @@ class Controller:
             is_master = current is not None and current.master_id == id_ and current.cluster_name == info.identity[0]
             answer = decisions.broker_heartbeat(
                 current, id_, self.liveness.grant(info.identity, info.channel) if is_master else 0)
-            wants_election = current is not None and current.master_id is None and self._needs_election(current)
+            wants_election = self._needs_election(current)
         if wants_election:
             self.on_due(name, 0)
         return answer
 
     # elections
 
-    def elect_if_needed(self, broker_name: str) -> None:
+    def elect_if_needed(self, broker_name: str, has_ended: bool = False) -> None:
         """Elect a master if there is none that lives; or have it looked at again when that may be done.
+
+        `has_ended`: one of its replicas was seen to end just now.
 
         Java: org.apache.rocketmq.controller.ControllerManager#onBrokerInactive (5.1.4)
         """
         header = ElectMasterRequestHeader(clusterName=None, brokerName=broker_name, designateElect=False)
         try:
-            self._elect(broker_name, header, lambda current, _heard: self._needs_election(current))
+            self._elect(broker_name, header, lambda current, _heard: self._needs_election(current, has_ended))
             self._look_again_when_due(broker_name)
         except NotLeaderError:
             log.debug("%s: another controller leads", broker_name)
@@ -154,7 +156,8 @@ class Controller:
         master = _identity(current, current.master_id)
         if not self.liveness.is_alive(master):
             left_ns = self.liveness.replaceable_from_ns(master, self.store.leads_since_ns) - time.monotonic_ns()
-            self.on_due(broker_name, max(0, left_ns) / _NS_PER_MS)
+            if left_ns > 0:
+                self.on_due(broker_name, left_ns / _NS_PER_MS)
 
     def names_to_look_at(self) -> list[str]:
         """The broker names whose master is gone, or that have none and could.
@@ -172,9 +175,9 @@ class Controller:
             return self._needs_election(current)
         return not self.liveness.is_alive(_identity(current, current.master_id))
 
-    def _needs_election(self, current: ReplicaSet | None) -> bool:
+    def _needs_election(self, current: ReplicaSet | None, has_ended: bool = False) -> bool:
         return current is not None and decisions.needs_election(
-            current, self._heard(current), unclean=self.config.enableElectUncleanMaster)
+            current, self._heard(current), unclean=self.config.enableElectUncleanMaster, has_ended=has_ended)
 
     def _elect(self, broker_name: str, header: ElectMasterRequestHeader,
                is_wanted: Callable[[ReplicaSet | None, Heard], bool]) -> Decision | None:

@@ -172,19 +172,20 @@ class ControllerManager:
 
     def note_heartbeat(self, info: BrokerLiveInfo) -> None:
         """A broker lives. On the IO thread."""
-        if self.liveness.heartbeat(info):
+        if not self.liveness.is_alive(info.identity):
             log.info("new broker registered, %s, brokerId:%d", info.identity, info.identity[2])
+        if self.liveness.heartbeat(info):
             self.watch.wakeup()
 
     def on_broker_channel_close(self, channel: Channel) -> None:
         """A connection has ended: so have brokers that are heard over no other one."""
         for identity in self.liveness.closed(channel, channel.ended_by_peer):
             log.info("Channel %s inactive, broker %s, id:%d", channel, identity[1], identity[2])
-            self._look_at(identity[1])
+            self._look_at(identity[1], has_ended=True)
 
     def _on_silent(self, info: BrokerLiveInfo) -> None:
         info.channel.close()  # type: ignore[attr-defined]  # a Channel; it makes the broker connect anew
-        self._look_at(info.identity[1])
+        self._look_at(info.identity[1], has_ended=True)
 
     def _on_leader_changed(self) -> None:
         store = self.controller.store
@@ -199,9 +200,9 @@ class ControllerManager:
         for name in self.controller.names_to_look_at():
             self._look_at(name)
 
-    def _look_at(self, broker_name: str) -> None:
+    def _look_at(self, broker_name: str, has_ended: bool = False) -> None:
         try:
-            self._elections.submit(self.controller.elect_if_needed, broker_name)
+            self._elections.submit(self.controller.elect_if_needed, broker_name, has_ended)
         except RejectedExecutionError:
             log.info("%s is not looked at: the controller ends", broker_name)
 

@@ -133,15 +133,16 @@ def elect_master(current: ReplicaSet | None, request: ElectMasterRequestHeader, 
     elected = _elected(current, request, heard, unclean)
     if elected is not None and elected == old:
         return _master_still_exists(current, heard)
+    if elected is None and asking is not None:
+        return Decision(response_code.CONTROLLER_ELECT_MASTER_FAILED,
+                        f"Failed to elect a new master: {_why_nobody(current, request, heard, unclean)}")
     if old is not None and not heard.may_replace_master:
         return Decision(response_code.CONTROLLER_ELECT_MASTER_FAILED,
                         f"Failed to elect a new master: the lease of the old one, {old}, may hold for a moment")
     if elected is not None:
         return _new_master(current, elected, heard)
-    reason = _why_nobody(current, request, heard, unclean)
-    if asking is not None:
-        return Decision(response_code.CONTROLLER_ELECT_MASTER_FAILED, f"Failed to elect a new master: {reason}")
-    remark = f"Old master has down and failed to elect a new broker master: {reason}"
+    remark = ("Old master has down and failed to elect a new broker master: "
+              f"{_why_nobody(current, request, heard, unclean)}")
     if old is None:
         return Decision(response_code.CONTROLLER_MASTER_NOT_AVAILABLE, remark)
     return Decision(response_code.CONTROLLER_MASTER_NOT_AVAILABLE, remark, writes=True,
@@ -191,14 +192,17 @@ def _why_nobody(current: ReplicaSet, request: ElectMasterRequestHeader, heard: H
     return f"in sync are {in_sync}, and only {alive} live"
 
 
-def needs_election(current: ReplicaSet, heard: Heard, *, unclean: bool = False) -> bool:
+def needs_election(current: ReplicaSet, heard: Heard, *, unclean: bool = False, has_ended: bool = False) -> bool:
     """Whether the controller should elect by itself: the master is gone for good, or there is none and could be one.
+
+    While nobody is heard the last master stays, unless it was seen to end (`has_ended`): after a restart of the
+    controller they may all come back.
 
     Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
     """
     # Differs: a set without a master gets one as soon as it can; in 5.1.4 a broker has to ask for it
     if current.master_id is not None:
-        return current.master_id not in heard.alive and heard.may_replace_master
+        return current.master_id not in heard.alive and heard.may_replace_master and (has_ended or bool(heard.alive))
     if current.never_had_a_master:
         return False
     return bool(heard.alive) if unclean else any(id_ in heard.alive for id_ in current.sync_state_set)

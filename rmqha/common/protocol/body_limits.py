@@ -51,6 +51,9 @@ BODY_LIMITS: dict[int, BodyLimit] = {
     request_code.REGISTER_BROKER: BodyLimit(MAX_FRAME_BYTES, 850_000),
     request_code.QUERY_DATA_VERSION: BodyLimit(MIB // 16, 1_000),
     request_code.UPDATE_NAMESRV_CONFIG: BodyLimit(MIB // 4, 10_000, PROPERTIES_MARKS),
+    request_code.UPDATE_CONTROLLER_CONFIG: BodyLimit(MIB // 4, 10_000, PROPERTIES_MARKS),
+    request_code.CONTROLLER_ALTER_SYNC_STATE_SET: BodyLimit(MIB // 16, 1_000),
+    request_code.CONTROLLER_GET_SYNC_STATE_DATA: BodyLimit(MIB // 4, 10_000),
 }
 
 _NAMES = {code: name for name, code in vars(request_code).items() if isinstance(code, int) and name.isupper()}

@@ -1,0 +1,233 @@
+"""A controller in this process: what it decides when brokers ask, fall silent, go away and come back."""
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from rmqha.common.config_file import ConfigError
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol import response_code as code
+from tests.controller.support import LEASE_MS, NAME, FakeBroker, controller
+from tests.support.ports import free_port
+from tests.support.raw_remoting import RawClient
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A controller and what makes brokers of it: world.broker(1), world.restart()."""
+    def broker(id_, **keys):
+        made.append(FakeBroker(world.manager, id_, **keys))
+        made[-1].register()
+        return made[-1]
+
+    def restart(**keys):
+        world.manager.shutdown()
+        world.manager = controller(tmp_path, world.port, **keys)
+
+    def three():
+        """1 is the master, 2 is in sync, 3 is not; and other controllers' leases are over."""
+        master, *slaves = (broker(id_) for id_ in (1, 2, 3))
+        assert master.elect().code == code.SUCCESS
+        assert master.alter([1, 2], 1).code == code.SUCCESS
+        time.sleep(LEASE_MS / 1000)
+        assert master.beat().fields["leaseMillis"] == str(LEASE_MS)
+        return master, *slaves
+
+    made, port = [], free_port()
+    world = SimpleNamespace(manager=controller(tmp_path, port), port=port, broker=broker, restart=restart, three=three)
+    yield world
+    for each in made:
+        each.die()
+    world.manager.shutdown()
+
+
+def test_first_master_and_its_lease(world):
+    one, two = world.broker(1), world.broker(2)
+    assert one.beat().fields == {"masterEpoch": "0", "leaseMillis": "0"}
+    assert one.elect().fields["masterBrokerId"] == "1"
+    assert two.elect().code == code.CONTROLLER_MASTER_STILL_EXIST
+    notice = two.wait_notified(1)
+    assert (notice["masterAddress"], notice["masterHaAddress"]) == (one.address, "127.0.0.1:10001")
+    assert one.beat().fields == {"masterBrokerId": "1", "masterEpoch": "1", "leaseMillis": str(LEASE_MS)}
+    assert two.beat().fields == {"masterBrokerId": "1", "masterEpoch": "1", "leaseMillis": "0"}
+
+
+def test_master_that_dies_is_replaced_at_once(world):
+    master, two, three = world.three()
+    begin = time.monotonic()
+    master.client.socket.close()
+    assert two.wait_notified(2)["masterBrokerId"] == "2" == three.wait_notified(2)["masterBrokerId"]
+    assert time.monotonic() - begin < 1
+    assert two.info().fields["masterBrokerId"] == "2"
+    assert two.beat().fields["leaseMillis"] == str(LEASE_MS)
+
+
+def test_master_that_hangs_is_replaced_when_its_time_is_out(world):
+    master, two, _three = world.three()
+    master.beat(timeout_ms=400)
+    begin = time.monotonic()
+    assert two.wait_notified(2)["masterBrokerId"] == "2"
+    assert 0.39 < time.monotonic() - begin < 2
+    assert master.client.is_closed_by_peer(10)
+
+
+def test_nobody_is_elected_while_the_lease_of_a_hanging_master_holds(tmp_path, world):
+    world.restart(maxLeaseMillis=1_000)
+    master, two = world.broker(1), world.broker(2)
+    master.elect()
+    master.alter([1, 2], 1)
+    time.sleep(1)
+    master.beat(timeout_ms=60_000)
+    master.beat(timeout_ms=100)
+    granted = time.monotonic()
+    two.wait_notified(2)
+    assert time.monotonic() - granted > 0.85
+
+
+def test_new_leader_waits_for_the_leases_of_the_one_before(world):
+    master, two, three = world.three()
+    world.restart(maxLeaseMillis=700)
+    began = time.monotonic()
+    two.connect_anew()
+    two.beat()
+    assert two.wait_notified(2)["masterBrokerId"] == "2"
+    assert time.monotonic() - began > 0.6
+    assert (master.id, three.notified[1:]) == (1, [])
+
+
+def test_set_without_a_master_gets_one_when_somebody_in_sync_comes(world):
+    master, two, three = world.three()
+    two.client.socket.close()
+    wait_until(lambda: len(world.manager.liveness.all()) == 2)
+    master.client.socket.close()
+    wait_until(lambda: three.info().fields["masterEpoch"] == "2")
+    assert "masterBrokerId" not in three.info().fields
+    assert three.elect().code == code.CONTROLLER_ELECT_MASTER_FAILED
+    two.connect_anew()
+    two.beat()
+    assert two.wait_notified(3)["masterBrokerId"] == "2"
+
+
+def test_connection_that_is_replaced_ends_nobody(world):
+    master, two, _three = world.three()
+    old = master.client
+    master.client = RawClient(world.manager.address, 10)
+    master.beat()
+    old.socket.close()
+    time.sleep(0.3)
+    assert two.info().fields["masterBrokerId"] == "1"
+
+
+def test_heartbeat_behind_the_end_of_its_connection_revives_nobody(world):
+    master, two, _three = world.three()
+    for _ in range(20):  # all in one go: heartbeats, and the end
+        master.client.send(b"".join(heartbeats(master)))
+        master.client.socket.close()
+        wait_until(lambda: all(info.identity[2] != 1 for info in world.manager.liveness.all()))
+        master.connect_anew()
+    assert two.wait_notified(2)["masterBrokerId"] == "2"
+
+
+def heartbeats(broker):
+    from tests.support.raw_remoting import frame, header
+
+    return [frame(header(request_code.BROKER_HEARTBEAT, number, clusterName="c", brokerName=NAME, brokerId=broker.id,
+                         brokerAddr=broker.address, heartbeatTimeoutMills=10_000, haServerAddr="h:1"))
+            for number in range(1, 51)]
+
+
+def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
+    master, two, _three = world.three()
+    answer = two.elect(designate=True)
+    assert answer.code == code.SUCCESS and answer.fields["masterBrokerId"] == "2"
+    assert master.handovers[0].ext_fields == {"brokerId": "2", "timeoutMillis": "1000"}
+    assert master.wait_notified(2)["masterBrokerId"] == "2"
+
+
+def test_designated_master_is_not_elected_when_the_old_one_refuses(world):
+    master, two, three = world.three()
+    master.hand_over_code = code.SYSTEM_ERROR
+    answer = two.elect(designate=True)
+    assert answer.code == code.CONTROLLER_ELECT_MASTER_FAILED and "did not hand over" in answer.remark
+    assert three.elect(designate=True).remark.endswith("broker 3 is not in sync, only [1, 2]")
+    assert len(master.handovers) == 1 and master.beat().fields["masterBrokerId"] == "1"
+
+
+def test_master_of_rocketmq_is_replaced_without_asking_it(world):
+    master, two = world.broker(1, takes_leases=False), world.broker(2)
+    master.elect()
+    master.alter([1, 2], 1)
+    assert master.beat().fields["leaseMillis"] == "0"
+    assert two.elect(designate=True).code == code.SUCCESS and master.handovers == []
+
+
+def test_what_was_decided_outlives_the_controller(world):
+    one, _two, _three = world.three()
+    world.restart()
+    one.connect_anew()
+    one.beat()
+    answer = one.info()
+    assert answer.fields["masterBrokerId"] == "1" and answer.body == b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}'
+
+
+def test_controller_that_does_not_lead_notes_heartbeats_and_refuses_the_rest(world):
+    one, *_others = world.three()
+    world.manager.controller.store.shutdown()
+    for answer in (one.info(), one.elect(), one.alter([1, 2, 3], 2),
+                   one.ask(request_code.CONTROLLER_GET_NEXT_BROKER_ID),
+                   one.ask(request_code.CONTROLLER_GET_SYNC_STATE_DATA, [NAME])):
+        assert answer.code == code.CONTROLLER_NOT_LEADER
+        assert answer.remark.startswith("The controller is not in leader state")
+    answer = one.beat()
+    assert answer.code == code.SUCCESS and answer.fields == {"leaseMillis": "0"}
+    assert one.ask(request_code.CONTROLLER_GET_METADATA_INFO).fields["isLeader"] == "false"
+
+
+def test_metadata_names_the_leader_and_the_group(world):
+    fields = world.broker(1).ask(request_code.CONTROLLER_GET_METADATA_INFO).fields
+    address = world.manager.address
+    assert fields == {"group": "group1", "controllerLeaderId": "n0", "controllerLeaderAddress": address,
+                      "isLeader": "true", "peers": f"n0:{address};"}
+
+
+def test_settings_are_told_and_changed(world, tmp_path):
+    one = world.broker(1)
+    client = one.client
+    assert client.request(request_code.UPDATE_CONTROLLER_CONFIG, b"enableElectUncleanMaster=true\n").code == 0
+    assert world.manager.controller_config.enableElectUncleanMaster is True
+    assert b"enableElectUncleanMaster=true\n" in client.request(request_code.GET_CONTROLLER_CONFIG).body
+    assert b"etcdPassword" not in client.request(request_code.GET_CONTROLLER_CONFIG).body
+    for text in (b"configStorePath=/x\n", b"controllerStorePath=/x\n", b"etcdPassword=x\n"):
+        assert client.request(request_code.UPDATE_CONTROLLER_CONFIG, text).code == code.NO_PERMISSION
+    assert client.request(request_code.UPDATE_CONTROLLER_CONFIG, b"scanNotActiveBrokerInterval=x\n").code == 1
+    assert "enableElectUncleanMaster=true" in (tmp_path / "controller.properties").read_text()
+
+
+def test_bad_requests_are_refused_in_words(world):
+    one = world.broker(1)
+    assert one.client.request(9999).code == code.REQUEST_CODE_NOT_SUPPORTED
+    assert one.client.request(request_code.CONTROLLER_GET_SYNC_STATE_DATA).code == code.SYSTEM_ERROR
+    assert one.ask(request_code.BROKER_HEARTBEAT, brokerAddr="h:1").code == code.CONTROLLER_INVALID_REQUEST
+    bad = one.client.request(request_code.CONTROLLER_ALTER_SYNC_STATE_SET, b"{", brokerName=NAME)
+    assert bad.code == code.SYSTEM_ERROR and "Failed to decode the body" in bad.remark
+
+
+def test_replicas_are_cleaned(world):
+    one, two, three = world.three()
+    refused = one.ask(request_code.CLEAN_BROKER_DATA, brokerControllerIdsToClean="3")
+    assert refused.code == code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    three.client.socket.close()
+    wait_until(lambda: len(world.manager.liveness.all()) == 2)
+    assert one.ask(request_code.CLEAN_BROKER_DATA, brokerControllerIdsToClean="3").code == 0
+    assert b'"notInSyncReplicas":[]' in two.ask(request_code.CONTROLLER_GET_SYNC_STATE_DATA, [NAME]).body
+
+
+@pytest.mark.parametrize(("keys", "problem"), [
+    ({"controllerDLegerPeers": None}, "controllerDLegerPeers: is missing"),
+    ({"controllerDLegerSelfId": "n9"}, "controllerDLegerSelfId: 'n9' is none of"),
+    ({"controllerDLegerPeers": "n0-h:1;n1-h:2"}, "can't share a file"),
+])
+def test_settings_that_it_can_not_start_with(tmp_path, keys, problem):
+    with pytest.raises(ConfigError, match=problem):
+        controller(tmp_path, **keys)

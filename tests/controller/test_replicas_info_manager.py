@@ -1,0 +1,293 @@
+"""Decisions: pure functions of what is known, what is asked and what is heard."""
+from dataclasses import replace
+
+import pytest
+
+from rmqha.common.protocol import response_code as code
+from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
+from rmqha.common.protocol.header.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    CleanControllerBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
+)
+from rmqha.controller import replicas_info_manager as decisions
+from rmqha.controller.broker_liveness import BrokerLiveInfo
+from rmqha.controller.replica_set import Replica, ReplicaSet
+from rmqha.controller.replicas_info_manager import Heard
+
+NAME, CLUSTER = "b", "c"
+
+
+def replicas(*ids: int) -> dict[int, Replica]:
+    return {id_: Replica(f"host:{id_}", f"host:{id_};99") for id_ in ids}
+
+
+def replica_set(**changes: object) -> ReplicaSet:
+    """1 is the master of epoch 3, 2 is in sync, 3 is not."""
+    return replace(ReplicaSet(CLUSTER, NAME, replicas(1, 2, 3), 4, 1, 3, frozenset({1, 2}), 7), **changes)
+
+
+def heard(*ids: int, may_replace: bool = False, **of: dict) -> Heard:
+    """`of`: by `b<id>`, what else its heartbeat says."""
+    return Heard({id_: BrokerLiveInfo((CLUSTER, NAME, id_), f"host:{id_}", 0, 3000, None, f"ha:{id_}",
+                                      **of.get(f"b{id_}", {})) for id_ in ids}, may_replace)
+
+
+def alter(current, ids, master=1, epoch=3, set_epoch=7, alive=(1, 2, 3)):
+    return decisions.alter_sync_state_set(current, AlterSyncStateSetRequestHeader(NAME, master, epoch),
+                                          SyncStateSet(list(ids), set_epoch), heard(*alive))
+
+
+def elect(current, what, broker_id=None, designate=False, unclean=False):
+    return decisions.elect_master(current, ElectMasterRequestHeader(CLUSTER, NAME, broker_id, designate), what,
+                                  unclean=unclean)
+
+
+# ---- the sync-state set
+
+
+def test_master_adds_a_replica_to_the_set():
+    decision = alter(replica_set(), (1, 2, 3))
+    assert decision.code == code.SUCCESS and decision.header.newSyncStateSetEpoch == 8
+    assert decision.body == SyncStateSet([1, 2, 3], 8)
+    assert decision.replica_set == replica_set(sync_state_set=frozenset({1, 2, 3}), sync_state_set_epoch=8)
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [
+    ({"current": None}, code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+    ({"ids": (2, 1)}, code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+    ({"master": 2}, code.CONTROLLER_INVALID_MASTER),
+    ({"current": replica_set(master_id=None)}, code.CONTROLLER_INVALID_MASTER),
+    ({"epoch": 2}, code.CONTROLLER_FENCED_MASTER_EPOCH),
+    ({"epoch": None}, code.CONTROLLER_FENCED_MASTER_EPOCH),
+    ({"set_epoch": 6}, code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH),
+    ({"ids": (1, 4)}, code.CONTROLLER_INVALID_REPLICAS),
+    ({"alive": (1, 2)}, code.CONTROLLER_BROKER_NOT_ALIVE),
+    ({"ids": (2, 3)}, code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+])
+def test_set_is_not_changed(arguments, expected):
+    decision = alter(**{"current": replica_set(), "ids": (1, 2, 3), **arguments})
+    assert decision.code == expected and not decision.writes and decision.remark
+
+
+# ---- elections
+
+
+def test_who_asks_first_becomes_the_first_master():
+    decision = elect(ReplicaSet(CLUSTER, NAME, replicas(1, 2), 3), heard(1, 2), 2)
+    assert decision.code == code.SUCCESS
+    assert (decision.header.masterBrokerId, decision.header.masterEpoch, decision.header.syncStateSetEpoch) == (2, 1, 1)
+    assert (decision.header.masterAddress, decision.header.masterHaAddress) == ("host:2", "ha:2")
+    assert decision.body.syncStateSet == [2] and decision.body.brokerMemberGroup.brokerAddrs == {
+        1: "host:1", 2: "host:2"}
+    assert decision.replica_set.master_id == 2 and decision.replica_set.sync_state_set == {2}
+
+
+def test_nobody_who_is_not_registered_becomes_the_first_master():
+    decision = elect(ReplicaSet(CLUSTER, NAME, replicas(1), 2), heard(1), 5)
+    assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
+
+
+def test_master_that_lives_stays():
+    decision = elect(replica_set(), heard(1, 2), 2)
+    assert decision.code == code.CONTROLLER_MASTER_STILL_EXIST and not decision.writes
+    assert decision.header.masterBrokerId == 1 and decision.header.masterEpoch == 3
+    assert decision.body == ElectMasterResponseBody(None, [1, 2])
+
+
+def test_master_that_is_gone_is_replaced_by_who_is_in_sync():
+    decision = elect(replica_set(), heard(2, 3, may_replace=True))
+    assert decision.replica_set == replica_set(master_id=2, master_epoch=4, sync_state_set=frozenset({2}),
+                                               sync_state_set_epoch=8)
+
+
+def test_nobody_is_elected_while_a_lease_may_hold():
+    for broker_id, designate in ((None, False), (2, False), (2, True)):
+        decision = elect(replica_set(), heard(2, 3), broker_id, designate)
+        assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
+        assert "lease" in decision.remark
+
+
+def test_without_anybody_in_sync_there_is_no_master_and_the_set_stays():
+    decision = elect(replica_set(), heard(3, may_replace=True))
+    assert decision.code == code.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert decision.replica_set == replica_set(master_id=None, master_epoch=4)
+    again = elect(decision.replica_set, heard(3, may_replace=True))
+    assert again.code == code.CONTROLLER_MASTER_NOT_AVAILABLE and not again.writes
+
+
+def test_a_broker_that_asks_in_vain_changes_nothing():
+    decision = elect(replica_set(), heard(3, may_replace=True), 3)
+    assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
+    assert "in sync are [1, 2], and only [3] live" in decision.remark
+
+
+def test_unclean_election_takes_who_is_not_in_sync_last():
+    assert elect(replica_set(), heard(3, may_replace=True), unclean=True).replica_set.master_id == 3
+    assert elect(replica_set(), heard(2, 3, may_replace=True), unclean=True).replica_set.master_id == 2
+
+
+def test_designated_replica_is_elected_though_the_master_lives():
+    assert elect(replica_set(), heard(1, 2, may_replace=True), 2, True).replica_set.master_id == 2
+
+
+@pytest.mark.parametrize(("broker_id", "alive", "reason"), [
+    (3, (1, 2, 3), "broker 3 is not in sync, only [1, 2]"), (2, (1, 3), "broker 2 does not live"),
+    (9, (1, 2), "there is no broker 9")])
+def test_designated_replica_that_can_not_be_elected(broker_id, alive, reason):
+    decision = elect(replica_set(), heard(*alive, may_replace=True), broker_id, True)
+    assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and reason in decision.remark and not decision.writes
+
+
+def test_elected_is_whose_log_goes_furthest():
+    current = replica_set(master_id=None, sync_state_set=frozenset({1, 2, 3}))
+
+    def elected(**of):
+        return elect(current, heard(1, 2, 3, **of)).replica_set.master_id
+
+    assert elected(b2={"epoch": 3, "max_offset": 1}, b1={"epoch": 2, "max_offset": 9}) == 2
+    assert elected(b1={"max_offset": 1}, b3={"max_offset": 1 << 40}) == 3
+    assert elected(b2={"priority": 1}) == 2
+    assert elected() == 1
+
+
+def test_no_set_no_election():
+    assert elect(None, heard(1), 1).code == code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+
+
+@pytest.mark.parametrize(("current", "what", "unclean", "expected"), [
+    (replica_set(), heard(1), False, False),
+    (replica_set(), heard(2), False, False),
+    (replica_set(), heard(2, may_replace=True), False, True),
+    (replica_set(), heard(may_replace=True), False, False),
+    (replica_set(master_id=None), heard(3), False, False),
+    (replica_set(master_id=None), heard(3), True, True),
+    (replica_set(master_id=None), heard(2), False, True),
+    (ReplicaSet(CLUSTER, NAME, replicas(1)), heard(1), True, False),
+])
+def test_when_the_controller_elects_by_itself(current, what, unclean, expected):
+    assert decisions.needs_election(current, what, unclean=unclean) is expected
+
+
+def test_master_that_was_seen_to_end_is_none_any_more_though_nobody_is_left():
+    assert decisions.needs_election(replica_set(), heard(may_replace=True), has_ended=True)
+    assert not decisions.needs_election(replica_set(), heard(), has_ended=True)
+    assert not decisions.needs_election(replica_set(), heard(1, may_replace=True), has_ended=True)
+
+
+# ---- ids
+
+
+def test_ids_are_given_in_order():
+    asked = GetNextBrokerIdRequestHeader(CLUSTER, NAME)
+    assert decisions.get_next_broker_id(None, asked).header.nextBrokerId == 1
+    current = None
+    for id_ in (1, 2):
+        decision = decisions.apply_broker_id(current, ApplyBrokerIdRequestHeader(CLUSTER, NAME, id_, f"host:{id_};5"))
+        assert decision.code == code.SUCCESS and decision.header.brokerName == NAME
+        current = decision.replica_set
+    assert current.replicas == {1: Replica("host:1", "host:1;5"), 2: Replica("host:2", "host:2;5")}
+    assert decisions.get_next_broker_id(current, asked).header.nextBrokerId == 3
+
+
+def test_id_that_was_taken_by_the_same_one_is_given_again():
+    decision = decisions.apply_broker_id(replica_set(), ApplyBrokerIdRequestHeader(CLUSTER, NAME, 2, "host:2;99"))
+    assert decision.code == code.SUCCESS and not decision.writes
+
+
+@pytest.mark.parametrize(("current", "id_", "check"), [
+    (replica_set(), 2, "other:2;1"), (None, 2, "host:2;1"), (replica_set(), 0, "host:0;1"),
+    (replica_set(), None, "h;1"), (replica_set(), 4, None)])
+def test_id_is_not_given(current, id_, check):
+    decision = decisions.apply_broker_id(current, ApplyBrokerIdRequestHeader(CLUSTER, NAME, id_, check))
+    assert decision.code == code.CONTROLLER_BROKER_ID_INVALID and not decision.writes
+
+
+def test_next_id_is_behind_one_that_was_jumped_to():
+    decision = decisions.apply_broker_id(replica_set(), ApplyBrokerIdRequestHeader(CLUSTER, NAME, 9, "h;1"))
+    assert decision.replica_set.next_broker_id == 10
+
+
+# ---- registration
+
+
+def register(current, id_, address, what):
+    asked = RegisterBrokerToControllerRequestHeader(CLUSTER, NAME, id_, address)
+    return decisions.register_broker(current, asked, what)
+
+
+def test_registration_tells_of_a_master_that_lives():
+    decision = register(replica_set(), 3, "host:3", heard(1))
+    assert decision.code == code.SUCCESS and not decision.writes and decision.body == SyncStateSet([1, 2], 7)
+    header = decision.header
+    assert (header.masterBrokerId, header.masterAddress, header.masterEpoch) == (1, "host:1", 3)
+    assert (header.syncStateSetEpoch, header.masterHaAddress) == (7, "ha:1")
+    assert register(replica_set(), 3, "host:3", heard(2)).header.masterBrokerId is None
+
+
+def test_registration_at_another_address_is_noted():
+    decision = register(replica_set(), 1, "moved:1", heard(1))
+    assert decision.replica_set.address(1) == "moved:1" and decision.header.masterAddress == "moved:1"
+    assert decision.replica_set.replicas[1].register_check_code == "host:1;99"
+
+
+@pytest.mark.parametrize(("current", "id_"), [(None, 1), (replica_set(), 4), (replica_set(), None)])
+def test_who_has_no_id_can_not_register(current, id_):
+    assert register(current, id_, "h:1", heard()).code == code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+
+
+def test_replica_info():
+    decision = decisions.get_replica_info(replica_set(), heard(1))
+    assert (decision.header.masterBrokerId, decision.header.masterEpoch) == (1, 3)
+    assert decision.body == SyncStateSet([1, 2], 7)
+    assert decisions.get_replica_info(None, heard()).code == code.CONTROLLER_BROKER_METADATA_NOT_EXIST
+
+
+def test_replicas_for_people():
+    info = decisions.replicas_info(replica_set(), heard(1, 3))
+    assert [(each.brokerId, each.alive) for each in info.inSyncReplicas] == [(1, True), (2, False)]
+    assert [(each.brokerId, each.alive) for each in info.notInSyncReplicas] == [(3, True)]
+
+
+# ---- cleaning
+
+
+def clean(current, ids, what, living=False):
+    asked = CleanControllerBrokerDataRequestHeader(CLUSTER, NAME, ids, living)
+    return decisions.clean_broker_data(current, asked, what)
+
+
+def test_replicas_that_are_dead_are_forgotten():
+    decision = clean(replica_set(), "2;3", heard(1))
+    assert decision.replica_set == replica_set(replicas=replicas(1), sync_state_set=frozenset({1}),
+                                               sync_state_set_epoch=8)
+
+
+def test_all_of_a_name_are_forgotten_without_a_master():
+    decision = clean(replica_set(master_id=None), None, heard())
+    assert decision.writes and decision.replica_set is None
+
+
+@pytest.mark.parametrize(("current", "ids", "what", "living"), [
+    (replica_set(), "", heard(), False), (replica_set(), "2", heard(2), False), (replica_set(), "x", heard(), False),
+    (None, "1", heard(), False), (replica_set(), "1", heard(1), True)])
+def test_nothing_is_forgotten(current, ids, what, living):
+    decision = clean(current, ids, what, living)
+    assert decision.code == code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA and not decision.writes
+
+
+def test_a_master_that_is_forgotten_is_none_any_more():
+    decision = clean(replica_set(), "1", heard(1, may_replace=True), True)
+    assert decision.replica_set == replica_set(replicas=replicas(2, 3), master_id=None, master_epoch=4,
+                                               sync_state_set=frozenset({2}), sync_state_set_epoch=8)
+    assert clean(replica_set(), None, heard(1), True).replica_set is None
+
+
+def test_lease_is_for_the_master_alone():
+    assert decisions.broker_heartbeat(replica_set(), 1, 3000).leaseMillis == 3000
+    answer = decisions.broker_heartbeat(replica_set(), 2, 3000)
+    assert (answer.masterBrokerId, answer.masterEpoch, answer.leaseMillis) == (1, 3, 0)
+    assert decisions.broker_heartbeat(None, 2, 3000).leaseMillis == 0
