@@ -111,8 +111,9 @@ def _run_in_worker(life: Life) -> Outcome:
         os._exit(1)
 
 
-def _begin_worker(numbers, jobs: int) -> None:
-    # a worker that is told to end, or whose campaign is gone, takes down what it has put up
+def begin_worker(numbers, jobs: int) -> None:
+    """In a worker that begins: its network or its ports. If it is told to end, or its campaign is gone, it takes down
+    what it has put up."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     end_with_parent(signal.SIGTERM)
     number = numbers.get()
@@ -143,7 +144,7 @@ def run(lives, jobs: int, until: float) -> list[Outcome]:
     for number in range(jobs):
         numbers.put(number)
     outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(jobs, context, _begin_worker, (numbers, jobs)) as pool:
+    with ProcessPoolExecutor(jobs, context, begin_worker, (numbers, jobs)) as pool:
         running = {pool.submit(_run_in_worker, life) for life in itertools.islice(lives, jobs)}
         while running:
             done = next(as_completed(running))

@@ -66,7 +66,7 @@ def check_queues(broker: Broker) -> int:
     try:
         rebuilt = store_compare.rebuild_consume_queues(broker.commit_log, broker.log_end())
         count = sum(map(len, rebuilt.values()))
-        if broker.kind == "java":
+        if broker.kind != "rmqha":
             wait_until(lambda: _holds(broker.store, rebuilt), _SETTLE_MS // 2, f"{count} units dispatched")
             return count
         wait_until(lambda: store_compare.unit_count(broker.store) >= count, _SETTLE_MS, f"{count} units dispatched")

@@ -47,17 +47,21 @@ def segments(folder: Path) -> dict[int, Path]:
     return {int(name): folder / name for name in names}
 
 
-def walk(folder: Path, end: int | None = None) -> Iterator[Record]:
+def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Record]:
     """Every record from the first file to the real end of the log; AssertionError where a file is missing.
 
-    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was.
+    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was. `begin`: where
+    the first record lies that is asked for.
     """
     expected = None
     for start, file in segments(folder).items():
         if expected is not None and start != expected:
             raise AssertionError(f"{folder}: file {file.name} follows where {expected} was due")
+        if start + file.stat().st_size <= begin:
+            expected = start + file.stat().st_size
+            continue
         data = file.read_bytes()
-        at = 0
+        at = max(begin - start, 0)
         while at + 8 <= len(data):
             total, magic = struct.unpack_from(">II", data, at)
             if end is not None and start + at >= end:
@@ -98,6 +102,21 @@ def _sized(data: bytes, pos: int, length_format: str) -> tuple[bytes, int]:
 def _properties(text: str) -> dict[str, str]:
     pairs = (entry.split("\x01", 1) for entry in text.split("\x02") if "\x01" in entry)
     return dict(pairs)
+
+
+def read_range(folder: Path, begin: int, end: int) -> bytes:
+    """The bytes of a log from `begin` to `end`, fewer where it ends before; AssertionError where a file is missing."""
+    parts, at = [], begin
+    for start, file in segments(folder).items():
+        size = file.stat().st_size
+        if start + size <= at or at >= end:
+            continue
+        assert start <= at, f"{folder}: there is no file for {at}"
+        with open(file, "rb") as log:
+            log.seek(at - start)
+            parts.append(log.read(end - at))
+        at += len(parts[-1])
+    return b"".join(parts)
 
 
 def log_end(folder: Path) -> int:

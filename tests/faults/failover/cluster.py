@@ -1,0 +1,265 @@
+"""Three replicas of one broker name under controllers, with what these need: how they are started, what they say.
+
+    name server (rmqha's)    controllers: one of 5.1.4, or rmqha's: one with a file, or two on three members of etcd
+    three brokers, of rmqha, of 5.1.4, or of both
+"""
+import json
+import os
+import random
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults import preloads
+from tests.faults.failover.star import Star
+from tests.faults.failover.traffic import QUEUES, TOPIC
+from tests.faults.pair_broker import Broker
+from tests.faults.verdict import Violation
+from tests.support import ports
+from tests.support.controller_nodes import ControllerNode, EtcdNode, broker_keys, start_etcd, sync_state
+from tests.support.nodes import NamesrvNode
+from tests.support.processes import ServerProcess
+from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, RawClient
+from tests.support.wait import wait_until
+
+BROKER_NAME = "broker-a"
+REPLICAS = 3
+BOOT_MS = 120_000
+_SHIFT = struct.Struct("=q")
+_LOOPBACK = "127.0.0.1"
+# Nothing is deleted or flushed by the way; a consumer reads much at a time.
+_KEYS = {"brokerName": BROKER_NAME, "fileReservedTime": 720, "cleanFileForciblyEnable": "false",
+         "flushDiskType": "ASYNC_FLUSH", "maxTransferCountOnMessageInMemory": 1000,
+         "maxTransferBytesOnMessageInMemory": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 20_000,
+         "defaultTopicQueueNums": QUEUES}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a cluster is made of."""
+
+    controller: str = "rmqha"  # or java
+    store: str = "local"  # or etcd: of rmqha's controllers
+    brokers: str = "rmqha"  # or java, mixed
+    partitions: bool = False  # each node has a network of its own
+    clocks: bool = False  # the brokers' and controllers' wall clocks can be set
+    min_in_sync: int = 2
+
+    def __str__(self) -> str:
+        of = self.controller if self.controller == "java" else f"{self.controller}/{self.store}"
+        return f"controller {of} brokers {self.brokers}" + (
+            f" minInSyncReplicas {self.min_in_sync}" if self.min_in_sync != 2 else "")
+
+    def kinds(self, rng: random.Random) -> list[str]:
+        """Of each broker, as nodes.py calls it."""
+        java5 = {"java": "java5"}
+        if self.brokers != "mixed":
+            return [java5.get(self.brokers, self.brokers)] * REPLICAS
+        kinds = ["rmqha", "java5", rng.choice(["rmqha", "java5"])]
+        rng.shuffle(kinds)
+        return kinds
+
+
+class Replica(Broker):
+    """A broker whose role a controller decides, the one of that index."""
+
+    def __init__(self, kind: str, folder: Path, index: int, ip: str, controllers: list[str], **keys: object):
+        self.index = index
+        super().__init__(kind, folder, f"b{index}", brokerIP1=ip, brokerIP2=ip,
+                         **{**broker_keys(folder / "store", controllers, **_KEYS), **keys})
+        self.address = f"{ip}:{self.port}"
+        self.ha_address = f"{ip}:{self.ha_port}"
+
+    def told_end(self) -> int:
+        """Where its log ends, as it says itself."""
+        def asked() -> dict | None:
+            with RawClient(self.address, 10) as client:
+                answer = client.request(GET_BROKER_RUNTIME_INFO)
+            return json.loads(answer.body) if answer.code == 0 else None  # the original fails in its first second
+        return int(wait_until(asked, BOOT_MS, f"runtime information of {self.name}")["table"]["commitLogMaxOffset"])
+
+    def log_end(self) -> int:
+        """As Broker's: where the log ends."""
+        return self.told_end()
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """Its epochs: number, and where each begins."""
+        return read_epochs(Path(self.properties["storePathEpochFile"]))
+
+    def knows_topic(self) -> None:
+        """Give it the topic, before it is started for the first time."""
+        topic = {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicName": TOPIC,
+                 "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+        config = self.store / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (config / "topics.json").write_text(json.dumps({
+            "dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": {TOPIC: topic}}), "ascii")
+
+
+class Cluster:
+    """All nodes of a plan, in `folder`; those with a network of their own have `star`."""
+
+    def __init__(self, folder: Path, plan: Plan, seed: int):
+        self.folder = folder
+        self.plan = plan
+        self.star = Star(f"fo{os.getpid()}") if plan.partitions else None
+        self.etcd: list[EtcdNode] = []
+        self.controllers: list[ControllerNode] = []
+        self.replicas: list[Replica] = []
+        self.names: dict[str, str] = {}  # of a process -> its node in the star
+        self._rng = random.Random(f"cluster {seed}")
+        self._library: Path | None = None
+        self.namesrv: NamesrvNode | None = None
+
+    def open(self) -> "Cluster":
+        """Start all. The first broker becomes the master."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.plan.clocks:
+            self._library = preloads.compiled("shifted_clock", self.folder)
+        if self.star is not None:
+            self.star.open()
+        self.namesrv = NamesrvNode("rmqha", self.folder / "namesrv").start(BOOT_MS)
+        self._make_controllers()
+        addresses = [controller.address for controller in self.controllers]
+        for index, kind in enumerate(self.plan.kinds(self._rng)):
+            ip, prefix = self._place(f"b{index}")
+            replica = Replica(kind, self.folder / f"b{index}", index, ip, addresses, prefix=prefix,
+                              env=self._clock_env(f"b{index}"), namesrvAddr=self._namesrv_address(),
+                              minInSyncReplicas=self.plan.min_in_sync)
+            self.names[replica.name] = f"b{index}"
+            replica.knows_topic()
+            self.replicas.append(replica)
+        first, *others = self.replicas
+        first.start(BOOT_MS)
+        wait_until(lambda: self.master() is first, BOOT_MS, "the first broker is the master")
+        for replica in others:
+            replica.start(BOOT_MS)
+        self.wait_whole(BOOT_MS)
+        return self
+
+    def _namesrv_address(self) -> str:
+        # from a namespace it is this process' end of the link
+        return self.namesrv.address if self.star is None else f"10.77.0.1:{self.namesrv.port}"
+
+    def _make_controllers(self) -> None:
+        keys: dict[str, object] = {}
+        if self.plan.controller == "rmqha" and self.plan.store == "etcd":
+            places = {f"e{number}": self._place(f"e{number}") for number in range(3)}
+            members = {name: (f"{ip}:{ports.free_port()}", f"{ip}:{ports.free_port()}")
+                       for name, (ip, _) in places.items()}
+            self.etcd = [EtcdNode(self.folder, name, members, prefix=places[name][1], sync=False) for name in members]
+            self.names.update({node.name: node.name for node in self.etcd})
+            start_etcd(self.etcd)
+            keys = {"controllerStore": "etcd", "etcdEndpoints": ";".join(client for client, _ in members.values())}
+        places = {f"c{number}": self._place(f"c{number}") for number in range(2 if keys else 1)}
+        peers = {name: f"{ip}:{ports.free_block(above=1)}" for name, (ip, _) in places.items()}
+        for name, (_, prefix) in places.items():
+            node = ControllerNode(self.plan.controller, self.folder / name, name, peers, prefix, self._clock_env(name),
+                                  **keys)
+            self.names[node.name] = name
+            self.controllers.append(node)
+        for node in self.controllers:
+            node.start(BOOT_MS)
+        wait_until(self.leading_controller, BOOT_MS, "a controller leads")
+
+    def _place(self, name: str) -> tuple[str, tuple[str, ...]]:
+        return self.star.add(name) if self.star is not None else (_LOOPBACK, ())
+
+    # Clocks.
+
+    def _clock_env(self, name: str) -> dict[str, str]:
+        if self._library is None:
+            return {}
+        file = self.folder / f"{name}.clock"
+        file.write_bytes(_SHIFT.pack(0))
+        return {"LD_PRELOAD": str(self._library), "FAULTS_CLOCK": str(file)}
+
+    def set_clock(self, name: str, seconds: int) -> None:
+        """A node's wall clock is so many seconds wrong from now on."""
+        with open(self.folder / f"{name}.clock", "r+b") as file:  # in place: the process has it mapped
+            file.write(_SHIFT.pack(seconds))
+
+    # What they say.
+
+    def state(self) -> dict | None:
+        """ReplicasInfo of the controller that leads; None when nobody answers."""
+        return sync_state([controller.address for controller in self.controllers], BROKER_NAME)
+
+    def leading_controller(self) -> ControllerNode | None:
+        """The one that leads, as the first that answers says."""
+        for controller in self.controllers:
+            try:
+                address = controller.leader()
+            except (OSError, EOFError):
+                continue
+            for each in self.controllers:
+                if each.address == address:
+                    return each
+        return None
+
+    def master(self) -> Replica | None:
+        """Who is the master, as the controller says."""
+        return self.master_of(self.state())
+
+    def master_of(self, state: dict | None) -> Replica | None:
+        """The master in what a controller said."""
+        address = (state or {}).get("masterAddress")
+        return next((replica for replica in self.replicas if replica.address == address), None)
+
+    def in_sync(self, state: dict | None) -> list[Replica]:
+        """Who is in the sync-state set."""
+        addresses = {each["brokerAddress"] for each in (state or {}).get("inSyncReplicas") or []}
+        return [replica for replica in self.replicas if replica.address in addresses]
+
+    def wait_whole(self, timeout_ms: int = BOOT_MS, members: int = REPLICAS) -> Replica:
+        """Until so many replicas are in sync. The master."""
+        said: list[dict | None] = [None]
+
+        def is_whole() -> Replica | None:
+            self.check_alive()
+            state = said[0] = self.state()
+            return self.master_of(state) if len(self.in_sync(state)) >= members else None
+        begin = time.monotonic()
+        while (master := is_whole()) is None:
+            if time.monotonic() - begin > timeout_ms / 1000:
+                raise Violation(f"L: not {members} in sync within {timeout_ms} ms: {said[0]}")
+            time.sleep(0.05)
+        return master
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """Of the master."""
+        def read() -> list[tuple[int, int]] | None:
+            master = self.master()
+            return None if master is None else master.epochs()
+        return wait_until(read, BOOT_MS, "epochs of the master")
+
+    # Processes.
+
+    def processes(self) -> list[ServerProcess]:
+        """All but the name server, in the order in which they are started."""
+        return [*self.etcd, *self.controllers, *self.replicas]
+
+    def check_alive(self) -> None:
+        """Violation when one that was started has ended by itself."""
+        for process in self.processes():
+            if process.process is not None and process.process.poll() not in (None, -9):
+                raise Violation(f"L: {process.name} has ended with code {process.process.poll()}: {process.tail()}")
+
+    def close(self) -> None:
+        """Kill all, and take down the networks."""
+        for process in reversed(self.processes()):
+            process.kill()
+        if self.namesrv is not None:
+            self.namesrv.kill()
+        if self.star is not None:
+            self.star.close()
+
+
+def read_epochs(file: Path) -> list[tuple[int, int]]:
+    """Epoch and where it begins in the log, in order; an empty list while the file is being written."""
+    try:
+        lines = file.read_text("ascii").splitlines()[2:]
+        return [(int(epoch), int(start)) for epoch, _, start in (line.partition("-") for line in lines)]
+    except (OSError, ValueError):
+        return []

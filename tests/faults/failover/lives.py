@@ -1,0 +1,415 @@
+"""Lives of a cluster under load, each of some cycles, each of which does one thing to it; see __init__.py."""
+import os
+import random
+import shutil
+import signal
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.failover.cluster import BOOT_MS, Cluster, Plan, Replica
+from tests.faults.failover.judge import Judge
+from tests.faults.failover.switching import switch
+from tests.faults.failover.traffic import Traffic
+from tests.faults.pair_broker import Broker
+from tests.support.processes import ServerProcess
+from tests.support.wait import wait_until
+
+_FIRST_ACK_S = 90.0
+_OFTEN_S, _SELDOM_S = 0.02, 0.2
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a worker is to do."""
+
+    kind: str
+    plan: Plan
+    seed: int
+    cycles: int
+    folder: Path
+    until: float = float("inf")  # monotonic time at which no further cycle begins
+    seconds: float = 180.0  # of a sequence
+    producers: int = 16
+    pause_s: float = 0.04  # of a producer, between two messages
+
+    def label(self) -> str:
+        """Short, for the lines."""
+        return f"{self.kind}, {self.plan}, seed {self.seed}"
+
+
+@dataclass
+class Outcome:
+    """What became of a life. `times`: by what was measured, in seconds."""
+
+    life: Life
+    cycles: int = 0
+    acknowledged: int = 0
+    maybe: int = 0
+    unknown: int = 0
+    seconds: float = 0.0
+    times: dict[str, list[float]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    failure: str = ""
+
+
+class Failover:
+    """One life. Everything that is chosen follows from the seed; when it happens is up to the machine."""
+
+    name = ""
+    cycles_per_life = 50
+
+    def __init__(self, life: Life):
+        self.life = life
+        self.rng = random.Random(f"{self.name} {life.seed}")
+        self.cluster = Cluster(life.folder, life.plan, life.seed)
+        self.traffic: Traffic | None = None
+        self.judge: Judge | None = None
+        self.times: defaultdict[str, list[float]] = defaultdict(list)
+
+    def open(self) -> None:
+        """Start all, and send."""
+        self.cluster.open()
+        addresses = [replica.address for replica in self.cluster.replicas]
+        self.traffic = Traffic(addresses, f"s{self.life.seed}", self.life.folder / "acknowledged.jsonl",
+                               self.life.producers, self.life.pause_s)
+        self.judge = Judge(self.cluster, self.traffic)
+        self.traffic.go()
+        self.traffic.wait_for_more(50, BOOT_MS)
+
+    def cycle(self) -> str:
+        """Do one thing, and say in a few words what was done. Raises Violation."""
+        raise NotImplementedError
+
+    def end(self) -> str:
+        """All is well again, and everything is held against what was acknowledged."""
+        self.cluster.wait_whole()
+        self.traffic.wait_for_more(20, BOOT_MS)
+        self.traffic.pause()
+        return self.judge.close()
+
+    def close(self) -> None:
+        """Kill what runs."""
+        if self.traffic is not None:
+            self.traffic.close()
+        for process in self.cluster.processes():
+            thaw(process)
+        self.cluster.close()
+
+    # Parts of cycles.
+
+    def await_new_master(self, old: Replica, since: float, what: str) -> float:
+        """Seconds from `since` until another one acknowledges what was sent later."""
+        first = self.traffic.acked_by_other(old.index, since, _FIRST_ACK_S)
+        seconds = first.received - since
+        self.times[what].append(seconds)
+        self.traffic.probe_s = _SELDOM_S
+        return seconds
+
+    def load(self, least_s: float, most_s: float) -> None:
+        """Load for a while, with frequent probes from now on."""
+        self.traffic.probe_s = _OFTEN_S
+        time.sleep(max(self.rng.uniform(least_s, most_s), _SELDOM_S))
+
+
+def freeze(process: ServerProcess) -> None:
+    """SIGSTOP."""
+    os.kill(process.pid, signal.SIGSTOP)
+
+
+def thaw(process: ServerProcess) -> None:
+    """SIGCONT, if it runs."""
+    if process.is_alive:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+class Kill(Failover):
+    """One cycle: kill -9 of the master under load; it is started again while the next one has the load.
+
+    With etcd a member of it is killed or stopped in some cycles, around that moment. In one cycle of five the master
+    is killed when two are in sync, and the third is catching up.
+    """
+
+    name = "kill"
+
+    def __init__(self, life: Life):
+        super().__init__(life)
+        self._shaken: ServerProcess | None = None
+
+    def cycle(self) -> str:
+        self._mend_etcd()
+        members = 2 if self.rng.random() < 0.2 else 3
+        master = self.cluster.wait_whole(members=members)
+        looked = self.judge.look() if members == 3 else 0
+        shake = self._shake_etcd() if self.cluster.etcd and self.rng.random() < 1 / 3 else ""
+        self.load(0.2, 1.0)
+        what = "kill" + (", two in sync" if members == 2 else "") + (", etcd shaken" if shake else "")
+        since = time.monotonic()
+        master.process.kill()
+        seconds = self.await_new_master(master, since, what)
+        master.kill()
+        time.sleep(self.rng.choice([0, 0, self.rng.uniform(0, 0.5)]))
+        master.launch()
+        return f"{what}: {master.name}{shake}, {seconds * 1000:.0f} ms; looked at {looked}"
+
+    def _shake_etcd(self) -> str:
+        self._shaken = self.rng.choice(self.cluster.etcd)
+        if self.rng.random() < 0.5:
+            self._shaken.kill()
+            return f" and {self._shaken.name}"
+        freeze(self._shaken)
+        return f", {self._shaken.name} stopped"
+
+    def _mend_etcd(self) -> None:
+        if self._shaken is None:
+            return
+        node, self._shaken = self._shaken, None
+        if node.is_alive:
+            thaw(node)
+        else:
+            node.launch()
+        wait_until(node.is_healthy, BOOT_MS, f"{node.name} is healthy")
+
+    def end(self) -> str:
+        self._mend_etcd()
+        return super().end()
+
+
+class Hang(Failover):
+    """One cycle: SIGSTOP of the master, and SIGCONT when another one has acknowledged for a while."""
+
+    name = "hang"
+    cycles_per_life = 20
+
+    def cycle(self) -> str:
+        master = self.cluster.wait_whole()
+        looked = self.judge.look()
+        self.load(0.2, 0.8)
+        since = time.monotonic()
+        freeze(master)
+        try:
+            seconds = self.await_new_master(master, since, "hang")
+            time.sleep(self.rng.choice([0, self.rng.uniform(0, 2)]))
+        finally:
+            thaw(master)
+        return f"SIGSTOP of {master.name}: {seconds:.2f} s; looked at {looked}"
+
+
+class Switch(Failover):
+    """One cycle: another replica is made the master, on purpose."""
+
+    name = "switch"
+
+    def cycle(self) -> str:
+        master = self.cluster.wait_whole()
+        looked = self.judge.look()
+        self.load(0.2, 0.5)
+        target = self.rng.choice([replica for replica in self.cluster.replicas if replica is not master])
+        since = time.monotonic()
+        switch(self.cluster, target)
+        took = time.monotonic() - since
+        self.times["command of a switch"].append(took)
+        seconds = self.await_new_master(master, since, "switch")
+        self.traffic.wait_for_more(self.life.producers * 2)
+        refused = self.traffic.refusals.longest_s(since)
+        self.times["longest wait of a producer at a switch"].append(refused)
+        return (f"from {master.name} to {target.name}: command {took * 1000:.0f} ms, acknowledges after "
+                f"{seconds * 1000:.0f} ms, longest wait {refused * 1000:.0f} ms; looked at {looked}")
+
+
+class Mixed(Kill):
+    """One cycle: any one process is killed or stopped for a while, or the master is switched."""
+
+    name = "mixed"
+
+    def cycle(self) -> str:
+        done = self.rng.choice([super().cycle, super().cycle, self._kill_controller, self._stop_some, self._switch])
+        return done()
+
+    def _kill_controller(self) -> str:
+        self.cluster.wait_whole()
+        self.judge.look()
+        node = self.cluster.leading_controller()
+        assert node is not None, "no controller leads"
+        self.load(0.2, 0.6)
+        since = time.monotonic()
+        node.kill()
+        time.sleep(self.rng.uniform(0, 1.5))
+        if self.rng.random() < 0.3:
+            master = self.rng.choice(self.cluster.replicas)
+            master.kill()
+            master.launch()
+        node.start(BOOT_MS)
+        self.traffic.wait_for_more(self.life.producers, BOOT_MS)
+        wait = self.traffic.refusals.longest_s(since)
+        self.times["longest wait of a producer at the end of a controller"].append(wait)
+        return f"kill -9 of {node.name}, longest wait {wait * 1000:.0f} ms"
+
+    def _stop_some(self) -> str:
+        self.cluster.wait_whole()
+        self.judge.look()
+        process = self.rng.choice(self.cluster.processes())
+        seconds = self.rng.choice([self.rng.uniform(0, 1), self.rng.uniform(2, 6)])
+        freeze(process)
+        try:
+            time.sleep(seconds)
+        finally:
+            thaw(process)
+        return f"SIGSTOP of {process.name} for {seconds:.1f} s"
+
+    def _switch(self) -> str:
+        return Switch.cycle(self)
+
+
+class Partition(Failover):
+    """One cycle is a sequence of some minutes: cuts, stops, kills and clocks that jump, up to three at a time.
+
+    Now and then all is healed, and must become whole by itself.
+    """
+
+    name = "partition"
+    cycles_per_life = 1
+
+    def __init__(self, life: Life):
+        super().__init__(life)
+        self._stopped: set[ServerProcess] = set()
+        self._told: list[str] = []
+
+    def cycle(self) -> str:
+        self.traffic.probe_s = 0.05
+        until = time.monotonic() + self.life.seconds
+        while time.monotonic() < until:
+            for _ in range(self.rng.choice([1, 1, 1, 2, 3])):
+                self._told.append(self.rng.choice(self._faults())())
+                time.sleep(self.rng.choice([0, self.rng.uniform(0, 2)]))
+            time.sleep(self.rng.choice([self.rng.uniform(0.2, 2), self.rng.uniform(2, 9)]))
+            self._heal()
+            if self.rng.random() < 0.6:
+                self.cluster.wait_whole()
+                self._told.append(f"[{self.judge.look()}]")
+        return "; ".join(self._told)
+
+    def _heal(self) -> None:
+        self.cluster.star.heal()
+        for process in self._stopped:
+            thaw(process)
+        self._stopped.clear()
+        for process in self.cluster.processes():
+            if not process.is_alive:
+                process.kill()
+                process.launch()
+
+    def _faults(self) -> list[Callable[[], str]]:
+        return [self._cut_from_controllers, self._cut_from_controllers, self._cut_from_replicas, self._isolate,
+                self._cut_any, self._stop, self._stop, self._kill, self._step_clock,
+                *([self._cut_from_etcd, self._cut_from_etcd] if self.cluster.etcd else [])]
+
+    def _name(self, process: ServerProcess) -> str:
+        return self.cluster.names[process.name]
+
+    def _some_broker(self) -> Broker:
+        """The master, more often than not."""
+        master = self.cluster.master() if self.rng.random() < 0.7 else None
+        return master or self.rng.choice(self.cluster.replicas)
+
+    def _cut(self, sources: list[str], targets: list[str]) -> str:
+        way = self.rng.choice(["both", "both", "to", "from"])
+        if way == "from":
+            sources, targets = targets, sources
+        self.cluster.star.cut(sources, targets, way == "both")
+        return f"{'+'.join(sources)} {'x' if way == 'both' else '->x'} {'+'.join(targets)}"
+
+    def _cut_from_controllers(self) -> str:
+        controllers = [self._name(node) for node in self.cluster.controllers]
+        chosen = self.rng.sample(controllers, self.rng.randint(1, len(controllers)))
+        return self._cut([self._name(self._some_broker())], chosen)
+
+    def _cut_from_replicas(self) -> str:
+        broker = self._some_broker()
+        others = [self._name(other) for other in self.cluster.replicas if other is not broker]
+        return self._cut([self._name(broker)], self.rng.sample(others, self.rng.randint(1, len(others))))
+
+    def _isolate(self) -> str:
+        broker = self._some_broker()
+        return self._cut([self._name(broker)], [name for name in self.cluster.names.values()
+                                                if name != self._name(broker)])
+
+    def _cut_from_etcd(self) -> str:
+        members = [self._name(node) for node in self.cluster.etcd]
+        controller = self._name(self.cluster.leading_controller() or self.rng.choice(self.cluster.controllers))
+        return self._cut([controller], self.rng.sample(members, self.rng.randint(1, len(members))))
+
+    def _cut_any(self) -> str:
+        one, other = self.rng.sample(sorted(self.cluster.names.values()), 2)
+        return self._cut([one], [other])
+
+    def _victim(self) -> ServerProcess:
+        return self.rng.choice([self._some_broker(), self._some_broker(), *self.cluster.controllers,
+                                *self.cluster.etcd[:1]])
+
+    def _stop(self) -> str:
+        process = self._victim()
+        if not process.is_alive:
+            return "nobody stops"
+        freeze(process)
+        self._stopped.add(process)
+        if self.rng.random() < 0.5:
+            time.sleep(self.rng.uniform(0.1, 5))
+            thaw(process)
+        return f"SIGSTOP {self._name(process)}"
+
+    def _kill(self) -> str:
+        process = self._victim()
+        self._stopped.discard(process)
+        process.kill()
+        if self.rng.random() < 0.5:
+            time.sleep(self.rng.uniform(0, 1))
+            process.launch()
+        return f"kill -9 {self._name(process)}"
+
+    def _step_clock(self) -> str:
+        if not self.life.plan.clocks:
+            return "no clock"
+        name = self._name(self.rng.choice([*self.cluster.replicas, *self.cluster.controllers]))
+        seconds = self.rng.choice([-86_400, 86_400, -3600, 3600, -10, 10, -2, 2, 0])
+        self.cluster.set_clock(name, seconds)
+        return f"clock of {name} {seconds:+} s"
+
+    def end(self) -> str:
+        self._heal()
+        return super().end()
+
+
+KINDS: dict[str, type[Failover]] = {kind.name: kind for kind in (Kill, Hang, Switch, Mixed, Partition)}
+
+
+def run_life(life: Life) -> Outcome:
+    """Run its cycles one after another, until one fails or the time is over. The folder of a good life is removed."""
+    outcome, begin = Outcome(life), time.monotonic()
+    fault = KINDS[life.kind](life)
+    try:
+        fault.open()
+        while outcome.cycles < life.cycles and time.monotonic() < life.until:
+            at = time.monotonic()
+            told = fault.cycle()
+            outcome.cycles += 1
+            print(f"{life.label()}, cycle {outcome.cycles}: {told} ({time.monotonic() - at:.1f} s)", flush=True)
+        print(f"{life.label()}, end: {fault.end()}", flush=True)
+    except Exception as failure:  # whatever it is, the campaign goes on and tells it
+        outcome.failure = f"cycle {outcome.cycles + 1}: {failure}" + (
+            "" if isinstance(failure, AssertionError) else f"\n{traceback.format_exc()}")
+        told = getattr(fault, "_told", [])
+        print(f"{life.label()} FAILED in {outcome.failure}; {'; '.join(told)}; the stores: {life.folder}", flush=True)
+    finally:
+        if fault.traffic is not None:
+            outcome.acknowledged, outcome.maybe = len(fault.traffic.acks), fault.traffic.maybe
+            outcome.unknown, outcome.refused = fault.traffic.unknown, dict(fault.traffic.refused)
+        outcome.times = dict(fault.times)
+        fault.close()
+    outcome.seconds = time.monotonic() - begin
+    if not outcome.failure:
+        shutil.rmtree(life.folder)
+    return outcome

@@ -1,0 +1,155 @@
+"""The verdict finds what it is there for: each fault is planted into three logs, or into what was acknowledged."""
+import struct
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.faults.failover import campaign
+from tests.faults.failover.cluster import Plan, read_epochs
+from tests.faults.failover.judge import Judge
+from tests.faults.failover.traffic import TOPIC, Ack, Refusals
+from tests.faults.verdict import Violation
+from tests.support.store_compare import MESSAGE_MAGIC
+
+
+def record(offset: int, name: str, queue_id: int, queue_offset: int) -> bytes:
+    """A record as it lies in the log."""
+    body, topic = name.encode() + b"|rest", TOPIC.encode()
+    size, crc = 91 + len(body) + len(topic), zlib.crc32(body) & 0x7FFFFFFF
+    return struct.pack(
+        f">IIIiiqqiq8sq8siqi{len(body)}sb{len(topic)}sh", size, MESSAGE_MAGIC, crc, queue_id, 0, queue_offset, offset,
+        0, 1, bytes(8), 1, bytes(8), 0, 0, len(body), body, len(topic), topic, 0)
+
+
+class Fake:
+    """Three logs of messages m0, m1 ..., each acknowledged by the master of its epoch, at the time of its number."""
+
+    def __init__(self, folder: Path, count: int = 20, epochs: tuple = ((1, 0),)):
+        log, self.acks = b"", []
+        self.starts = {}
+        for number in range(count):
+            name, queue_id, queue_offset = f"m{number}", number % 2, number // 2
+            self.starts[number] = len(log)
+            data = record(len(log), name, queue_id, queue_offset)
+            epoch = sum(first <= number for _, first in epochs) - 1
+            crc = zlib.crc32(name.encode() + b"|rest")
+            self.acks.append(Ack(name, epoch % 3, queue_id, queue_offset, len(log), crc, float(number), number + 0.5))
+            log += data
+        self._epochs = [(epoch, self.starts[first]) for epoch, first in epochs]
+        self.replicas = []
+        for index in range(3):
+            commit_log = folder / str(index)
+            commit_log.mkdir()
+            (commit_log / "00000000000000000000").write_bytes(log + bytes(1000))
+            self.replicas.append(SimpleNamespace(name=f"b{index}", commit_log=commit_log, told_end=lambda: len(log)))
+
+    def master(self) -> None:
+        """Nobody to read from."""
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """As the master's file has them."""
+        return self._epochs
+
+    def look(self) -> int:
+        """The verdict."""
+        return Judge(self, self).look()
+
+    def change(self, number: int, **fields: object) -> None:
+        """Another acknowledgement."""
+        self.acks[number] = self.acks[number]._replace(**fields)
+
+    def write(self, index: int, at: int, data: bytes) -> None:
+        """Change a log."""
+        with open(self.replicas[index].commit_log / "00000000000000000000", "r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+
+TWO = ((1, 0), (2, 10))
+
+
+def test_nothing_is_found_where_all_is_well(tmp_path):
+    fake = Fake(tmp_path, epochs=TWO)
+    judge = Judge(fake, fake)
+    assert judge.look() == 20
+    assert judge.look() == 0
+    assert judge.epochs == 2
+
+
+def test_a_lost_message_is_found(tmp_path):
+    fake = Fake(tmp_path)
+    fake.change(7, name="gone")
+    with pytest.raises(Violation, match="A: .*gone"):
+        fake.look()
+
+
+@pytest.mark.parametrize("change", [{"queue_offset": 99}, {"offset": 3}, {"crc": 1}, {"queue_id": 3}])
+def test_a_message_elsewhere_is_found(tmp_path, change):
+    fake = Fake(tmp_path)
+    fake.change(7, **change)
+    with pytest.raises(Violation, match="A: "):
+        fake.look()
+
+
+def test_another_byte_in_one_log_is_found(tmp_path):
+    fake = Fake(tmp_path)
+    fake.write(2, 777, b"\xff")
+    with pytest.raises(Violation, match="B: b0 and b2 differ from 777 on"):
+        fake.look()
+
+
+def test_an_offset_given_twice_is_found(tmp_path):
+    fake = Fake(tmp_path)
+    for index in range(3):
+        fake.write(index, fake.starts[9], record(fake.starts[9], "m9", 1, 3))
+    with pytest.raises(Violation, match="C: m9 .* has offset 3 of queue 1, where 4 is due"):
+        fake.look()
+
+
+def test_two_masters_of_one_epoch_are_found(tmp_path):
+    fake = Fake(tmp_path, epochs=TWO)
+    fake.change(15, broker=2)
+    with pytest.raises(Violation, match="M: epoch 2 has two masters: 1"):
+        fake.look()
+
+
+def test_an_old_master_that_acknowledges_behind_the_new_one_is_found(tmp_path):
+    fake = Fake(tmp_path, epochs=TWO)
+    fake.change(9, sent=10.4, received=30.0)  # the first answer of the new one came at 10.5
+    assert fake.look() == 20
+    fake.change(9, sent=10.6, received=30.0)
+    with pytest.raises(Violation, match="M: two masters at a time: .*m9.* of epoch 1 was sent behind .*m10"):
+        fake.look()
+
+
+def test_epochs_are_read_and_not_while_they_are_written(tmp_path):
+    file = tmp_path / "epochs"
+    assert read_epochs(file) == []
+    file.write_text("2\n12345\n1-0\n3-1000\n")
+    assert read_epochs(file) == [(1, 0), (3, 1000)]
+    file.write_text("2\n12345\n1-0\n3-")
+    assert read_epochs(file) == []
+
+
+def test_waits_of_producers():
+    refusals = Refusals()
+    refusals.note(1.0, 1.05)
+    refusals.note(2.0, 2.5)
+    refusals.note(3.0, 3.2)
+    assert (refusals.longest_s(0), refusals.longest_s(3.0), refusals.longest_s(9)) == (0.5, pytest.approx(0.2), 0.0)
+
+
+def test_the_same_seed_gives_the_same_schedule(tmp_path):
+    def schedule(seed: int) -> list:
+        return list(campaign.lives_of(["kill", "partition"], Plan(), seed, 60, tmp_path))
+    assert schedule(1) == schedule(1)
+    assert not {life.seed for life in schedule(1)} & {life.seed for life in schedule(2)}
+    assert sum(life.cycles for life in schedule(1)) == 2 * 60
+    assert all(life.plan.partitions == (life.kind == "partition") for life in schedule(1))
+
+
+def test_quantiles():
+    assert campaign.quantiles([0.1, 0.2, 0.3]) == {
+        "count": 3, "min": 100.0, "median": 200.0, "p90": 300.0, "p99": 300.0, "max": 300.0}

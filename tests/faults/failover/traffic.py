@@ -1,0 +1,374 @@
+"""Producers that find the master by themselves, and one that asks each broker: the witnesses of a failover.
+
+All of it is one thread with a selector and a timer, so that its own cost is small and its times are sharp:
+
+    _Producer (16)  --a message at a time-->  _Link to the broker that acknowledged last, or to the next one
+    _Prober (one per broker)  --a message each `probe_s`, whatever becomes of those before-->  _Link to its broker
+
+A message has a new name for each attempt. Only SEND_OK counts as acknowledged. A link whose answer is late is not
+closed: what it still answers counts.
+"""
+import heapq
+import itertools
+import json
+import random
+import selectors
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.raw_remoting import SEND_MESSAGE, frame, header
+from tests.support.wait import wait_until
+
+TOPIC, QUEUES = "Failover", 4
+OK = 0
+STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
+REFUSED_PAUSE_S = 0.02
+ANSWER_WITHIN_S = 1.5  # then a producer tries another broker
+LATE_WITHIN_S = 60  # then nobody waits for the answer any more
+_MOST_PENDING = 100  # of a prober
+
+
+class Ack(NamedTuple):
+    """One acknowledged message. Times are monotonic, in seconds; `sent`: when it left here."""
+
+    name: str
+    broker: int  # index
+    queue_id: int
+    queue_offset: int
+    offset: int  # in the commit log
+    crc: int  # of the body
+    sent: float
+    received: float
+
+
+@dataclass
+class _Attempt:
+    name: str
+    queue_id: int
+    crc: int
+    sent: float
+    told: Callable[[int], None]  # called with the answer's code
+
+
+@dataclass
+class Refusals:
+    """How long producers waited for an acknowledgement, from their first attempt on: (begin, end), if it was long."""
+
+    at_least_s: float = 0.1
+    waits: list[tuple[float, float]] = field(default_factory=list)
+
+    def note(self, begin: float, end: float) -> None:
+        """A message is acknowledged."""
+        if end - begin >= self.at_least_s:
+            self.waits.append((begin, end))
+
+    def longest_s(self, since: float) -> float:
+        """Of the waits that ended later than `since`."""
+        return max((end - begin for begin, end in self.waits if end >= since), default=0.0)
+
+
+class _Link:
+    """One connection to a broker, that may have many requests on their way."""
+
+    def __init__(self, traffic: "Traffic", broker: int):
+        self.broker = broker
+        self.is_open = True
+        self.pending: dict[int, _Attempt] = {}
+        self._traffic = traffic
+        self._out = bytearray()
+        self._in = bytearray()
+        self._connected = False
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.connect_ex(traffic.addresses[broker])
+        traffic.selector.register(self.socket, selectors.EVENT_WRITE, self)
+
+    def send(self, opaque: int, attempt: _Attempt, data: bytes) -> None:
+        """Put a request on its way."""
+        self.pending[opaque] = attempt
+        self._out += data
+        if self._connected:
+            self._flush()
+
+    def on_event(self, events: int) -> None:
+        """The socket is ready."""
+        if not self.is_open:
+            return  # since this round of the selector began
+        if events & selectors.EVENT_WRITE:
+            if not self._connected and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self.close()
+                return
+            self._connected = True
+            self._flush()
+        if self.is_open and events & selectors.EVENT_READ:
+            self._read()
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                del self._out[:self.socket.send(self._out)]
+        except BlockingIOError:
+            pass  # the selector says when there is room
+        except OSError:
+            self.close()
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        self._traffic.selector.modify(self.socket, wanted, self)
+
+    def _read(self) -> None:
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._in += data
+        while len(self._in) >= 4:
+            (length,) = struct.unpack_from(">i", self._in)
+            if len(self._in) < 4 + length:
+                return
+            whole = bytes(self._in[4:4 + length])
+            del self._in[:4 + length]
+            head = json.loads(whole[4:4 + (struct.unpack_from(">I", whole)[0] & 0xFFFFFF)])
+            attempt = self.pending.pop(head["opaque"], None)
+            if attempt is not None:
+                self._traffic.answered(self, attempt, head)
+
+    def close(self) -> None:
+        """It has ended; so has everything that was on its way."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._traffic.selector.unregister(self.socket)
+        self.socket.close()
+        ended, self.pending = list(self.pending.values()), {}
+        if self._connected:
+            self._traffic.unknown += len(ended)
+        for attempt in ended:
+            attempt.told(-1)
+
+
+class _Producer:
+    """Sends one message after the other, with a pause between them, to whoever acknowledges."""
+
+    def __init__(self, traffic: "Traffic", number: int, pause_s: float):
+        self._traffic = traffic
+        self._pause_s = pause_s
+        self._rng = random.Random(f"producer {traffic.name} {number}")
+        self._names = (f"{traffic.name}.p{number}.{count}" for count in itertools.count())
+        self._broker = 0
+        self._link: _Link | None = None
+        self._since: float | None = None  # the first attempt that is not followed by an acknowledgement yet
+        self.is_busy = False
+        self.step()
+
+    def step(self) -> None:
+        """Send."""
+        traffic = self._traffic
+        if not traffic.is_going:
+            self.is_busy, self._since = False, None
+            traffic.later(0.01, self.step)
+            return
+        self.is_busy = True
+        if self._link is None or not self._link.is_open:
+            self._link = _Link(traffic, self._broker)
+        self._since = self._since or time.monotonic()
+        link, is_over = self._link, False
+
+        def told(code: int) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._told(code)
+
+        def is_late() -> None:
+            if not is_over:
+                traffic.late.append((time.monotonic() + LATE_WITHIN_S, link))
+                self._link = None
+                told(-2)
+        traffic.send(link, next(self._names), self._rng, told)
+        traffic.later(ANSWER_WITHIN_S, is_late)
+
+    def _told(self, code: int) -> None:
+        if code == OK:
+            self._traffic.refusals.note(self._since, time.monotonic())
+            self._since = None
+            self._traffic.later(self._pause_s * self._rng.uniform(0.5, 1.5), self.step)
+            return
+        if code not in STORED_MAYBE:
+            last = self._traffic.last_master
+            self._broker = last if last != self._broker else (self._broker + 1) % len(self._traffic.addresses)
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+        self._traffic.later(REFUSED_PAUSE_S, self.step)
+
+
+class _Prober:
+    """Asks one broker each `probe_s`, if it is silent, too."""
+
+    def __init__(self, traffic: "Traffic", broker: int):
+        self._traffic = traffic
+        self._broker = broker
+        self._rng = random.Random(f"prober {traffic.name} {broker}")
+        self._names = (f"{traffic.name}.b{broker}.{count}" for count in itertools.count())
+        self._link: _Link | None = None
+        self.step()
+
+    def step(self) -> None:
+        """Send, and come again."""
+        traffic = self._traffic
+        traffic.later(traffic.probe_s, self.step)
+        if not traffic.is_going:
+            return
+        if self._link is None or not self._link.is_open:
+            self._link = _Link(traffic, self._broker)
+        if len(self._link.pending) < _MOST_PENDING:
+            traffic.send(self._link, next(self._names), self._rng, lambda code: None)
+
+
+class Traffic:
+    """The producers of one life of a cluster, whose brokers are `addresses`: index -> `host:port`."""
+
+    def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04):
+        self.addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in addresses)]
+        self.name = name
+        self.acks: list[Ack] = []  # only the thread adds; others may read what is there
+        self.maybe = self.unknown = 0
+        self.refused: Counter[str] = Counter()  # code and the beginning of the remark
+        self.refusals = Refusals()
+        self.probe_s = 0.2
+        self.last_master = 0
+        self.is_going = False
+        self.selector = selectors.DefaultSelector()
+        self.late: list[tuple[float, _Link]] = []
+        self._links: list[_Link] = []
+        self._opaques = itertools.count(1)
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = itertools.count()
+        self._journal = open(journal, "a", encoding="utf-8")
+        self._stopped = threading.Event()
+        self.failure: BaseException | None = None
+        self._producers = [_Producer(self, number, pause_s) for number in range(producers)]
+        for broker in range(len(addresses)):
+            _Prober(self, broker)
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+        self._thread.start()
+
+    # From other threads.
+
+    def go(self) -> None:
+        """Send."""
+        self.is_going = True
+
+    def pause(self) -> None:
+        """Send no more, and wait until no producer waits for an answer."""
+        self.is_going = False
+        wait_until(lambda: not any(producer.is_busy for producer in self._producers), 30_000, "the producers rest")
+
+    def close(self) -> None:
+        """End."""
+        self._stopped.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the traffic's thread hangs"
+        self._journal.close()
+
+    def acked_by_other(self, victim: int, since: float, timeout_s: float) -> Ack:
+        """The first acknowledgement, of what was sent later than `since`, by any other broker than `victim`."""
+        seen = len(self.acks)
+        while seen and self.acks[seen - 1].received > since:
+            seen -= 1
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._check()
+            for ack in self.acks[seen:]:
+                seen += 1
+                if ack.broker != victim and ack.sent > since:
+                    return ack
+            assert time.monotonic() < deadline, (
+                f"no other broker acknowledges within {timeout_s} s; maybe {self.maybe}, refused {dict(self.refused)}")
+            time.sleep(0.002)
+
+    def wait_for_more(self, count: int, timeout_ms: int = 60_000) -> None:
+        """Until so many more are acknowledged than now."""
+        wanted = len(self.acks) + count
+
+        def are_there() -> bool:
+            self._check()
+            return len(self.acks) >= wanted
+        wait_until(are_there, timeout_ms, f"{count} more acknowledgements; refused {dict(self.refused)}")
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise AssertionError("the traffic's thread has failed") from self.failure
+
+    # The thread's own.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._round()
+        except BaseException as failure:  # the waiting threads raise it
+            self.failure = failure
+        finally:
+            for link in [key.data for key in self.selector.get_map().values()]:
+                self.selector.unregister(link.socket)
+                link.socket.close()
+            self.selector.close()
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+        self._close_late(now)
+        left = self._timers[0][0] - time.monotonic() if self._timers else 0.05
+        for key, events in self.selector.select(min(max(left, 0), 0.05)):
+            key.data.on_event(events)
+
+    def _close_late(self, now: float) -> None:
+        for entry in [entry for entry in self.late if now >= entry[0] or not entry[1].pending]:
+            self.late.remove(entry)
+            entry[1].close()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do it in so many seconds."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
+
+    def send(self, link: _Link, name: str, rng: random.Random, told: Callable[[int], None]) -> None:
+        """A message of that name over a link."""
+        unit = name.encode() + b"|"
+        body = unit * rng.randint(1, 12)
+        queue_id, opaque = rng.randrange(QUEUES), next(self._opaques)
+        head = header(SEND_MESSAGE, opaque, producerGroup="failover-producer", topic=TOPIC, defaultTopic="TBW102",
+                      defaultTopicQueueNums=QUEUES, queueId=queue_id, sysFlag=0, bornTimestamp=int(time.time() * 1000),
+                      flag=0, properties=f"KEYS\x01{name}\x02TAGS\x01TagA", reconsumeTimes=0, unitMode="false",
+                      maxReconsumeTimes=0, batch="false")
+        link.send(opaque, _Attempt(name, queue_id, zlib.crc32(body), time.monotonic(), told), frame(head, body))
+
+    def answered(self, link: _Link, attempt: _Attempt, head: dict) -> None:
+        """An answer has come."""
+        received, code = time.monotonic(), head["code"]
+        if code == OK:
+            fields = head["extFields"]
+            ack = Ack(attempt.name, link.broker, int(fields["queueId"]), int(fields["queueOffset"]),
+                      int(fields["msgId"][-16:], 16), attempt.crc, attempt.sent, received)
+            self.acks.append(ack)
+            self.last_master = link.broker
+            self._journal.write(json.dumps(ack) + "\n")
+        elif code in STORED_MAYBE:
+            self.maybe += 1
+        else:
+            self.refused[f"{code} {(head.get('remark') or '')[:60]}"] += 1
+        attempt.told(code)
