@@ -45,6 +45,8 @@ class RemotingClient(RemotingAbstract):
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingClient (4.9.8)
     """
 
+    channel_class = Channel  # of its connections
+
     def __init__(self, config: ClientConfig, channel_event_listener: ChannelEventListener | None = None,
                  tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config.clientOnewaySemaphoreValue, config.clientAsyncSemaphoreValue, channel_event_listener)
@@ -288,7 +290,7 @@ class RemotingClient(RemotingAbstract):
         secured = connected if self._ssl_context is None else self._secure(connected, self._ssl_context, deadline)
         connected.setblocking(False)
         marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
-        return Channel(secured, connected.getpeername()[:2], self.io, *water_marks(*marks))
+        return self.channel_class(secured, connected.getpeername()[:2], self.io, *water_marks(*marks))
 
     @staticmethod
     def _secure(connected: socket.socket, context: "ssl.SSLContext", deadline: float) -> "TlsSocket":

@@ -33,6 +33,12 @@ def resolved_host(host: str) -> str:
     return plain_address(min(found, key=lambda one: one[0] != socket.AF_INET)[4])[0]
 
 
+def all_addresses(host: str) -> list[str]:
+    """All addresses of a host name, sorted; an address is its own. OSError for an unknown name."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return sorted({plain_address(one[4])[0] for one in found})
+
+
 def same_address(one: str, other: str) -> bool:
     """Whether two "host:port" mean one address, as far as names are known here."""
     if one == other:

@@ -38,6 +38,32 @@ class BrokerMetadata:
         return cls(parts[0], parts[1], int(parts[2]))
 
 
+@dataclass(frozen=True)
+class TempBrokerMetadata:
+    """An id that a replica is about to take; `register_check_code` says to the controller that it was this one.
+
+    Java: org.apache.rocketmq.store.ha.autoswitch.TempBrokerMetadata (5.1.4)
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    register_check_code: str
+
+    def encode_to_str(self) -> str:
+        """The file's text."""
+        return f"{self.cluster_name}#{self.broker_name}#{self.broker_id}#{self.register_check_code}"
+
+    @classmethod
+    def decode_from_str(cls, text: str) -> TempBrokerMetadata:
+        """What is in a file's text. BrokerMetadataError when there is nothing."""
+        identity, _hash, code = text.strip().rpartition("#")
+        if not code:
+            raise BrokerMetadataError(f"{text[:80]!r} is no cluster#name#id#code")
+        metadata = BrokerMetadata.decode_from_str(identity)
+        return cls(metadata.cluster_name, metadata.broker_name, metadata.broker_id, code)
+
+
 def load_or_make(path: str, cluster_name: str, broker_name: str, broker_id: int) -> BrokerMetadata:
     """The identity in the file; a new one, with `broker_id`, when there is no file.
 
