@@ -24,6 +24,7 @@ from rmqha.broker.client.consumer_manager import ConsumerManager
 from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.controller.replicas_manager import ReplicasManager
 from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
@@ -92,6 +93,8 @@ _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _DAY_MS = 24 * 60 * _MINUTE_MS
 _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
+# Differs: a slave that a controller may make the master at any time asks each 3 s; in 5.1.4 each 10 s, too
+_FIRST_CONTROLLED_SYNC_MS, _CONTROLLED_SYNC_MS = 200, 3 * _SECOND_MS
 _ADMIN_QUEUE_CAPACITY = 10_000  # Differs: the original's queue of admin requests has no end
 _MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 
@@ -109,6 +112,8 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
+        if broker_config.enableControllerMode:
+            message_store_config.brokerRole = BrokerRole.SLAVE  # until the controller has decided
         is_lmq = message_store_config.enableLmq
         self.consumer_offset_manager = (LmqConsumerOffsetManager if is_lmq else ConsumerOffsetManager)(self)
         self.topic_config_manager = (LmqTopicConfigManager if is_lmq else TopicConfigManager)(self)
@@ -136,6 +141,7 @@ class BrokerController:
         self.broker_stats: BrokerStats = None  # type: ignore[assignment]  # from initialize on
         self.transactional_message_service: TransactionalMessageService = None  # type: ignore[assignment]  # as above
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
+        self.replicas_manager: ReplicasManager | None = None  # from initialize on, when enableControllerMode
         self.record_access = RecordAccess(self)
         self.transactional_message_check_listener = DefaultTransactionalMessageCheckListener(self)
         self.transactional_message_check_service = TransactionalMessageCheckService(self)
@@ -151,6 +157,11 @@ class BrokerController:
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
         self._register_lock = threading.RLock()  # one registration at a time
         self._update_master_ha_server_addr_periodically = False
+        # a controller has not decided this broker's role yet: no name server hears of it
+        self.is_isolated = broker_config.enableControllerMode
+        # main address and HA address of the master that the first name server has told; guarded by _register_lock
+        self.registered_master: tuple[str, str] | None = None
+        self._special_services_lock = threading.Lock()
         self._slave_sync_generation = 0  # a synchronisation of an older generation no longer runs
         self._is_outer_api_started = False  # written by start()
         self._shutdown_lock = threading.Lock()
@@ -206,6 +217,9 @@ class BrokerController:
         if self.broker_config.enableCalcFilterBitMap:
             self.message_store.dispatcher_list.insert(0, CommitLogDispatcherCalcBitMap(self.broker_config,
                                                                                        self.consumer_filter_manager))
+        if self.broker_config.enableControllerMode:
+            self.replicas_manager = ReplicasManager(self)
+            self.replicas_manager.prepare()
         if not self.message_store.load():
             return False
         self.message_store.ha_service.accept_socket_service.on_failed = self._service_failed
@@ -248,6 +262,8 @@ class BrokerController:
         client.ask_main_port, client.ask_record = partial(ask_main_port, self), partial(ask_record, self)
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
                 and not self.message_store_config.enableAutoSwitchHA:
+            return
+        if self.broker_config.enableControllerMode:
             return
         address = self.message_store_config.haMasterAddress
         if address is not None and len(address) >= _MIN_HA_ADDRESS_LENGTH:
@@ -340,6 +356,8 @@ class BrokerController:
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
             self.transactional_message_service.open()
             self.transactional_message_check_service.start()
+        if self.replicas_manager is not None:
+            self.replicas_manager.start()
         self.register_broker_all(True, False, True)
         self._schedule_tasks()
         self.broker_stats_manager.start()
@@ -351,6 +369,7 @@ class BrokerController:
             if self._is_shutdown:
                 return
             self._is_shutdown = True
+        self._leave_controllers()
         self.metrics_port.shutdown()
         self.broker_stats_manager.shutdown()
         self.client_housekeeping_service.shutdown()
@@ -366,7 +385,7 @@ class BrokerController:
         if self.message_store is not None:
             self.message_store.shutdown()
         self._scheduler.shutdown()
-        if self._is_outer_api_started:
+        if self._is_outer_api_started and self.replicas_manager is None:
             self._unregister_broker_all()
         self.send_message_executor.shutdown()
         self.pull_message_executor.shutdown()
@@ -379,6 +398,16 @@ class BrokerController:
         self.heartbeat_executor.shutdown()
         self.query_message_executor.shutdown()
         self.stall_watch.shutdown()
+
+    def _leave_controllers(self) -> None:
+        """Have another master elected. Name servers first: they would forget the new one, which has the same id."""
+        if self.replicas_manager is None:
+            return
+        with self._register_lock:
+            if self._is_outer_api_started and self._may_register:
+                self._unregister_broker_all()
+            self.is_isolated = True
+        self.replicas_manager.shutdown()
 
     def lives(self, timeout_s: float) -> bool:
         """Whether it serves: both ports' threads answer within `timeout_s`, and messages are flushed and dispatched."""
@@ -421,15 +450,21 @@ class BrokerController:
             port = self.message_store.ha_service.ha_listen_port
         return f"{self.broker_config.brokerIP2}:{port}"
 
+    @property
+    def _may_register(self) -> bool:
+        manager = self.replicas_manager
+        return not self.is_isolated and (manager is None or manager.may_register())
+
     def register_increment_broker_data(self, topic_config: TopicConfig) -> None:
         """Register one topic that was made or changed."""
         with self._register_lock:
-            self._do_register_broker_all(True, False, topic_config.topicName)
+            if self._may_register:
+                self._do_register_broker_all(True, False, topic_config.topicName)
 
     def register_broker_all(self, check_order_config: bool, oneway: bool, force_register: bool) -> None:
         """Register all topics, unless the name servers have them already and `force_register` is false."""
         with self._register_lock:
-            if force_register or self._need_register():
+            if self._may_register and (force_register or self._need_register()):
                 self._do_register_broker_all(check_order_config, oneway)
 
     def _registered_topics(self, names: Iterable[str] | None) -> TopicConfigSerializeWrapper:
@@ -456,9 +491,12 @@ class BrokerController:
         if not results:
             return
         result = results[0]
+        self.registered_master = None if result.masterAddr is None or result.haServerAddr is None \
+            else (result.masterAddr, result.haServerAddr)
         if self._update_master_ha_server_addr_periodically and result.haServerAddr is not None:
             self.message_store.update_ha_master_address(result.haServerAddr)
-        self.slave_synchronize.master_addr = result.masterAddr
+        if self.replicas_manager is None:
+            self.slave_synchronize.master_addr = result.masterAddr
         if check_order_config:
             self.topic_config_manager.update_order_topic_config(result.kvTable)
 
@@ -478,23 +516,41 @@ class BrokerController:
         """Let a hook see the broker's own calls."""
         self.broker_outer_api.register_rpc_hook(rpc_hook)
 
-    def handle_slave_synchronize(self, role: BrokerRole) -> None:
-        """Begin to take a master's tables, or stop it, as `role` asks."""
+    def handle_slave_synchronize(self, role: BrokerRole, master_address: str | None = None) -> None:
+        """Begin to take a master's tables, or stop it, as `role` asks; `master_address`: as a controller says."""
         self._slave_sync_generation += 1
         self.slave_synchronize.begin_anew()
+        self.slave_synchronize.master_addr = master_address
         if role is BrokerRole.SLAVE:
-            self._schedule_slave_sync(self._slave_sync_generation, _FIRST_SLAVE_SYNC_MS)
+            is_controlled = self.broker_config.enableControllerMode
+            self._schedule_slave_sync(self._slave_sync_generation,
+                                      _FIRST_CONTROLLED_SYNC_MS if is_controlled else _FIRST_SLAVE_SYNC_MS,
+                                      _CONTROLLED_SYNC_MS if is_controlled else _SLAVE_SYNC_MS)
 
-    def _schedule_slave_sync(self, generation: int, delay_ms: int) -> None:
+    def _schedule_slave_sync(self, generation: int, delay_ms: int, period_ms: int) -> None:
         """Each round plans the next one: rounds of an older generation end by themselves."""
         def sync() -> None:
             if generation == self._slave_sync_generation:
                 try:
                     self.slave_synchronize.sync_all()
                 finally:
-                    self._schedule_slave_sync(generation, _SLAVE_SYNC_MS)
+                    self._schedule_slave_sync(generation, period_ms, period_ms)
 
         self._scheduler.schedule(sync, delay_ms)
+
+    def change_special_service_status(self, should_start: bool) -> None:
+        """Begin or end what only a master does: deliver delayed messages, ask about transactions.
+
+        Java: org.apache.rocketmq.broker.BrokerController#changeSpecialServiceStatus (5.1.4)
+        """
+        with self._special_services_lock:
+            self.message_store.handle_schedule_message_service(
+                BrokerRole.SYNC_MASTER if should_start else BrokerRole.SLAVE)
+            if should_start:
+                self.transactional_message_service.open()
+                self.transactional_message_check_service.start()
+            else:
+                self.transactional_message_check_service.shutdown()
 
     def _persist_consumer_offsets(self) -> None:
         self.consumer_offset_manager.persist_changes()

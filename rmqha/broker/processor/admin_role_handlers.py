@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -22,7 +24,7 @@ _NO_ROLES = "this broker's role does not change: its configuration lacks enableA
 
 
 class AdminRoleHandlers(AdminHandlers):
-    """Who is the master is told by these requests: there is no controller.
+    """Who is the master is told by these requests: by a controller, or by `rmqha ha promote` where there is none.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
     """
@@ -56,6 +58,13 @@ class AdminRoleHandlers(AdminHandlers):
         if service is None:
             return system_error(_NO_ROLES)
         log.info("Receive notifyBrokerRoleChanged request, try to change brokerRole, request:%s", header)
+        manager = self.broker_controller.replicas_manager
+        if manager is not None:
+            told = remoting_serializable.from_json(SyncStateSet, request.body or b"{}")
+            manager.change_broker_role(header.masterBrokerId, header.masterAddress, header.masterEpoch,
+                                       told.syncStateSet, header.syncStateSetEpoch or told.syncStateSetEpoch,
+                                       header.masterHaAddress)
+            return success()
         with self._change:
             if header.masterBrokerId == service.local_broker_id:
                 done = self._change_to_master(service, header.masterEpoch)

@@ -21,6 +21,7 @@ log = logging.getLogger("RocketmqBroker")
 # Fields of the answer to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request, 5.x does not have the fields.
 HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
 HA_PORT_FIELD = "haListenPort"
+HA_ADDRESS_FIELD = "haServerAddr"  # host:port
 _HA_PORT_DISTANCE = 1  # from the main port, always
 
 
@@ -29,7 +30,8 @@ def handshake_fields(broker_controller: BrokerController) -> dict[str, str]:
     speaks = handshake_mode(broker_controller.message_store_config) is not HandshakeMode.NEVER \
         and not broker_controller.message_store_config.enableAutoSwitchHA
     return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
-            HA_PORT_FIELD: str(broker_controller.message_store.ha_service.ha_listen_port)}
+            HA_PORT_FIELD: str(broker_controller.message_store.ha_service.ha_listen_port),
+            HA_ADDRESS_FIELD: broker_controller.ha_server_addr}
 
 
 def ask_main_port(broker_controller: BrokerController, ha_address: str) -> MasterKind | None:

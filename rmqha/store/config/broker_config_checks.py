@@ -24,14 +24,21 @@ def check_supported(broker_config: BrokerConfig, store_config: MessageStoreConfi
     for config, key, what in unsupported:
         if getattr(config, key):
             bad_key(key, f"{what} not supported")
-    if store_config.enableAutoSwitchHA and store_config.transientStorePoolEnable:
+    key = "enableControllerMode" if broker_config.enableControllerMode else "enableAutoSwitchHA"
+    if (store_config.enableAutoSwitchHA or broker_config.enableControllerMode) \
+            and store_config.transientStorePoolEnable:
         # Differs: 5.1.4 starts with both
-        bad_key("transientStorePoolEnable", "with enableAutoSwitchHA there are no write buffers: a change of roles "
+        bad_key("transientStorePoolEnable", f"with {key} there are no write buffers: a change of roles "
                 "cuts the log off, which they would write again; take one of the two out")
 
 
 def check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, bad_key: BadKey) -> None:
-    """A master's id is 0, whatever the file says; a slave's must be above."""
+    """A master's id is 0, whatever the file says; a slave's must be above. Where a controller decides, both are its."""
+    if broker_config.enableControllerMode:
+        if not broker_config.controllerAddr.strip(" ;"):
+            # Differs: 5.1.4 starts, and asks nobody for ever
+            bad_key("controllerAddr", "enableControllerMode needs the controllers, host:port joined by ;")
+        return
     if store_config.brokerRole is not BrokerRole.SLAVE:
         broker_config.brokerId = mix_all.MASTER_ID
     elif broker_config.brokerId <= 0:

@@ -1,0 +1,104 @@
+"""One controller is told again and again that this broker lives, and tells who is the master.
+
+    ControllerHeartbeat, one per controller --904, of a controller of RocketMQ also 1005 and 1004--> its answers
+      --> ReplicasManager: the lease, which controller leads, whether the role is to change
+"""
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.common.protocol import response_code
+from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol.fastjson import FastjsonError
+
+if TYPE_CHECKING:
+    from rmqha.broker.controller.replicas_manager import ReplicasManager
+
+log = logging.getLogger("RocketmqBroker")
+
+_NS_PER_MS = 1_000_000
+_LEADERLESS_INTERVAL_MS = 200  # while no controller is known to lead
+
+CALL_ERRORS = (RemotingException, FastjsonError)
+
+
+class ControllerHeartbeat(ServiceThread):
+    """Heartbeats to one controller, each of which waits for its answer; one that hangs delays nobody else's.
+
+    Java: org.apache.rocketmq.broker.controller.ReplicasManager#sendHeartbeatToController (5.1.4)
+    """
+
+    def __init__(self, manager: ReplicasManager, address: str, number: int) -> None:
+        super().__init__()
+        self.daemon = True
+        self.join_time_ms = 5000
+        self.address = address
+        self._manager = manager
+        self._api = manager.api
+        self._config = manager.broker_config
+        self._number = number
+        self._heard_ns = time.monotonic_ns()  # the last answer, or when the silent connection was closed
+        self._asked_leader_ns = 0  # who leads
+        self._last_error = ""
+
+    def get_service_name(self) -> str:
+        return f"ReplicasManager_Heartbeat_{self._number}"
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.beat()
+            interval_ms = self._config.brokerHeartbeatInterval
+            if not self._manager.controller_leader_address:
+                interval_ms = min(interval_ms, _LEADERLESS_INTERVAL_MS)
+            self.wait_for_running(interval_ms)
+
+    def beat(self) -> None:
+        """One heartbeat, and what its answer asks for."""
+        asked_ns = time.monotonic_ns()
+        try:
+            answer = self._api.send_heartbeat(self.address, self._manager.heartbeat(),
+                                              self._config.sendHeartbeatTimeoutMillis)
+            self._heard_ns = time.monotonic_ns()
+            if answer.leaseMillis is None:
+                self._ask_for_more()
+            else:
+                self._manager.told_by_leader(self.address, answer, asked_ns)
+            self._last_error = ""
+        except BrokerAnswerException as error:
+            self._heard_ns = time.monotonic_ns()
+            self._failed(error)
+            if error.response_code == response_code.CONTROLLER_NOT_LEADER:
+                self._manager.leads_no_more(self.address)
+        except CALL_ERRORS as error:
+            self._failed(error)
+            self._maybe_close()
+
+    def _ask_for_more(self) -> None:
+        """It is a controller of RocketMQ, or does not lead."""
+        manager, timeout_ms = self._manager, self._config.sendHeartbeatTimeoutMillis
+        now_ns = time.monotonic_ns()
+        period_ns = self._config.syncControllerMetadataPeriod * _NS_PER_MS
+        leader = manager.controller_leader_address
+        if not leader or leader != self.address and now_ns - self._asked_leader_ns > period_ns:
+            self._asked_leader_ns = now_ns
+            manager.told_of_leader(self.address, self._api.get_controller_meta_data(self.address, timeout_ms))
+        if manager.controller_leader_address == self.address:
+            asked_ns = time.monotonic_ns()
+            info, sync_state_set = self._api.get_replica_info(self.address, self._config.brokerName, timeout_ms)
+            manager.told_by_replica_info(info, sync_state_set, asked_ns)
+
+    def _failed(self, error: Exception) -> None:
+        if str(error) != self._last_error and not self.stopped:
+            log.warning("heartbeat to the controller %s: %s", self.address, error)
+            self._last_error = str(error)
+
+    def _maybe_close(self) -> None:
+        """No answer: after a while the connection is given up, in case it leads nowhere."""
+        self._manager.leads_no_more(self.address)
+        if time.monotonic_ns() - self._heard_ns > self._config.controllerHeartBeatTimeoutMills * _NS_PER_MS:
+            self._heard_ns = time.monotonic_ns()
+            self._api.close(self.address)

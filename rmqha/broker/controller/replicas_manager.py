@@ -1,0 +1,524 @@
+"""A replica whose role a controller decides: it registers, lives by heartbeats, and changes its role while it runs.
+
+    ReplicasManager (thread): gets an id, registers, then looks each 5 s, or when it is woken, who is the master
+    ReplicasManager_Heartbeat_<n>, one per controller --904--> who is the master; the lease; wakes the above
+    AdminBrokerThread_: NOTIFY_BROKER_ROLE_CHANGED --> change_broker_role, at once
+    AutoSwitchHAService_Executor_: a slave has caught up, or is gone --1001--> the sync-state set
+    ReplicasManager_ScheduledService_: what follows a role change, in order: special services, name servers
+"""
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration
+from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat
+from rmqha.broker.controller.master_ha_address import MasterHaAddress
+from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.broker.out.controller_api import ControllerApi
+from rmqha.common import mix_all
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.header.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    BrokerHeartbeatRequestHeader,
+    BrokerHeartbeatResponseHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.service_thread import ServiceThread
+from rmqha.remoting.common.dual_stack import all_addresses
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.config.store_path_config_helper import get_broker_identity
+from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+log = logging.getLogger("RocketmqBroker")
+
+# Differs: 5 s in 5.1.4
+_RETRY_MS = 500
+_UPDATE_ADDRESSES_MS = 2 * 60 * 1000
+_REGISTER_AGAIN_MS = (1000, 3000)  # behind a role change: an old master may have registered meanwhile
+
+ToldMaster = ElectMasterResponseHeader | GetReplicaInfoResponseHeader | RegisterBrokerToControllerResponseHeader
+
+
+class State(enum.Enum):
+    """How far a replica has come since its start.
+
+    Java: org.apache.rocketmq.broker.controller.ReplicasManager$State (5.1.4)
+    """
+
+    INITIAL = enum.auto()
+    FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE = enum.auto()
+    REGISTER_TO_CONTROLLER_DONE = enum.auto()
+    RUNNING = enum.auto()
+    SHUTDOWN = enum.auto()
+
+
+@dataclass(frozen=True)
+class Role:
+    """Who is the master, as far as this replica has followed it; `leads`: it is this one, and ready."""
+
+    epoch: int = 0
+    master_id: int | None = None
+    leads: bool = False
+
+
+class ReplicasManager(ServiceThread):
+    """The broker's side of automatic failover.
+
+    Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
+    """
+
+    def __init__(self, broker_controller: BrokerController) -> None:
+        super().__init__()
+        self.broker_controller = broker_controller
+        self.broker_config = config = broker_controller.broker_config
+        service = broker_controller.message_store.ha_service
+        assert isinstance(service, AutoSwitchHAService)  # as the store makes it in controller mode
+        self.ha_service = service
+        self.lease = MasterLease()
+        self.api = ControllerApi(broker_controller.client_config, self.lease.renounced, self._connection_ended)
+        store_config = broker_controller.message_store_config
+        self.registration = BrokerIdRegistration(
+            self.api, config.brokerClusterName, config.brokerName,
+            store_config.storePathBrokerIdentity or get_broker_identity(store_config.storePathRootDir))
+        self.state = State.INITIAL  # guarded by _change
+        self.controller_leader_address = ""  # "": not known; replaced by any thread
+        self.master_address = ""  # guarded by _change
+        self._ha_address: str | None = None  # of the master that this one follows; guarded by _change
+        self.role = Role()  # replaced under _change and _lease_lock, read freely
+        self._change = threading.RLock()  # one role change at a time
+        self._lease_lock = threading.Lock()  # a lease is granted to the role that it was asked for
+        self._heartbeats: dict[str, ControllerHeartbeat] = {}  # by address; replaced as a whole under _change
+        self._count = 0  # of heartbeat threads so far; guarded by _change
+        self._services = ScheduledService("ReplicasManager_ScheduledService_")
+        self._master_ha_address = MasterHaAddress(self)
+        self._has_stood_down = False  # until the next look; of this service's thread
+
+    # Life.
+
+    def prepare(self) -> None:
+        """Take no puts until a role is decided. BrokerMetadataError: the store is of another replica."""
+        self.registration.read_files()
+        self.broker_controller.message_store.running_flags.make_fenced(True)
+        self.ha_service.use_lease(self.lease.holds if self.broker_config.controllerLease else None)
+
+    def start(self) -> None:
+        """Register, again and again until it is done, and then live."""
+        if self.registration.broker_id is not None:
+            self.ha_service.set_local_broker_id(self.registration.broker_id)
+        self.api.start()
+        self._services.schedule_at_fixed_rate(self._update_addresses, _UPDATE_ADDRESSES_MS, _UPDATE_ADDRESSES_MS)
+        super().start()
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        """Give up the lease, and leave the controllers, which elect another master at once. Idempotent."""
+        self.make_stop()
+        with self._lease_lock:
+            self.role = Role(self.role.epoch, self.role.master_id)
+            self.lease.renounced()
+        self.api.shutdown()
+        super().shutdown(interrupt)
+        for heartbeat in self._heartbeats.values():
+            heartbeat.shutdown()
+        self._services.shutdown()
+        self._master_ha_address.shutdown()
+        self.state = State.SHUTDOWN
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            is_running = self._start_basic_service() if self.state is not State.RUNNING \
+                else self._sync_broker_metadata()
+            self.wait_for_running(self.broker_config.syncBrokerMetadataPeriod if is_running else _RETRY_MS)
+        log.info("%s service end", self.get_service_name())
+
+    def _start_basic_service(self) -> bool:
+        """Go on towards RUNNING; whether it is reached."""
+        try:
+            if not self.controller_leader_address:
+                self._find_leader()
+            if not self.controller_leader_address:
+                return False
+            if self.state is State.INITIAL:
+                self._reached(State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE)
+            if self.state is State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE:
+                self._register()
+            if self.state is State.REGISTER_TO_CONTROLLER_DONE:
+                self._broker_elect()
+        except BrokerAnswerException as error:
+            self._refused("Failed to start replicasManager", error)
+        except (*CALL_ERRORS, OSError) as error:
+            log.warning("Failed to start replicasManager, current state: %s: %s", self.state.name, error)
+            self.controller_leader_address = ""
+        return self.state is State.RUNNING
+
+    def _reached(self, state: State) -> None:
+        with self._change:
+            if self.state in (State.RUNNING, State.SHUTDOWN):
+                return
+            self.state = state
+        log.info("replicasManager: change state to %s", state.name)
+
+    def _register(self) -> None:
+        controller, leader = self.broker_controller, self.controller_leader_address
+        told, sync_state_set = self.registration.register(leader, controller.broker_addr, controller.ha_server_addr)
+        assert self.registration.broker_id is not None  # it is registered
+        self.ha_service.set_local_broker_id(self.registration.broker_id)
+        self.ha_service.register_sync_state_set_changed_listener(self.alter_sync_state_set)
+        self._reached(State.REGISTER_TO_CONTROLLER_DONE)
+        self._update_addresses()
+        self._beat(leader)  # who is not heard is not elected
+        self._follow(told, sync_state_set.syncStateSet, told.syncStateSetEpoch)
+
+    def _beat(self, leader: str) -> None:
+        """Be heard by the leader before anything else is asked."""
+        heartbeat = self._heartbeats.get(leader)
+        if heartbeat is None:
+            self.api.send_heartbeat(leader, self.heartbeat(), self.broker_config.sendHeartbeatTimeoutMillis)
+        else:
+            heartbeat.beat()
+
+    def _broker_elect(self) -> None:
+        """Nobody is the master: try to become it."""
+        config, leader = self.broker_config, self.controller_leader_address
+        self._beat(leader)
+        told, members = self.api.broker_elect(leader, config.brokerClusterName, config.brokerName, self.broker_id)
+        if not self._follow(told, members, told.syncStateSetEpoch):
+            log.warning("Now no master in broker set")
+
+    # Who leads the controllers, and who is one.
+
+    def _addresses(self) -> list[str]:
+        given = self.broker_config.controllerAddr
+        if not self.broker_config.fetchControllerAddrByDnsLookup:
+            return [address.strip() for address in given.split(";") if address.strip()]
+        host, _colon, port = given.strip().rpartition(":")
+        try:
+            found = all_addresses(host.removeprefix("[").removesuffix("]"))
+        except (OSError, UnicodeError) as error:
+            log.error("the controllers' name %s is not known: %s", given, error)
+            return list(self._heartbeats)
+        return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in found]
+
+    def _update_addresses(self) -> None:
+        """Send heartbeats to the controllers that there are now, once there is an id to send."""
+        if self.registration.broker_id is None or self.stopped:
+            return
+        addresses = self._addresses()
+        with self._change:
+            gone = [beat for address, beat in self._heartbeats.items() if address not in addresses]
+            new = [address for address in addresses if address not in self._heartbeats]
+            kept = {address: beat for address, beat in self._heartbeats.items() if address in addresses}
+            for address in new:
+                self._count += 1
+                kept[address] = ControllerHeartbeat(self, address, self._count)
+            self._heartbeats = kept
+        for address in new:
+            kept[address].start()
+        for heartbeat in gone:
+            self.api.close(heartbeat.address)
+            heartbeat.shutdown()
+
+    def _find_leader(self) -> None:
+        for address in self._addresses():
+            try:
+                self.told_of_leader(address, self.api.get_controller_meta_data(
+                    address, self.broker_config.sendHeartbeatTimeoutMillis))
+            except CALL_ERRORS as error:
+                log.warning("Failed to update controller metadata: %s", error)
+            if self.controller_leader_address:
+                return
+
+    def told_of_leader(self, address: str, told: GetMetaDataResponseHeader) -> None:
+        """A controller says which one leads."""
+        self._leads(address if told.isLeader else told.controllerLeaderAddress or "")
+
+    def leads_no_more(self, address: str) -> None:
+        """A controller does not answer, or says that it does not lead."""
+        if self.controller_leader_address == address:
+            self._leads("")
+
+    def _leads(self, address: str) -> None:
+        if self.controller_leader_address != address:
+            log.info("Update controller leader address to %s", address or "none")
+            self.controller_leader_address = address
+
+    def _connection_ended(self) -> None:
+        """On the client's IO thread: a lease, if there was one, is gone; ask for it again."""
+        for heartbeat in self._heartbeats.values():
+            heartbeat.wakeup()
+
+    # Heartbeats, and what they bring.
+
+    @property
+    def broker_id(self) -> int:
+        """This replica's id, whatever its role; 0 before it has one."""
+        return self.registration.broker_id or 0
+
+    def heartbeat(self) -> BrokerHeartbeatRequestHeader:
+        """What a controller is told."""
+        config, controller = self.broker_config, self.broker_controller
+        return BrokerHeartbeatRequestHeader(
+            clusterName=config.brokerClusterName, brokerAddr=controller.broker_addr, brokerName=config.brokerName,
+            brokerId=self.broker_id, epoch=self.ha_service.epoch_cache.last_epoch(),
+            maxOffset=controller.message_store.get_max_phy_offset(), confirmOffset=self.ha_service.confirm_offset(),
+            heartbeatTimeoutMills=config.controllerHeartBeatTimeoutMills,
+            electionPriority=config.brokerElectionPriority, haServerAddr=controller.ha_server_addr)
+
+    def told_by_leader(self, address: str, answer: BrokerHeartbeatResponseHeader, asked_ns: int) -> None:
+        """The leading controller, one of rmqha, has answered a heartbeat that left at `asked_ns` (monotonic)."""
+        self._leads(address)
+        if answer.masterEpoch is not None:
+            self._told(answer.masterBrokerId, answer.masterEpoch, asked_ns, answer.leaseMillis or 0)
+
+    def told_by_replica_info(self, info: GetReplicaInfoResponseHeader, sync_state_set: SyncStateSet,
+                             asked_ns: int) -> None:
+        """The leading controller, one of RocketMQ, has said who is the master."""
+        epoch = info.masterEpoch or 0
+        self._told(info.masterBrokerId, epoch, asked_ns, self.broker_config.controllerHeartBeatTimeoutMills)
+        role = self.role
+        if role.leads and role.epoch == epoch and info.masterBrokerId == role.master_id:
+            self.ha_service.set_sync_state_set(sync_state_set.syncStateSet, sync_state_set.syncStateSetEpoch)
+
+    def _told(self, master_id: int | None, epoch: int, asked_ns: int, lease_ms: int) -> None:
+        is_new = False  # the lease
+        with self._lease_lock:
+            role = self.role
+            if role.leads and epoch == role.epoch and master_id == role.master_id:
+                is_new = not self.lease.holds()
+                if lease_ms > 0:
+                    self.lease.granted(asked_ns, lease_ms)
+                is_new = is_new and self.lease.holds()
+            elif epoch >= role.epoch and (epoch, master_id) != (role.epoch, role.master_id):
+                if role.leads:
+                    self.lease.renounced()
+                self.wakeup()
+            elif master_id is None:
+                self.wakeup()
+        if is_new:
+            self.ha_service.lease_granted()
+            self._services.schedule(self.register_when_role_changed, 0)
+
+    # Who is the master.
+
+    def _sync_broker_metadata(self) -> bool:
+        """Ask who is the master, and change the role if it is another one; whether it was told."""
+        self._has_stood_down = False
+        leader = self.controller_leader_address
+        if not leader:
+            return False
+        try:
+            info, sync_state_set = self.api.get_replica_info(leader, self.broker_config.brokerName)
+            if self._follow(info, sync_state_set.syncStateSet, sync_state_set.syncStateSetEpoch):
+                return True
+            self._broker_elect()
+        except BrokerAnswerException as error:
+            self._refused(f"Error happen when get broker {self.broker_config.brokerName}'s metadata", error)
+            if error.response_code == response_code.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                self._reached_again()
+            return error.response_code == response_code.CONTROLLER_ELECT_MASTER_FAILED
+        except CALL_ERRORS as error:
+            log.warning("Error happen when get broker %s's metadata: %s", self.broker_config.brokerName, error)
+            return False
+        return True
+
+    def _reached_again(self) -> None:
+        """The controller has forgotten the replicas: register as at the start; the role stays meanwhile."""
+        with self._change:
+            if self.state is State.RUNNING:
+                self.state = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE
+
+    def _refused(self, what: str, error: BrokerAnswerException) -> None:
+        log.warning("%s: %s", what, error)
+        if error.response_code == response_code.CONTROLLER_NOT_LEADER:
+            self.controller_leader_address = ""
+
+    def _follow(self, told: ToldMaster, sync_state_set: Iterable[int], sync_state_set_epoch: int | None) -> bool:
+        """Do what a controller says; False when it knows of no master."""
+        if told.masterBrokerId is None or not told.masterAddress:
+            return False
+        epoch = told.masterEpoch or 0
+        self.change_broker_role(told.masterBrokerId, told.masterAddress, epoch, sync_state_set,
+                                sync_state_set_epoch or 0, told.masterHaAddress)
+        role = self.role
+        if role.leads and role.epoch == epoch and told.masterBrokerId == role.master_id:
+            self.ha_service.set_sync_state_set(sync_state_set, sync_state_set_epoch or 0)
+        return True
+
+    def change_broker_role(self, master_id: int, master_address: str | None, master_epoch: int,
+                           sync_state_set: Iterable[int], sync_state_set_epoch: int,
+                           master_ha_address: str | None) -> None:
+        """Become the master, or follow the one that is named, if that is news."""
+        with self._change:
+            if self.stopped or self.registration.broker_id is None:
+                return
+            if master_epoch > self.role.epoch:
+                if master_id == self.broker_id:
+                    self._change_to_master(master_epoch, sync_state_set, sync_state_set_epoch)
+                else:
+                    self._change_to_slave(master_id, master_address or "", master_epoch, master_ha_address)
+            role = self.role
+            if self.state is not State.RUNNING and role.epoch and role.epoch == master_epoch:
+                self._run()
+
+    def _take_role(self, role: Role) -> Role:
+        """From here on a lease of the old role counts for nothing; returns the old role."""
+        with self._lease_lock:
+            old, self.role = self.role, role
+            self.lease.renounced()
+        return old
+
+    def _change_to_master(self, epoch: int, sync_state_set: Iterable[int], sync_state_set_epoch: int) -> None:
+        log.info("Begin to change to master, brokerName:%s, replicas:%s, new Epoch:%d", self.broker_config.brokerName,
+                 self.broker_controller.broker_addr, epoch)
+        old, done = self._take_role(Role(epoch, self.broker_id)), False
+        service = self.ha_service
+        change = service.change_to_master_when_last_role_is_master if old.leads else service.change_to_master
+        try:
+            done = change(epoch, sync_state_set, sync_state_set_epoch)
+        finally:
+            if not done:  # the next look tries again
+                self._take_role(Role(old.epoch, old.master_id))
+        if not done:
+            self._stand_down(epoch)
+            return
+        self.broker_config.brokerId = mix_all.MASTER_ID
+        self.master_address, self._ha_address = self.broker_controller.broker_addr, None
+        with self._lease_lock:
+            self.role = Role(epoch, self.broker_id, True)
+        self._role_is_changed(None)
+
+    def _stand_down(self, epoch: int) -> None:
+        """This log can't begin that epoch: end the connections, so that a controller elects a master anew."""
+        if self._has_stood_down:
+            return
+        self._has_stood_down = True
+        log.error("this replica can't be the master of epoch %d: the last one of its log is %d. It leaves the "
+                  "controllers for a moment, so that they elect one of a later epoch", epoch,
+                  self.ha_service.epoch_cache.last_epoch())
+        self.api.close_all()
+
+    def _change_to_slave(self, master_id: int, master_address: str, epoch: int, ha_address: str | None) -> None:
+        log.info("Begin to change to slave, brokerName=%s, brokerId=%d, newMasterBrokerId=%d, newMasterAddress=%s, "
+                 "newMasterEpoch=%d", self.broker_config.brokerName, self.broker_id, master_id, master_address, epoch)
+        old, done = self._take_role(Role(epoch, master_id)), False
+        service, is_same = self.ha_service, master_id == old.master_id and master_address == self.master_address
+        address = ha_address or (self._ha_address if is_same else None)
+        change = service.change_to_slave_when_master_not_change if is_same and address == self._ha_address \
+            and address is not None else service.change_to_slave
+        try:
+            done = change(address, epoch)
+        finally:
+            if not done:
+                self._take_role(Role(old.epoch, old.master_id))
+        if not done:
+            log.error("this replica does not follow the master of epoch %d: the last one of its log is %d", epoch,
+                      service.epoch_cache.last_epoch())
+            return
+        self.broker_config.brokerId = self.broker_id
+        self.master_address, self._ha_address = master_address, address
+        if address is None:
+            self._master_ha_address.find(self.role, master_address)
+        self._role_is_changed(master_address)
+
+    def follow_at(self, role: Role, ha_address: str) -> None:
+        """The master of `role` has its HA port there."""
+        with self._change:
+            if self.role is role and not self.stopped:
+                self._ha_address = ha_address
+                self.ha_service.update_master_address(ha_address)
+
+    def _role_is_changed(self, master_address: str | None) -> None:
+        self._run()
+        for heartbeat in self._heartbeats.values():  # the lease, and which epoch this log is in now
+            heartbeat.wakeup()
+        controller = self.broker_controller
+        controller.handle_slave_synchronize(
+            BrokerRole.SYNC_MASTER if master_address is None else BrokerRole.SLAVE, master_address)
+        controller.topic_config_manager.note_another_owner()
+        self._services.schedule(self._settle, 0)
+        for delay_ms in (0, *_REGISTER_AGAIN_MS):
+            self._services.schedule(self.register_when_role_changed, delay_ms)
+
+    def _run(self) -> None:
+        if self.state is State.RUNNING:
+            return
+        self._reached(State.RUNNING)
+        self.broker_controller.is_isolated = False
+        self.broker_controller.message_store.running_flags.make_fenced(False)
+
+    def _settle(self) -> None:
+        """Delayed messages, transactions: as the role is by now."""
+        if not self.stopped:
+            self.broker_controller.change_special_service_status(self.role.leads)
+
+    def may_register(self) -> bool:
+        """Whether name servers may be told who this broker is: as the master only while it is known to be."""
+        role = self.role
+        if role.master_id == self.broker_id:
+            return role.leads and (self.lease.holds() or not self.broker_config.controllerLease)
+        return not self.stopped
+
+    def register_when_role_changed(self) -> None:
+        """Tell all name servers at once who this is.
+
+        Java: org.apache.rocketmq.broker.controller.ReplicasManager#registerBrokerWhenRoleChange (5.1.4)
+        """
+        if not self.stopped:
+            self.broker_controller.register_broker_all(True, False, True)
+
+    # The sync-state set.
+
+    def alter_sync_state_set(self, wanted: frozenset[int], epoch: int) -> bool:
+        """Ask for another sync-state set than that of `epoch`; False when it is not known what became of it."""
+        role, config = self.role, self.broker_config
+        leader = self.controller_leader_address
+        if role.master_id != self.broker_id or not leader:
+            return False
+        header = AlterSyncStateSetRequestHeader(config.brokerName, role.master_id, role.epoch)
+        try:
+            decided = self.api.alter_sync_state_set(leader, header, wanted, epoch, config.sendHeartbeatTimeoutMillis)
+        except BrokerAnswerException as error:
+            log.warning("the controller does not take the syncStateSet %s behind epoch %d: %s", sorted(wanted), epoch,
+                        error)
+            return self._set_refused(error, role, leader)
+        except CALL_ERRORS as error:
+            log.warning("Error happen when change SyncStateSet to %s, behind epoch %d: %s", sorted(wanted), epoch,
+                        error)
+            return False
+        if self.role.epoch == role.epoch:
+            self.ha_service.set_sync_state_set(decided.syncStateSet, decided.syncStateSetEpoch)
+        return True
+
+    def _set_refused(self, error: BrokerAnswerException, role: Role, leader: str) -> bool:
+        code = error.response_code
+        if code == response_code.CONTROLLER_NOT_LEADER:
+            self.leads_no_more(leader)
+        elif code in (response_code.CONTROLLER_INVALID_MASTER, response_code.CONTROLLER_FENCED_MASTER_EPOCH):
+            self.wakeup()
+            return True
+        elif code in (response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+                      response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED):
+            try:
+                info, known = self.api.get_replica_info(leader, self.broker_config.brokerName,
+                                                        self.broker_config.sendHeartbeatTimeoutMillis)
+            except CALL_ERRORS as failure:
+                log.warning("Error happen when get broker %s's metadata: %s", self.broker_config.brokerName, failure)
+                return False
+            if info.masterBrokerId == role.master_id and info.masterEpoch == role.epoch:
+                self.ha_service.set_sync_state_set(known.syncStateSet, known.syncStateSetEpoch)
+            return True
+        return code in (response_code.CONTROLLER_INVALID_REPLICAS, response_code.CONTROLLER_BROKER_NOT_ALIVE)
