@@ -1,6 +1,6 @@
 """How a replica gets an id that no other one of its name has, and keeps it.
 
-    nothing --1012: which is free?--> file brokerIdentity-temp --1013: take it--> file brokerIdentity --1003--> registered
+    nothing --1012: which is free?--> brokerIdentity-temp --1013: take it--> brokerIdentity --1003--> registered
 
 It can be interrupted at each arrow, and begun again.
 """

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
-from rmqha.remoting.watched_client import WatchedClient
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
 from rmqha.common.protocol.header.controller_headers import (
@@ -25,6 +24,7 @@ from rmqha.common.protocol.header.controller_headers import (
 )
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.watched_client import WatchedClient
 
 if TYPE_CHECKING:
     from rmqha.common.protocol.command_custom_header import CommandCustomHeader

@@ -54,6 +54,7 @@ BODY_LIMITS: dict[int, BodyLimit] = {
     request_code.UPDATE_CONTROLLER_CONFIG: BodyLimit(MIB // 4, 10_000, PROPERTIES_MARKS),
     request_code.CONTROLLER_ALTER_SYNC_STATE_SET: BodyLimit(MIB // 16, 1_000),
     request_code.CONTROLLER_GET_SYNC_STATE_DATA: BodyLimit(MIB // 4, 10_000),
+    request_code.NOTIFY_BROKER_ROLE_CHANGED: BodyLimit(MIB // 16, 1_000),
 }
 
 _NAMES = {code: name for name, code in vars(request_code).items() if isinstance(code, int) and name.isupper()}
