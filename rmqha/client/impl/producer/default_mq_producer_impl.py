@@ -18,6 +18,7 @@ from rmqha.client.hook.send_message_hook import SendMessageContext
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.producer.master_search import MasterSearch, is_refusal, makes_route_doubtful
 from rmqha.client.impl.producer.producer_hooks import ProducerHooks
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
@@ -363,6 +364,8 @@ class DefaultMQProducerImpl:
                     lambda failed: self._another(publish_info, failed, mq))
         except (RemotingException, MQBrokerException) as error:
             self.hooks.after_send(context, None, error)
+            if publish_info is None and makes_route_doubtful(error):  # it is not tried again
+                MasterSearch(self.mq_client_factory, mq.topic, 0).ask()
             raise
         if mode is not CommunicationMode.ASYNC:
             self.hooks.after_send(context, result)
@@ -378,6 +381,7 @@ class DefaultMQProducerImpl:
         self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue
     ) -> tuple[str, MessageQueue] | None:
         queue = mq
+        MasterSearch(self.mq_client_factory, mq.topic, 0).ask()
         if publish_info is not None:
             queue = self.mq_fault_strategy.select_one_message_queue(publish_info, failed_broker)
         addr = self.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
@@ -449,6 +453,7 @@ class _Tries:
         self._publish_info = publish_info
         self._timeout_ms = timeout_ms
         self._deadline_ns = deadline_ns
+        self._search: MasterSearch | None = None  # since the first refusal
         self._brokers_sent: list[str] = []
         self._result: SendResult | None = None
         self._error: Exception | None = None
@@ -476,8 +481,10 @@ class _Tries:
         """The result to give back; None to try again."""
         producer, fault_strategy = self._impl.default_mq_producer, self._impl.mq_fault_strategy
         begin_ns = time.monotonic_ns()
+        address = self._impl.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
         try:
-            result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, left_ms)
+            result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, left_ms,
+                                                 self._publish_info)
             self._result = result
             fault_strategy.update_fault_item(queue.brokerName, (time.monotonic_ns() - begin_ns) // 1_000_000, False)
             if result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok:
@@ -486,13 +493,30 @@ class _Tries:
         except MQBrokerException as error:
             self._note(queue, error, begin_ns)
             if error.response_code in producer.retry_response_codes:
+                self._look_for_master(queue, address, error)
                 return None
             if self._result is not None:
                 return self._result
             raise
         except (RemotingException, MQClientException) as error:
             self._note(queue, error, begin_ns)
+            self._look_for_master(queue, address, error)
             return None
+
+    def _look_for_master(self, queue: MessageQueue, refused: str | None, error: Exception) -> None:
+        """Another broker may be the master by now: go by a new route, waiting for it a little if there is no other."""
+        if not makes_route_doubtful(error):
+            return
+        factory = self._impl.mq_client_factory
+        search = self._search = self._search or MasterSearch(factory, self._msg.topic, self._deadline_ns)
+        others = any(other.brokerName != queue.brokerName for other in self._publish_info.message_queue_list)
+        if is_refusal(error) and not others:
+            search.wait_for_another(queue.brokerName, refused)
+        else:
+            search.ask()
+        info = self._impl.topic_publish_info_table.get(self._msg.topic)
+        if info is not None and info.ok():
+            self._publish_info = info
 
     def _note(self, queue: MessageQueue, error: Exception, begin_ns: int) -> None:
         cost_ms = (time.monotonic_ns() - begin_ns) // 1_000_000

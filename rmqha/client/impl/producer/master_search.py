@@ -1,0 +1,64 @@
+"""A send was refused, or nobody was there to take it: another broker may be the master by now."""
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.common.protocol import response_code
+from rmqha.remoting.exception import (
+    RemotingConnectException,
+    RemotingException,
+    RemotingSendRequestException,
+    RemotingTimeoutException,
+)
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+
+log = logging.getLogger("RocketmqClient")
+
+_WAIT_MS = 500  # of one send, all tries together
+_PAUSE_MS = 50
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the broker did not take the message because it is gone, or not the master."""
+    return isinstance(error, RemotingConnectException | RemotingSendRequestException) \
+        or isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE
+
+
+def makes_route_doubtful(error: Exception) -> bool:
+    """Whether the next send should not go by the route that is known."""
+    return is_refusal(error) or isinstance(error, RemotingTimeoutException)
+
+
+class MasterSearch:
+    """Asks for the route for one send.
+
+    Differs: a client of 4.9 goes by the route that it knows until it asks again, up to 30 s later.
+    """
+
+    def __init__(self, factory: MQClientInstance, topic: str, deadline_ns: int) -> None:
+        self._factory = factory
+        self._topic = topic
+        self._deadline_ns = min(deadline_ns, time.monotonic_ns() + _WAIT_MS * 1_000_000)
+
+    def ask(self) -> None:
+        """Ask for the route once."""
+        try:
+            self._factory.update_topic_route_info_from_name_server(self._topic)
+        except (RemotingException, MQClientException) as error:
+            log.warning("no new route of topic %s: %s", self._topic, error)
+
+    def wait_for_another(self, broker_name: str, refused: str | None) -> None:
+        """Ask for a while, until another one than who has refused is the master of `broker_name`, if it has slaves."""
+        self.ask()
+        while self._may_change(broker_name, refused) and time.monotonic_ns() < self._deadline_ns:
+            time.sleep(_PAUSE_MS / 1000)
+            self.ask()
+
+    def _may_change(self, broker_name: str, refused: str | None) -> bool:
+        addresses = self._factory.broker_addr_table.get(broker_name, {})
+        return len(addresses) > 1 and self._factory.find_broker_address_in_publish(broker_name) in (refused, None)
