@@ -1,0 +1,294 @@
+"""What a replica does with what controllers tell it: roles, the lease, name servers, the sync-state set."""
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from rmqha.broker.controller.broker_id_registration import RegisterState
+from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
+from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.header.controller_headers import (
+    BrokerHeartbeatResponseHeader,
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
+)
+from rmqha.remoting.client_config import ClientConfig
+from rmqha.remoting.exception import RemotingTimeoutException
+from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+from rmqha.store.running_flags import RunningFlags
+
+ME, OTHER = 1, 2
+HERE, THERE = "127.0.0.1:10911", "127.0.0.1:20911"
+
+
+class FakeHa(AutoSwitchHAService):
+    """Notes what it is told; no epoch up to `last_epoch` can be begun here."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple] = []
+        self.last_epoch = 0
+        self.failing = False
+        self.epoch_cache = SimpleNamespace(last_epoch=lambda: self.last_epoch)
+
+    def _change(self, what: str, epoch: int, *rest: object) -> bool:
+        if self.failing:
+            raise OSError("the disk")
+        if epoch <= self.last_epoch and what.startswith("master"):
+            return False
+        self.told.append((what, epoch, *rest))
+        return True
+
+    def change_to_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
+        return self._change("master", master_epoch, set(sync_state_set), sync_state_set_epoch)
+
+    def change_to_master_when_last_role_is_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
+        return self._change("master again", master_epoch, set(sync_state_set), sync_state_set_epoch)
+
+    def change_to_slave(self, new_master_addr, new_master_epoch=None):
+        return self._change("slave", new_master_epoch, new_master_addr)
+
+    def change_to_slave_when_master_not_change(self, new_master_addr, new_master_epoch):
+        return self._change("slave again", new_master_epoch, new_master_addr)
+
+    def update_master_address(self, new_addr):
+        self.told.append(("address", new_addr))
+
+    def set_sync_state_set(self, sync_state_set, epoch):
+        self.told.append(("set", set(sync_state_set), epoch))
+
+    def set_local_broker_id(self, broker_id):
+        self.told.append(("id", broker_id))
+
+    def lease_granted(self):
+        self.told.append(("lease",))
+
+    def use_lease(self, holds):
+        self.holds = holds
+
+    def register_sync_state_set_changed_listener(self, listener):
+        pass
+
+    def confirm_offset(self):
+        return 7
+
+
+class FakeBroker:
+    """As much of a BrokerController as a ReplicasManager asks for."""
+
+    def __init__(self, **config: object) -> None:
+        self.broker_config = BrokerConfig(
+            brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
+        self.client_config = ClientConfig()
+        self.message_store_config = MessageStoreConfig(storePathRootDir="/nowhere")
+        self.ha = FakeHa()
+        self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),
+                                             get_max_phy_offset=lambda: 9)
+        self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
+        self.is_isolated = True
+        self.slave_sync: list[tuple[BrokerRole, str | None]] = []
+        self.topic_config_manager = SimpleNamespace(note_another_owner=lambda: None)
+
+    def handle_slave_synchronize(self, role, master_address=None):
+        self.slave_sync.append((role, master_address))
+
+    def register_broker_all(self, *_: bool) -> None:
+        pass
+
+    def change_special_service_status(self, should_start: bool) -> None:
+        pass
+
+
+@pytest.fixture
+def make():
+    made: list[ReplicasManager] = []
+
+    def manager(**config: object) -> ReplicasManager:
+        broker = FakeBroker(**config)
+        one = ReplicasManager(broker)
+        broker.message_store.running_flags.make_fenced(True)
+        one.registration.broker_id, one.registration.state = ME, RegisterState.REGISTERED
+        one.state = State.REGISTER_TO_CONTROLLER_DONE
+        made.append(one)
+        return one
+    yield manager
+    for one in made:
+        one.shutdown()
+
+
+def ha(manager: ReplicasManager) -> FakeHa:
+    return manager.ha_service
+
+
+def lead(manager: ReplicasManager, epoch: int = 1) -> None:
+    manager.change_broker_role(ME, HERE, epoch, [ME], 1, None)
+
+
+def beat(manager: ReplicasManager, master: int | None, epoch: int, lease_ms: int, asked_ns: int | None = None) -> None:
+    answer = BrokerHeartbeatResponseHeader(master, epoch, lease_ms)
+    manager.told_by_leader("leader", answer, time.monotonic_ns() if asked_ns is None else asked_ns)
+
+
+def test_a_role_makes_a_fenced_broker_serve(make):
+    manager = make()
+    broker = manager.broker_controller
+    lead(manager)
+    assert ha(manager).told == [("master", 1, {ME}, 1)]
+    assert manager.role == Role(1, ME, True) and manager.state is State.RUNNING
+    assert not broker.is_isolated and not broker.message_store.running_flags.is_fenced
+    assert broker.broker_config.brokerId == 0 and broker.slave_sync == [(BrokerRole.SYNC_MASTER, None)]
+    manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
+    assert ha(manager).told[1:] == [("slave", 2, "127.0.0.1:20912")]
+    assert manager.role == Role(2, OTHER) and broker.broker_config.brokerId == ME
+    assert broker.slave_sync[1:] == [(BrokerRole.SLAVE, THERE)]
+
+
+def test_news_of_an_epoch_that_is_known_changes_nothing(make):
+    manager = make()
+    lead(manager, 3)
+    for epoch in (1, 2, 3):
+        manager.change_broker_role(OTHER, THERE, epoch, [OTHER], 5, "127.0.0.1:20912")
+    assert manager.role == Role(3, ME, True) and len(ha(manager).told) == 1
+
+
+def test_the_same_master_with_a_new_epoch_keeps_its_connections(make):
+    manager = make()
+    lead(manager)
+    lead(manager, 2)
+    for epoch in (3, 4):
+        manager.change_broker_role(OTHER, THERE, epoch, [OTHER], epoch, "127.0.0.1:20912")
+    assert [told[:2] for told in ha(manager).told] == [
+        ("master", 1), ("master again", 2), ("slave", 3), ("slave again", 4)]
+
+
+def test_only_the_leaders_word_for_this_epoch_grants_a_lease(make):
+    manager = make()
+    beat(manager, ME, 1, 3000)  # before the role
+    assert not manager.lease.holds()
+    lead(manager)
+    assert not manager.lease.holds() and not manager.may_register()
+    beat(manager, ME, 1, 0)
+    assert not manager.lease.holds()
+    beat(manager, ME, 1, 3000)
+    assert manager.lease.holds() and manager.may_register()
+    assert ("lease",) in ha(manager).told
+    beat(manager, OTHER, 2, 0)
+    assert not manager.lease.holds() and not manager.may_register()
+    beat(manager, ME, 1, 3000)  # of a leader that knows nothing of that yet
+    assert manager.lease.holds()
+
+
+def test_a_lease_ends_with_the_role_and_with_a_connection(make):
+    manager = make()
+    lead(manager)
+    beat(manager, ME, 1, 3000)
+    asked_ns = time.monotonic_ns()
+    manager.api.remoting_client._before_close()
+    assert not manager.lease.holds()
+    beat(manager, ME, 1, 3000, asked_ns)  # it was asked before
+    assert not manager.lease.holds()
+    beat(manager, ME, 1, 3000)
+    assert manager.lease.holds()
+    lead(manager, 2)
+    assert not manager.lease.holds()
+    beat(manager, ME, 1, 3000)  # of the old epoch
+    assert not manager.lease.holds()
+
+
+def test_without_leases_a_master_registers_at_once(make):
+    manager = make(controllerLease=False)
+    lead(manager)
+    assert manager.may_register()
+
+
+def test_a_controller_of_rocketmq_grants_by_what_it_says_of_the_replicas(make):
+    manager = make(controllerHeartBeatTimeoutMills=2000)
+    lead(manager)
+    info = GetReplicaInfoResponseHeader(masterBrokerId=ME, masterEpoch=1, masterAddress=HERE)
+    manager.told_by_replica_info(info, SyncStateSet([ME, OTHER], 4), time.monotonic_ns())
+    assert manager.lease.holds() and manager.lease.left_ms() <= 1800
+    assert ("set", {ME, OTHER}, 4) in ha(manager).told
+
+
+def test_a_role_change_that_fails_is_tried_again(make):
+    manager = make()
+    lead(manager)
+    ha(manager).failing = True
+    with pytest.raises(OSError, match="the disk"):
+        manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
+    assert manager.role == Role(1, ME) and not manager.lease.holds()
+    ha(manager).failing = False
+    manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
+    assert manager.role == Role(2, OTHER)
+
+
+def test_a_log_that_has_had_the_epoch_stands_down(make):
+    manager, closed = make(), []
+    manager.api.close_all = lambda: closed.append(True)
+    ha(manager).last_epoch = 5
+    lead(manager, 5)
+    assert closed and manager.role == Role(0, None) and manager.state is not State.RUNNING
+    lead(manager, 6)
+    assert manager.role == Role(6, ME, True)
+
+
+def test_who_leads_the_controllers(make):
+    manager = make()
+    manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress="b"))
+    assert manager.controller_leader_address == "b"
+    manager.leads_no_more("a")
+    assert manager.controller_leader_address == "b"
+    manager.leads_no_more("b")
+    assert manager.controller_leader_address == ""
+    manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=True, controllerLeaderAddress="another name of a"))
+    assert manager.controller_leader_address == "a"
+
+
+def answers(manager: ReplicasManager, answer: object, info_epoch: int = 1) -> None:
+    def alter(*_args: object) -> SyncStateSet:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    manager.api.alter_sync_state_set = alter
+    manager.api.get_replica_info = lambda *_: (
+        GetReplicaInfoResponseHeader(masterBrokerId=ME, masterEpoch=info_epoch, masterAddress=HERE),
+        SyncStateSet([ME, OTHER], 9))
+    manager.controller_leader_address = "leader"
+
+
+def test_the_sync_state_set_that_a_controller_takes(make):
+    manager = make()
+    lead(manager)
+    answers(manager, SyncStateSet([ME, OTHER], 2))
+    assert manager.alter_sync_state_set(frozenset((ME, OTHER)), 1)
+    assert ha(manager).told[-1] == ("set", {ME, OTHER}, 2)
+
+
+@pytest.mark.parametrize(("code", "known", "asked"), [
+    (response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, True, True),
+    (response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, True, True),
+    (response_code.CONTROLLER_BROKER_NOT_ALIVE, True, False),
+    (response_code.CONTROLLER_INVALID_MASTER, True, False),
+    (response_code.CONTROLLER_NOT_LEADER, False, False),
+    (response_code.SYSTEM_ERROR, False, False)])
+def test_the_sync_state_set_that_a_controller_refuses(make, code, known, asked):
+    manager = make()
+    lead(manager)
+    answers(manager, BrokerAnswerException(code, "no", "leader"))
+    assert manager.alter_sync_state_set(frozenset((ME, OTHER)), 1) is known
+    assert (("set", {ME, OTHER}, 9) in ha(manager).told) is asked
+    assert manager.controller_leader_address == ("" if code == response_code.CONTROLLER_NOT_LEADER else "leader")
+
+
+def test_the_sync_state_set_of_which_nobody_knows_whether_it_was_taken(make):
+    manager = make()
+    assert not manager.alter_sync_state_set(frozenset((ME,)), 1)  # not the master
+    lead(manager)
+    assert not manager.alter_sync_state_set(frozenset((ME,)), 1)  # nobody leads
+    answers(manager, RemotingTimeoutException("leader", 10))
+    assert not manager.alter_sync_state_set(frozenset((ME, OTHER)), 1)
+    assert not any(told[0] == "set" for told in ha(manager).told)

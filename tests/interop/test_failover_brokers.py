@@ -1,0 +1,145 @@
+"""Replicas whose roles a controller decides, rmqha's beside those of the real 5.1.4: each becomes the master, is killed
+under load, and comes back."""
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support import store_compare
+from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.load import Acknowledged, Load, raw_sender
+from tests.support.nodes import BrokerNode
+from tests.support.raw_remoting import RawClient
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.timeout(580)]
+
+TOPIC, QUEUES, CLUSTER, NAME = "Failover", 4, "InteropCluster", "broker-a"
+WAIT_MS = 90_000
+ELECT_MASTER = 1002
+KEYS = {"haSendHeartbeatInterval": 200, "defaultTopicQueueNums": QUEUES, "registerNameServerPeriod": 10_000,
+        "controllerHeartBeatTimeoutMills": 3000, "haMaxTimeSlaveNotCatchup": 5000}
+
+
+class Replicas:
+    """Three brokers of one name, and what their controller says of them."""
+
+    def __init__(self, controller: ControllerNode, brokers: Sequence[BrokerNode]) -> None:
+        self.controller = controller
+        self.brokers = brokers
+
+    def state(self) -> dict:
+        """What the controller says; {} when it says nothing."""
+        return sync_state([self.controller.address], NAME) or {}
+
+    def ids(self) -> dict[str, int]:
+        """Broker id by address, of all."""
+        state = self.state()
+        return {each["brokerAddress"]: each["brokerId"]
+                for each in state.get("inSyncReplicas", []) + state.get("notInSyncReplicas", [])}
+
+    def master(self) -> BrokerNode | None:
+        """The broker that the controller has elected."""
+        address = self.state().get("masterAddress")
+        return next((broker for broker in self.brokers if broker.address == address), None)
+
+    def wait_in_sync(self, count: int) -> None:
+        """Until so many replicas are in sync, the master included."""
+        wait_until(lambda: len(self.state().get("inSyncReplicas", [])) == count, WAIT_MS,
+                   f"{count} replicas are in sync: {self.state()}")
+
+    def elect(self, broker: BrokerNode) -> None:
+        """Have the controller make it the master, which it is not."""
+        with RawClient(self.controller.address, 10) as client:
+            answer = client.request(ELECT_MASTER, clusterName=CLUSTER, brokerName=NAME,
+                                    brokerId=self.ids()[broker.address], designateElect="true")
+        assert answer.code == 0, answer
+        wait_until(lambda: self.master() is broker, WAIT_MS, f"{broker.name} is elected")
+
+    def first_acknowledged(self, brokers: Sequence[BrokerNode], index: int) -> tuple[BrokerNode, float]:
+        """Who acknowledges a message first, asked each 20 ms, and the seconds that it took."""
+        begin = time.monotonic()
+        while time.monotonic() - begin < WAIT_MS / 1000:
+            for broker in brokers:
+                try:
+                    with RawClient(broker.address, 2) as client:
+                        if client.send_message(TOPIC, b"first", 0, properties=f"index\x01{index}\x02").code == 0:
+                            return broker, time.monotonic() - begin
+                except (OSError, EOFError):
+                    continue
+            time.sleep(0.02)
+        raise AssertionError(f"nobody acknowledges: {self.state()}")
+
+
+@pytest.fixture
+def make_replicas(nodes, make_namesrv, tmp_path: Path) -> Callable[..., Replicas]:
+    """make_replicas(kind of the controller, kinds of the brokers) -> three running replicas, in sync."""
+    def make(controller_kind: str, kinds: Sequence[str], **keys: object) -> Replicas:
+        namesrv = make_namesrv("rmqha")
+        controller = ControllerNode(controller_kind, tmp_path / "controller")
+        nodes.append(controller)
+        controller.start()
+        wait_until(controller.leader, WAIT_MS, "a controller leads")
+        brokers = []
+        for number, kind in enumerate(kinds):
+            folder = tmp_path / f"broker-{number}"
+            broker = BrokerNode(kind, folder, namesrv.address, f"{kind}-{number}",
+                                **broker_keys(folder / "store", [controller.address], **{**KEYS, **keys}))
+            nodes.append(broker)
+            broker.start()
+            brokers.append(broker)
+        replicas = Replicas(controller, brokers)
+        replicas.wait_in_sync(len(brokers))
+        return replicas
+    return make
+
+
+def assert_all_there(replicas: Replicas, acknowledged: dict[int, Acknowledged]) -> None:
+    """All logs are the same, and each acknowledged message is at its place in each of them."""
+    def ends() -> list[int]:
+        return [store_compare.log_end(broker.commit_log) for broker in replicas.brokers]
+    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, f"the logs end alike: {ends()}")
+    first, *others = replicas.brokers
+    for other in others:
+        assert store_compare.compare_commit_logs(first.commit_log, other.commit_log, ends()[0])
+    places: dict[int, tuple[int, int]] = {}
+    taken: set[tuple[str, int, int]] = set()
+    for record in store_compare.walk(first.commit_log):
+        place = (record.topic, record.queue_id, record.queue_offset)
+        assert place not in taken, f"{place} was given twice"
+        taken.add(place)
+        if record.topic == TOPIC:
+            places[int(record.properties["index"])] = place[1:]
+    lost = {index: place for index, place in acknowledged.items() if places.get(index) != place}
+    assert not lost, f"{len(lost)} of {len(acknowledged)} lost: {sorted(lost.items())[:5]}"
+
+
+def each_is_master_and_dies(replicas: Replicas, turns: int = 1) -> dict[int, Acknowledged]:
+    """Every broker becomes the master, is killed under load, and comes back; what was acknowledged."""
+    acknowledged: dict[int, Acknowledged] = {}
+    for turn, broker in enumerate(list(replicas.brokers) * turns):
+        others = [other for other in replicas.brokers if other is not broker]
+        if replicas.master() is not broker:
+            replicas.elect(broker)
+        master, _ = replicas.first_acknowledged([broker], turn * 1_000_000 + 900_000)
+        replicas.wait_in_sync(len(replicas.brokers))
+        load = Load(raw_sender(master.address, TOPIC, QUEUES, b"x" * 700), 4, turn * 1_000_000).start()
+        load.wait_for(200)
+        broker.kill()
+        acknowledged |= load.stop()
+        follower, took = replicas.first_acknowledged(others, turn * 1_000_000 + 900_001)
+        print(f"{broker.name} was killed, {follower.name} acknowledges {took:.3f} s later")
+        assert replicas.master() is follower
+        broker.start()
+        replicas.wait_in_sync(len(replicas.brokers))
+    return acknowledged
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("kinds", [("rmqha", "rmqha", "rmqha"), ("java5", "rmqha", "rmqha"),
+                                   ("rmqha", "java5", "java5")], ids="+".join)
+def test_under_the_real_controller_any_replica_becomes_the_master(make_replicas, kinds):
+    replicas = make_replicas("java", kinds)
+    acknowledged = each_is_master_and_dies(replicas)
+    assert_all_there(replicas, acknowledged)
