@@ -101,6 +101,7 @@ class ReplicasManager(ServiceThread):
         self.role = Role()  # replaced under _change and _lease_lock, read freely
         self._change = threading.RLock()  # one role change at a time
         self._lease_lock = threading.Lock()  # a lease is granted to the role that it was asked for
+        self._newest_epoch = 0  # that any leader has told; guarded by _lease_lock
         self._heartbeats: dict[str, ControllerHeartbeat] = {}  # by address; replaced as a whole under _change
         self._count = 0  # of heartbeat threads so far; guarded by _change
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
@@ -296,8 +297,8 @@ class ReplicasManager(ServiceThread):
     def _told(self, master_id: int | None, epoch: int, asked_ns: int, lease_ms: int) -> None:
         is_new = False  # the lease
         with self._lease_lock:
-            role = self.role
-            if role.leads and epoch == role.epoch and master_id == role.master_id:
+            role, self._newest_epoch = self.role, max(self._newest_epoch, epoch)
+            if role.leads and epoch == role.epoch == self._newest_epoch and master_id == role.master_id:
                 is_new = not self.lease.holds()
                 if lease_ms > 0:
                     self.lease.granted(asked_ns, lease_ms)
@@ -469,8 +470,12 @@ class ReplicasManager(ServiceThread):
         """Whether name servers may be told who this broker is: as the master only while it is known to be."""
         role = self.role
         if role.master_id == self.broker_id:
-            return role.leads and (self.lease.holds() or not self.broker_config.controllerLease)
+            return role.leads and self.may_acknowledge()
         return not self.stopped
+
+    def may_acknowledge(self) -> bool:
+        """Whether a lease, if one is needed, holds now."""
+        return self.lease.holds() or not self.broker_config.controllerLease
 
     def register_when_role_changed(self) -> None:
         """Tell all name servers at once who this is.

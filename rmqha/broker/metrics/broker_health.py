@@ -26,6 +26,8 @@ def why_not_ready(controller: "BrokerController") -> list[str]:
     if not _is_open(controller):
         return ["the store is not open: it is being recovered, or the broker is going down"]
     reasons = why_not_healthy(controller)
+    if controller.is_isolated:
+        return [*reasons, "no controller has decided its role yet"]
     if controller.broker_outer_api.remoting_client.get_name_server_address_list() \
             and not controller.name_servers_registered:
         reasons.append("no name server has taken its registration")
@@ -51,6 +53,9 @@ def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
     store, config = controller.message_store, controller.broker_config
     if not store.running_flags.is_writeable:
         yield "the store takes no messages: its disk is full, or a write failed"
+    manager = controller.replicas_manager
+    if manager is not None and not manager.may_acknowledge():
+        yield "no controller confirms at present that it is the master"
     if not perm_name.is_writeable(config.brokerPermission):
         yield f"brokerPermission={config.brokerPermission} forbids sends"
     wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
@@ -66,4 +71,6 @@ def _services(controller: "BrokerController") -> Iterator[ServiceThread]:
     yield from (controller.remoting_server.io, controller.fast_remoting_server.io, store.reput_message_service,
                 store.commit_log.flush_commit_log_service, store.flush_consume_queue_service,
                 store.ha_service.accept_socket_service, store.ha_service.group_transfer_service,
-                store.ha_service.ha_client, controller.pull_request_hold_service)
+                controller.pull_request_hold_service)
+    if not store.message_store_config.enableAutoSwitchHA or store.message_store_config.brokerRole is SLAVE:
+        yield store.ha_service.ha_client  # where roles change it runs on slaves only

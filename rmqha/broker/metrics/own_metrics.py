@@ -73,19 +73,28 @@ SLAVE_STATE = _of_broker("slave_state", "On a slave: 1 for the state that it is 
 SLAVE_SILENCE = _of_broker("slave_master_silence_seconds", "On a slave: for how long its master has said nothing")
 SLAVE_RECEIVED_RATE = _of_broker("slave_received_bytes_per_second",
                                  "On a slave: bytes that came in the last whole second")
+FAILOVER_LEADS = _of_broker("failover_leads", "With enableControllerMode: 1 while it is the master")
+FAILOVER_EPOCH = _of_broker("failover_master_epoch", "With enableControllerMode: the epoch of the master that it is, or "
+                            "follows; 0: a controller has not decided yet")
+FAILOVER_LEASE = _of_broker("failover_lease_seconds", "With enableControllerMode: for how long it may acknowledge "
+                            "without hearing from a controller")
+FAILOVER_CONTROLLER = _of_broker("failover_controller_known", "With enableControllerMode: 1 while it knows which "
+                                 "controller leads")
+FAILOVER_IN_SYNC = _of_broker("failover_in_sync_replicas", "With enableControllerMode, on a master: replicas that have "
+                              "to hold what is acknowledged, itself included")
 
 OWN_METRICS = (
     INFO, READY, STORE_OPEN, NAME_SERVERS, CONNECTIONS, STORE_WRITEABLE, STORE_FAULT, RECOVERY_SECONDS, RECOVERY_CLEAN,
     PUTS, PUT_BYTES, PUTS_FAILED, GETS, GOT, ACK_LATENCY, FLUSH_LATENCY, PUT_LOCK, PUTS_WAITING, DISPATCH_BEHIND,
     FLUSH_BEHIND, LOG_END, LOG_BEGIN, DELAYED, STALLS, STALLED, SLAVES, SLAVES_IN_SYNC, SLAVES_REFUSED, LAG_BYTES,
     LAG_SECONDS, ACKED, SENT_RATE, SILENCE, RETRANSMITS, STATE, CONNECTED, SLAVE_STATE, SLAVE_SILENCE,
-    SLAVE_RECEIVED_RATE)
+    SLAVE_RECEIVED_RATE, FAILOVER_LEADS, FAILOVER_EPOCH, FAILOVER_LEASE, FAILOVER_CONTROLLER, FAILOVER_IN_SYNC)
 # By bit of the store's flags.
 _FAULTS = {
     "not_readable": running_flags.NOT_READABLE_BIT, "not_writeable": running_flags.NOT_WRITEABLE_BIT,
     "consume_queue_error": running_flags.WRITE_LOGICS_QUEUE_ERROR_BIT,
     "index_error": running_flags.WRITE_INDEX_FILE_ERROR_BIT, "disk_full": running_flags.DISK_FULL_BIT,
-    "flush_failed": running_flags.FLUSH_ERROR_BIT}
+    "flush_failed": running_flags.FLUSH_ERROR_BIT, "fenced": running_flags.FENCED_BIT}
 FAULTS = (*_FAULTS, "diverged", "service_failed")
 
 
@@ -95,8 +104,12 @@ class OwnMetrics:
     def __init__(self, controller: "BrokerController") -> None:
         self._controller = controller
         self._store = controller.message_store
-        config = controller.broker_config
-        self._broker = config.brokerClusterName, config.brokerName, str(config.brokerId)
+
+    @property
+    def _broker(self) -> tuple[str, str, str]:
+        """The labels of all samples; the id changes with the role where a controller decides it."""
+        config = self._controller.broker_config
+        return config.brokerClusterName, config.brokerName, str(config.brokerId)
 
     def at_any_time(self) -> Iterator[Family]:
         """What is known before the store is open."""
@@ -118,6 +131,7 @@ class OwnMetrics:
         yield from self._times()
         yield from self._log()
         yield from self._stalls()
+        yield from self._failover()
         if self._controller.message_store_config.brokerRole is BrokerRole.SLAVE:
             yield from self._as_slave()
         else:
@@ -170,6 +184,18 @@ class OwnMetrics:
         if watch.is_on:
             yield self._one(STALLS, watch.stalls)
             yield self._one(STALLED, watch.stalled_ms / 1000)
+
+    def _failover(self) -> Iterator[Family]:
+        manager = self._controller.replicas_manager
+        if manager is None:
+            return
+        role = manager.role
+        yield self._one(FAILOVER_LEADS, role.leads)
+        yield self._one(FAILOVER_EPOCH, role.epoch)
+        yield self._one(FAILOVER_LEASE, manager.lease.left_ms() / 1000)
+        yield self._one(FAILOVER_CONTROLLER, bool(manager.controller_leader_address))
+        if role.leads:
+            yield self._one(FAILOVER_IN_SYNC, len(manager.ha_service.get_sync_state_set()))
 
     def _as_master(self) -> Iterator[Family]:
         ha_service, end = self._store.ha_service, self._store.get_max_phy_offset()
