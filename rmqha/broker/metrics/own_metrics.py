@@ -74,7 +74,7 @@ SLAVE_SILENCE = _of_broker("slave_master_silence_seconds", "On a slave: for how 
 SLAVE_RECEIVED_RATE = _of_broker("slave_received_bytes_per_second",
                                  "On a slave: bytes that came in the last whole second")
 FAILOVER_LEADS = _of_broker("failover_leads", "With enableControllerMode: 1 while it is the master")
-FAILOVER_EPOCH = _of_broker("failover_master_epoch", "With enableControllerMode: the epoch of the master that it is, or "
+FAILOVER_EPOCH = _of_broker("failover_master_epoch", "With enableControllerMode: the epoch of the master that it is or "
                             "follows; 0: a controller has not decided yet")
 FAILOVER_LEASE = _of_broker("failover_lease_seconds", "With enableControllerMode: for how long it may acknowledge "
                             "without hearing from a controller")

@@ -1,13 +1,10 @@
 """What a replica does with what controllers tell it: roles, the lease, name servers, the sync-state set."""
 import time
-from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.controller.broker_id_registration import RegisterState
 from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
-from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.header.controller_headers import (
@@ -15,91 +12,9 @@ from rmqha.common.protocol.header.controller_headers import (
     GetMetaDataResponseHeader,
     GetReplicaInfoResponseHeader,
 )
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingTimeoutException
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
-from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
-from rmqha.store.running_flags import RunningFlags
-
-ME, OTHER = 1, 2
-HERE, THERE = "127.0.0.1:10911", "127.0.0.1:20911"
-
-
-class FakeHa(AutoSwitchHAService):
-    """Notes what it is told; no epoch up to `last_epoch` can be begun here."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple] = []
-        self.last_epoch = 0
-        self.failing = False
-        self.epoch_cache = SimpleNamespace(last_epoch=lambda: self.last_epoch)
-
-    def _change(self, what: str, epoch: int, *rest: object) -> bool:
-        if self.failing:
-            raise OSError("the disk")
-        if epoch <= self.last_epoch and what.startswith("master"):
-            return False
-        self.told.append((what, epoch, *rest))
-        return True
-
-    def change_to_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
-        return self._change("master", master_epoch, set(sync_state_set), sync_state_set_epoch)
-
-    def change_to_master_when_last_role_is_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
-        return self._change("master again", master_epoch, set(sync_state_set), sync_state_set_epoch)
-
-    def change_to_slave(self, new_master_addr, new_master_epoch=None):
-        return self._change("slave", new_master_epoch, new_master_addr)
-
-    def change_to_slave_when_master_not_change(self, new_master_addr, new_master_epoch):
-        return self._change("slave again", new_master_epoch, new_master_addr)
-
-    def update_master_address(self, new_addr):
-        self.told.append(("address", new_addr))
-
-    def set_sync_state_set(self, sync_state_set, epoch):
-        self.told.append(("set", set(sync_state_set), epoch))
-
-    def set_local_broker_id(self, broker_id):
-        self.told.append(("id", broker_id))
-
-    def lease_granted(self):
-        self.told.append(("lease",))
-
-    def use_lease(self, holds):
-        self.holds = holds
-
-    def register_sync_state_set_changed_listener(self, listener):
-        pass
-
-    def confirm_offset(self):
-        return 7
-
-
-class FakeBroker:
-    """As much of a BrokerController as a ReplicasManager asks for."""
-
-    def __init__(self, **config: object) -> None:
-        self.broker_config = BrokerConfig(
-            brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
-        self.client_config = ClientConfig()
-        self.message_store_config = MessageStoreConfig(storePathRootDir="/nowhere")
-        self.ha = FakeHa()
-        self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),
-                                             get_max_phy_offset=lambda: 9)
-        self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
-        self.is_isolated = True
-        self.slave_sync: list[tuple[BrokerRole, str | None]] = []
-        self.topic_config_manager = SimpleNamespace(note_another_owner=lambda: None)
-
-    def handle_slave_synchronize(self, role, master_address=None):
-        self.slave_sync.append((role, master_address))
-
-    def register_broker_all(self, *_: bool) -> None:
-        pass
-
-    def change_special_service_status(self, should_start: bool) -> None:
-        pass
+from rmqha.store.config.message_store_config import BrokerRole
+from tests.broker.controller.support import HERE, ME, OTHER, THERE, FakeHa, registered_manager
 
 
 @pytest.fixture
@@ -107,13 +22,8 @@ def make():
     made: list[ReplicasManager] = []
 
     def manager(**config: object) -> ReplicasManager:
-        broker = FakeBroker(**config)
-        one = ReplicasManager(broker)
-        broker.message_store.running_flags.make_fenced(True)
-        one.registration.broker_id, one.registration.state = ME, RegisterState.REGISTERED
-        one.state = State.REGISTER_TO_CONTROLLER_DONE
-        made.append(one)
-        return one
+        made.append(registered_manager(**config))
+        return made[-1]
     yield manager
     for one in made:
         one.shutdown()
