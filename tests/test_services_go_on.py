@@ -17,6 +17,8 @@ import pytest
 
 import rmqha
 from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService
+from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
+from rmqha.broker.controller.replicas_manager import State
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.impl.consumer.pull_message_service import PullMessageService
 from rmqha.client.impl.consumer.rebalance_service import RebalanceService
@@ -26,6 +28,8 @@ from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.common import stall_watch
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.metrics.pages import Page
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatResponseHeader, GetReplicaInfoResponseHeader
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stall_watch import StallWatch
@@ -43,6 +47,7 @@ from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.tools.view.history import History
 from rmqha.tools.view.poller import ViewPoller
 from rmqha.tools.view.snapshot import Snapshot
+from tests.broker.controller.support import registered_manager
 from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
@@ -492,6 +497,32 @@ def _transaction_check(folder) -> Iterator[Plan]:
         service = controller.transactional_message_check_service
         yield Plan(service, (controller.transactional_message_service, "check"),
                    lambda: wait_until(lambda: service.wakeup() or checks), service.wakeup)
+
+
+@plan_of("ReplicasManager")
+def _replicas_manager(_folder) -> Iterator[Plan]:
+    manager, looks = registered_manager(syncBrokerMetadataPeriod=60_000), []
+    manager.state, manager.controller_leader_address = State.RUNNING, "leader"
+    manager.api.get_replica_info = lambda *_args: looks.append(1) or (
+        GetReplicaInfoResponseHeader(masterBrokerId=2, masterAddress="127.0.0.1:1", masterHaAddress="127.0.0.1:2"),
+        SyncStateSet())
+    manager.start()
+    try:
+        yield Plan(manager, (manager, "_sync_broker_metadata"),
+                   lambda: wait_until(lambda: manager.wakeup() or looks), manager.wakeup)
+    finally:
+        manager.shutdown()
+
+
+@plan_of("ControllerHeartbeat")
+def _controller_heartbeat(_folder) -> Iterator[Plan]:
+    manager, beats = registered_manager(), []
+    manager.api.send_heartbeat = lambda *args: beats.append(args) or BrokerHeartbeatResponseHeader(leaseMillis=0)
+    with ExitStack() as stack:
+        stack.callback(manager.shutdown)
+        heartbeat = _started(ControllerHeartbeat(manager, "127.0.0.1:1", 1), stack)
+        yield Plan(heartbeat, (manager.api, "send_heartbeat"),
+                   lambda: wait_until(lambda: heartbeat.wakeup() or beats), heartbeat.wakeup)
 
 
 # ---- client
