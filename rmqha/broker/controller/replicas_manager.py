@@ -337,10 +337,14 @@ class ReplicasManager(ServiceThread):
         return True
 
     def _reached_again(self) -> None:
-        """The controller has forgotten the replicas: register as at the start; the role stays meanwhile."""
-        with self._change:
+        """The controllers have forgotten the replicas, and count epochs anew: register as at the start.
+
+        Differs: 5.1.4 registers, and ignores the epochs below its own from then on.
+        """
+        with self._change, self._lease_lock:
             if self.state is State.RUNNING:
-                self.state = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE
+                self.state, self.role, self._newest_epoch = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE, Role(), 0
+                self.lease.renounced()
 
     def _refused(self, what: str, error: BrokerAnswerException) -> None:
         log.warning("%s: %s", what, error)
