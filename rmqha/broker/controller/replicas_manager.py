@@ -377,7 +377,7 @@ class ReplicasManager(ServiceThread):
                     self._change_to_slave(master_id, master_address or "", master_epoch, master_ha_address)
             role = self.role
             if self.state is not State.RUNNING and role.epoch and role.epoch == master_epoch:
-                self._run()
+                self._serve()
 
     def _take_role(self, role: Role) -> Role:
         """From here on a lease of the old role counts for nothing; returns the old role."""
@@ -447,7 +447,7 @@ class ReplicasManager(ServiceThread):
                 self.ha_service.update_master_address(ha_address)
 
     def _role_is_changed(self, master_address: str | None) -> None:
-        self._run()
+        self._serve()
         for heartbeat in self._heartbeats.values():  # the lease, and which epoch this log is in now
             heartbeat.wakeup()
         controller = self.broker_controller
@@ -458,7 +458,7 @@ class ReplicasManager(ServiceThread):
         for delay_ms in (0, *_REGISTER_AGAIN_MS):
             self._services.schedule(self.register_when_role_changed, delay_ms)
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         if self.state is State.RUNNING:
             return
         self._reached(State.RUNNING)
