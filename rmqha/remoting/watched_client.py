@@ -12,6 +12,7 @@ class WatchedChannel(Channel):
     """A connection whose `before_close` is called before this side shuts it down, or knows of its end."""
 
     __slots__ = ("before_close",)
+    before_close: Callable[[], None]
 
     def close(self) -> None:
         if self.is_active:
