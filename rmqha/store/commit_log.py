@@ -13,6 +13,7 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ from rmqha.store.torn_record import may_be_torn
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.ha.autoswitch.put_guard import PutGuard
 
 __all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
            "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
@@ -477,6 +479,10 @@ class CommitLog:
                   term: int) -> Completable[PutMessageStatus]:
         """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
         flush = self.submit_flush_request(context.end, context.waits)
+        guard = self.default_message_store.ha_service.guard
+        if guard is not None and flush is not _PUT_OK:
+            flush = flush.then_apply(partial(self._when_flushed, guard, term),
+                                     lambda _error: PutMessageStatus.UNKNOWN_ERROR)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(context.end, ack_nums, term)
         if flush is _PUT_OK:
             return replica
@@ -484,6 +490,12 @@ class CommitLog:
             return flush
         return Completable.combine(flush, replica, lambda flushed, replicated: (
             flushed if replicated is _PUT_OK_STATUS else replicated))
+
+    def _when_flushed(self, guard: PutGuard, term: int, status: PutMessageStatus) -> PutMessageStatus:
+        """What is acknowledged once it is flushed, perhaps by nobody else, is so by a master only."""
+        if guard.may_acknowledge() and self.default_message_store.ha_service.term == term:
+            return status
+        return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
     def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
         """Done once the log is flushed up to `end`, with SYNC_FLUSH, if the sender waits; at once otherwise."""

@@ -8,11 +8,13 @@ from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
+from rmqha.common.protocol.header.controller_headers import HandoverMasterRequestHeader, HandoverMasterResponseHeader
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -36,7 +38,8 @@ class AdminRoleHandlers(AdminHandlers):
     def handlers(self) -> dict[int, Handler]:
         """Handler by request code."""
         return {request_code.GET_BROKER_EPOCH_CACHE: self.get_broker_epoch_cache,
-                request_code.NOTIFY_BROKER_ROLE_CHANGED: self.notify_broker_role_changed}
+                request_code.NOTIFY_BROKER_ROLE_CHANGED: self.notify_broker_role_changed,
+                request_code.HANDOVER_MASTER: self.handover_master}
 
     def _service(self) -> AutoSwitchHAService | None:
         service = self.broker_controller.message_store.ha_service
@@ -74,6 +77,18 @@ class AdminRoleHandlers(AdminHandlers):
             return system_error(f"epoch {header.masterEpoch} is too old: the last one of this log is "
                                 f"{service.epoch_cache.last_epoch()}")
         return success()
+
+    def handover_master(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Take no messages until another replica holds all of them, and is the master."""
+        header = request.decode_command_custom_header(HandoverMasterRequestHeader)
+        service = self._service()
+        if service is None:
+            return system_error(_NO_ROLES)
+        try:
+            end = hand_over(service, header.brokerId or 0, header.timeoutMillis or 0)
+        except HandoverError as error:
+            return system_error(f"the mastership is not handed over: {error}")
+        return success(header=HandoverMasterResponseHeader(maxOffset=end))
 
     def _change_to_master(self, service: AutoSwitchHAService, epoch: int) -> bool:
         controller = self.broker_controller

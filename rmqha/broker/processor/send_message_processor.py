@@ -278,9 +278,10 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
                                "properties length limit 32KB.")
         elif status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             response.code = response_code.SERVICE_NOT_AVAILABLE
-            response.remark = ("service not available now. It may be caused by one of the following reasons: the "
-                               f"broker's disk is full [{self._disk_util()}], messages are put to the slave, message "
-                               "store has been shut down, etc.")
+            why = self._store.ha_service.why_no_puts()
+            response.remark = f"service not available now: {why}" if why is not None else (
+                "service not available now. It may be caused by one of the following reasons: the broker's disk is full"
+                f" [{self._disk_util()}], messages are put to the slave, message store has been shut down, etc.")
         elif status is PutMessageStatus.OS_PAGECACHE_BUSY:
             response.remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
         elif status is PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:

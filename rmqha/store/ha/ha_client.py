@@ -187,7 +187,11 @@ class HAClient(ServiceThread):
         # Differs: Java connects again at once; a master that refuses the offset would be asked without a pause,
         # now that the first report leaves at once.
         if ended is None or not (ended.appended or self._is_searching(ended)):
-            self._pause(_RETRY_MS if retry_ms is None else retry_ms, address)
+            self._pause(self.next_retry_ms() if retry_ms is None else retry_ms, address)
+
+    def next_retry_ms(self) -> int:
+        """How long to wait before the master is asked once more, when its last answer says nothing of it."""
+        return _RETRY_MS
 
     def _is_searching(self, ended: MasterConnection[Any]) -> bool:
         """Whether the next connection may follow at once."""

@@ -147,6 +147,10 @@ class HAService:
         if not all_sent:
             self.wait_notify_object.wakeup_all()
 
+    def why_no_puts(self) -> str | None:
+        """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
+        return None
+
     def is_slave_ok(self, master_put_where: int) -> bool:
         """Whether there is a slave, less than haSlaveFallbehindMax bytes behind `master_put_where`.
 

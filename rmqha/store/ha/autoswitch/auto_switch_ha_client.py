@@ -41,6 +41,9 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _REFUSED = HAConnectionState.OFFSET_REFUSED
+# a new master may be told of before it knows; a master that is gone is asked ever less often
+_FIRST_RETRY_MS, _MAX_RETRY_MS, _RETRY_GROWS = 5, 1000, 1.5
+_FAULTS = (_REFUSED, HAConnectionState.DIVERGED, HAConnectionState.APPEND_FAILED)
 
 
 class AutoSwitchHAClient(HAClient):
@@ -56,7 +59,23 @@ class AutoSwitchHAClient(HAClient):
         super().__init__(ha_service.default_message_store)
         self.ha_service = ha_service
         self.epoch_cache: EpochFileCache = ha_service.epoch_cache
-        self.expected_epoch: int | None = None  # replaced while the client does not run
+        self.expected_epoch: int | None = None  # replaced while the client does not run, or when it rises
+        self._retry_ms = float(_FIRST_RETRY_MS)
+
+    def start(self) -> None:
+        self._retry_ms = _FIRST_RETRY_MS
+        super().start()
+
+    def transfers(self) -> None:
+        self._retry_ms = _FIRST_RETRY_MS
+        super().transfers()
+
+    def next_retry_ms(self) -> int:
+        # Differs: 5.1.4 waits 5 s before it asks again
+        if not self.ha_service.is_controlled or self.state in _FAULTS:
+            return super().next_retry_ms()
+        retry_ms, self._retry_ms = self._retry_ms, min(self._retry_ms * _RETRY_GROWS, _MAX_RETRY_MS)
+        return int(retry_ms)
 
     def new_connection(self, master_address: str, sock: socket.socket) -> AutoSwitchMasterConnection:
         return AutoSwitchMasterConnection(self, master_address, sock)
@@ -136,7 +155,9 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         if not local:
             self._take_epochs_up_to(0, master)
             return
-        self._check_is_same(truncate_offset, max_offset)
+        # a controller gives no epoch twice; a master that was started anew goes on with its last, and may lack its end
+        if not self.ha_service.is_controlled or handshake.last_epoch == self.epoch_cache.last_epoch():
+            self._check_is_same(truncate_offset, max_offset)
         if truncate_offset < max_offset:
             self.ha_service.destroy_connections()  # slaves of this one hold what goes
         self.ha_service.lower_confirm_offset(truncate_offset)
@@ -153,7 +174,7 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         Differs: for 5.1.4 the epochs alone say what is the same; its controller gives no number twice.
         """
         same = ends_as_master(self.store, end, self._record_of_master)
-        if same is None and self._ask_main_port() is None and self._may_wait():
+        if same is None and not self.ha_service.is_controlled and self._ask_main_port() is None and self._may_wait():
             self._wait_for_main_port()
         if same is not False:
             return

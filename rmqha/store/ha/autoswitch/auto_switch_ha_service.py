@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.scheduled_service import ScheduledService
@@ -22,7 +23,7 @@ from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, 
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
 from rmqha.store.ha.autoswitch.controlled_sync_state_set import ControlledSyncStateSet
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
-from rmqha.store.ha.autoswitch.put_guard import PutGuard
+from rmqha.store.ha.autoswitch.put_guard import AUTOMATIC, PutGuard
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
 from rmqha.store.ha.ha_service import ALL_ACK_IN_SYNC_STATE_SET, NO_SLAVE, HAService
 
@@ -39,6 +40,8 @@ SyncStateSetListener = Callable[[frozenset[int], int], bool]
 _HOUSEKEEPING_MS = 1000
 _DISPATCH_STEP_MS = 1000
 _FIRST_EPOCH = 1
+_OPEN_STEP_MS = 10
+_ASK_AGAIN_MS = 200
 _NEAR_MS = 1000  # a slave that held all so shortly ago may join: puts wait for the rest
 
 
@@ -124,14 +127,14 @@ class AutoSwitchHAService(HAService):
         """Who this replica is, as the controller knows it: before the first role."""
         self.local_broker_id = broker_id
 
-    def use_lease(self, holds: Callable[[], bool] | None) -> None:
+    def use_lease(self, holds: Callable[[], bool] | None, renounce: Callable[[], object] | None = None) -> None:
         """Ask `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
 
-        It does not say more than that: when a lease ends, what waits stays without an answer until it is granted
-        again, the roles change, or its time is over.
+        When a lease ends, what waits stays without an answer until it is granted again, the roles change, or its time
+        is over. `renounce` is called when the mastership is handed over, before that is answered.
         """
         guard = self.guard = self.guard or PutGuard()
-        guard.holds_lease = holds
+        guard.holds_lease, guard.renounce = holds, renounce
 
     def lease_granted(self) -> None:
         """There is a lease, and there was none before: acknowledge what has been waiting for it."""
@@ -176,23 +179,19 @@ class AutoSwitchHAService(HAService):
         self._ask_for_sync_state_set()
         return self.sync_state_set.wanted
 
-    def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
-                                                  sync_state_set_epoch: int = 0) -> bool:
-        """Stay the master, under a new epoch; slaves stay connected, waiting puts wait on. False: the epoch is old."""
-        return self.change_to_master(master_epoch, sync_state_set, sync_state_set_epoch)
-
-    def change_to_slave_when_master_not_change(self, new_master_addr: str | None, new_master_epoch: int) -> bool:
-        """Follow on, the same master, which has a new epoch. False: the epoch is old."""
-        return self.change_to_slave(new_master_addr, new_master_epoch)
-
     def _ask_for_sync_state_set(self) -> None:
         """Tell the listener, on the service's thread, when the set is to be another one."""
-        if self._controlled is not None and self._sync_state_set_listener is not None and self._controlled.needs_ask():
+        if self._needs_ask():
             self._executor.schedule(self._ask_now, 0)
+
+    def _needs_ask(self) -> bool:
+        return self._controlled is not None and self._sync_state_set_listener is not None \
+            and self._controlled.needs_ask(self.config.minInSyncReplicas)
 
     def _ask_now(self) -> None:
         controlled, listener = self._controlled, self._sync_state_set_listener
-        ask = None if controlled is None or listener is None else controlled.next_ask()
+        ask = None if controlled is None or listener is None else \
+            controlled.next_ask(self.config.minInSyncReplicas)
         if ask is None:
             return
         is_over = False
@@ -201,6 +200,8 @@ class AutoSwitchHAService(HAService):
         finally:
             controlled.answered(ask, is_over)
             self._confirmed()
+            if self._needs_ask():
+                self._executor.schedule(self._ask_now, 0 if controlled.epoch > ask.epoch else _ASK_AGAIN_MS)
 
     # Roles.
 
@@ -214,23 +215,21 @@ class AutoSwitchHAService(HAService):
                          sync_state_set_epoch: int = 0) -> bool:
         """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
 
-        Under a controller with its set, whose epoch is `sync_state_set_epoch`; it may then be the log's last epoch
-        again, that of a master which was started anew. Done when puts are taken.
+        Under a controller with its set, whose epoch is `sync_state_set_epoch`; the log's last epoch will do then: that
+        master was started anew, and goes on with it. Puts are taken from here on, but when others are in the set and
+        do not hold all of this log yet: then as soon as they do, or are out of it.
 
-        Differs: 5.1.4 takes the last epoch again, so that two masters may write under one.
+        Differs: 5.1.4 takes the last epoch again, so that two masters may write under one, and lets it begin anew.
         """
         with self._role_lock:
             last_epoch = self.epoch_cache.last_epoch()
-            if master_epoch <= last_epoch:
+            goes_on = self._controlled is not None and master_epoch == last_epoch
+            if master_epoch <= last_epoch and not goes_on:
                 log.warning("newMasterEpoch %d <= lastEpoch %d, fail to change to master", master_epoch, last_epoch)
                 return False
             self._leave_role()
-            store = self.default_message_store
             end = cut_off_partial_record(self)
-            self.epoch_cache.truncate_suffix_by_offset(end + 1)
-            # Differs: the first epoch covers what the log has; 5.1.4 can't serve what no epoch covers
-            start = end if self.epoch_cache.entry_size else max(store.get_min_phy_offset(), 0)
-            self.epoch_cache.append_entry(EpochEntry(master_epoch, start))
+            start = self._begin_epoch(master_epoch, end)
             # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
             self.push2_slave_max_offset.set(0)
             self.forget_acknowledged()
@@ -238,12 +237,66 @@ class AutoSwitchHAService(HAService):
                 self._controlled.become_master_of(self.local_broker_id, sync_state_set, sync_state_set_epoch)
             else:
                 self.sync_state_set.become_master(self.local_broker_id)
-            self._wait_dispatched()
-            store.recover_topic_queue_table()
+            self._open_at(end)
             self.config.brokerRole = BrokerRole.SYNC_MASTER
             self.term += 1  # in this order: a put that sees the new term sees the new role
             log.info("Change ha to master success, newMasterEpoch:%d, startOffset:%d", master_epoch, start)
             return True
+
+    def _begin_epoch(self, master_epoch: int, end: int) -> int:
+        """Note the epoch of a log that ends at `end`, unless it goes on; where it starts."""
+        cache = self.epoch_cache
+        last = cache.last_entry()
+        if last is not None and last.epoch == master_epoch and last.start_offset <= end:
+            return last.start_offset
+        cache.truncate_suffix_by_offset(end + 1)
+        # Differs: the first epoch covers what the log has; 5.1.4 can't serve what no epoch covers
+        start = end if cache.entry_size else max(self.default_message_store.get_min_phy_offset(), 0)
+        cache.append_entry(EpochEntry(master_epoch, start))
+        return start
+
+    def _open_at(self, end: int) -> None:
+        """Take puts once the log up to `end` is confirmed and in its queues, which say where the next message goes."""
+        if self.guard is not None:
+            self.guard.is_closed = False
+        if self.confirm_offset() >= end:
+            self._wait_dispatched()
+            self.default_message_store.recover_topic_queue_table()
+            return
+        assert self.guard is not None  # a controller has named others
+        self.guard.is_closed = True
+        log.info("messages are taken once brokers %s hold this log up to %d, or are out of the syncStateSet",
+                 sorted(self.sync_state_set.members), end)
+        self._executor.schedule(partial(self._open_when_confirmed, end, self.term + 1), _OPEN_STEP_MS)
+
+    def _open_when_confirmed(self, end: int, term: int) -> None:
+        if self.confirm_offset() < end and self.term == term:
+            self._executor.schedule(partial(self._open_when_confirmed, end, term), _OPEN_STEP_MS)
+            return
+        with self._role_lock:
+            if self.term == term and self.guard is not None:
+                self._wait_dispatched()
+                self.default_message_store.recover_topic_queue_table()
+                self.guard.is_closed = False
+                log.info("the log is confirmed up to %d: messages are taken", end)
+
+    def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
+                                                  sync_state_set_epoch: int = 0) -> bool:
+        """Stay the master, under a new epoch: slaves stay connected, waiting puts wait on. False: the epoch is old."""
+        with self._role_lock:
+            last_epoch = self.epoch_cache.last_epoch()
+            if self._controlled is None or not self.is_master or master_epoch < last_epoch:
+                log.warning("newMasterEpoch %d, lastEpoch %d, fail to stay the master", master_epoch, last_epoch)
+                return False
+            with self.default_message_store.commit_log.put_message_lock:
+                start = self._begin_epoch(master_epoch, self.default_message_store.get_max_phy_offset())
+                self._controlled.re_elected(self.local_broker_id, sync_state_set, sync_state_set_epoch)
+                self.guard.resume()
+            log.info("Change ha to master success, last role is master, newMasterEpoch:%d, startOffset:%d",
+                     master_epoch, start)
+        self._confirmed()
+        self._ask_for_sync_state_set()
+        return True
 
     def change_to_slave(self, new_master_addr: str | None, new_master_epoch: int | None = None) -> bool:
         """Follow `new_master_addr` ("host:port" of its HA port), the master of `new_master_epoch`; None: nobody.
@@ -265,11 +318,25 @@ class AutoSwitchHAService(HAService):
                      new_master_epoch)
             return True
 
+    def change_to_slave_when_master_not_change(self, new_master_addr: str | None, new_master_epoch: int) -> bool:
+        """Follow on: the same master has a new epoch. False: the epoch is old."""
+        with self._role_lock:
+            client, last_epoch = self.ha_client, self.epoch_cache.last_epoch()
+            if new_master_epoch >= last_epoch and not self.is_master and client.is_alive() \
+                    and new_master_addr == client.master_address is not None:
+                client.expected_epoch = new_master_epoch
+                log.info("Change ha to slave success, master doesn't change, newMasterAddress:%s, newMasterEpoch:%d",
+                         new_master_addr, new_master_epoch)
+                return True
+        return self.change_to_slave(new_master_addr, new_master_epoch)
+
     def _leave_role(self) -> None:
         """From here on nobody appends: no puts, no slaves, no master."""
         with self.default_message_store.commit_log.put_message_lock:
             self.config.brokerRole = BrokerRole.SLAVE
             self.term += 1
+        if self.guard is not None:
+            self.guard.resume()
         self.sync_state_set.resign()
         self.destroy_connections()
         # what still waits may be cut off: the next mastership must not acknowledge it
@@ -289,14 +356,14 @@ class AutoSwitchHAService(HAService):
         """A slave holds everything below `ack_offset`; whether no slave had told that before."""
         caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
-        before = self.sync_state_set.members
+        before = self.sync_state_set.wanted
         self.sync_state_set.acknowledged(
             connection.slave_id, ack_offset,  # type: ignore[arg-type]  # it is told before anything is reported
             caught_up_ns, is_near and not connection.is_async_learner)
-        members = self.sync_state_set.members
-        if members != before:
+        wanted = self.sync_state_set.wanted
+        if wanted != before:
             log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
-                     sorted(members))
+                     sorted(wanted))
             self._ask_for_sync_state_set()
         self._wake_dispatch()
         return self.notify_transfer_some(ack_offset)
@@ -347,6 +414,14 @@ class AutoSwitchHAService(HAService):
         stats["haSyncStateSet"] = ",".join(map(str, sorted(self.sync_state_set.members)))
 
     # Puts.
+
+    def why_no_puts(self) -> str | None:
+        """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
+        if self.guard is None:
+            return None
+        if not self.is_master:
+            return f"this broker is not the master; {AUTOMATIC}"
+        return self.guard.why_not()
 
     def is_slave_ok(self, master_put_where: int) -> bool:
         """Always: how many are needed is found out before the put."""

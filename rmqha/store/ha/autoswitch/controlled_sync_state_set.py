@@ -37,6 +37,7 @@ class ControlledSyncStateSet(SyncStateSet):
         self._epoch = 0  # of what is decided
         self._asked: Ask | None = None  # being asked for
         self._unknown: dict[frozenset[int], int] = {}  # asked for at `_epoch`, fate not known: when last (clock)
+        self._lost: frozenset[int] = frozenset()  # they came back with less than was confirmed
 
     @property
     def decided(self) -> frozenset[int]:
@@ -67,7 +68,7 @@ class ControlledSyncStateSet(SyncStateSet):
         self._local_id = local_id
         self._decided = self._wanted = frozenset(decided) | {local_id}
         self._joining = frozenset()
-        self._epoch, self._asked, self._unknown = epoch, None, {}
+        self._epoch, self._asked, self._unknown, self._lost = epoch, None, {}, frozenset()
         self._acks, self._caught_up_ns = {}, {}
         self._derive()
         if confirmed is not None:
@@ -89,18 +90,26 @@ class ControlledSyncStateSet(SyncStateSet):
             self._derive()
             return True
 
-    def needs_ask(self) -> bool:
-        """Whether the controller is to be asked for another set."""
-        with self._lock:
-            return self._local_id is not None and self._differs()
+    def needs_ask(self, min_in_sync: int) -> bool:
+        """Whether the controller is to be asked for another set.
 
-    def _differs(self) -> bool:
+        Not for one of fewer than `min_in_sync`: nothing is acknowledged then, so who was in sync stays so, and may be
+        elected should this master die, too.
+
+        Differs: 5.1.4 reports the master alone, whose death then leaves nobody to elect.
+        """
+        with self._lock:
+            return self._local_id is not None and self._differs(min_in_sync)
+
+    def _differs(self, min_in_sync: int) -> bool:
+        if len(self._wanted) < min_in_sync and self._wanted < self._decided and not self._lost & self._decided:
+            return False
         return self._wanted != self._decided or any(not asked <= self._decided for asked in self._unknown)
 
-    def next_ask(self) -> Ask | None:
+    def next_ask(self, min_in_sync: int) -> Ask | None:
         """What to ask for now; counted from here on, until `answered` and beyond. None: nothing."""
         with self._lock:
-            if self._local_id is None or self._asked is not None or not self._differs():
+            if self._local_id is None or self._asked is not None or not self._differs(min_in_sync):
                 return None
             self._asked = Ask(self._wanted, self._epoch)
             self._derive()
@@ -124,7 +133,11 @@ class ControlledSyncStateSet(SyncStateSet):
         now = self._clock()
         self._unknown = {members: at for members, at in self._unknown.items() if now - at < _FORGET_NS}
 
+    def _has_lost(self, slave_id: int) -> None:
+        self._lost |= {slave_id}
+
     def _derive(self) -> None:
+        self._lost -= self._wanted
         if self._local_id is None:
             self._members = frozenset()
             return

@@ -1,7 +1,7 @@
 """Whether a master whose role a controller decides may take puts and acknowledge them at this moment.
 
     ReplicasManager's MasterLease --holds-->  PutGuard  <-- each put, each acknowledgement
-    handover request  --hand_over-->
+    handover request              --pause-->
 """
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import time
 from collections.abc import Callable
 
 _NS_PER_MS = 1_000_000
-_AUTOMATIC = "this is automatic and soon over: ask for the route again, and send it to the master"
+AUTOMATIC = "this is automatic and soon over: ask for the route again, and send it to the master"
 
 
 class PutGuard:
-    """The lease, and the pause of a handover. Any thread may ask; both end by the clock, without a thread."""
+    """The lease, and the pause of a handover, which end by the clock; and a mastership that can't begin yet.
+
+    Any thread may ask.
+    """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.holds_lease: Callable[[], bool] | None = None  # None: no lease is asked for
+        self.renounce: Callable[[], object] | None = None  # gives the lease up
+        self.is_closed = False  # what the log holds has to be confirmed first
         self._clock = clock
         self._heir: int | None = None  # broker id of who is to be the master next
         self._paused_until_ns = 0
@@ -32,13 +37,15 @@ class PutGuard:
     def why_not(self) -> str | None:
         """Why no puts are taken now, for the producer; None when they are."""
         if self._paused_until_ns and self._clock() < self._paused_until_ns:
-            return f"the master is handed over to broker {self._heir}; {_AUTOMATIC}"
+            return f"the master is handed over to broker {self._heir}; {AUTOMATIC}"
+        if self.is_closed:
+            return f"the master's slaves do not hold its log yet; {AUTOMATIC}"
         if not self.may_acknowledge():
-            return f"no controller confirms at present that this broker is the master; {_AUTOMATIC}"
+            return f"no controller confirms at present that this broker is the master; {AUTOMATIC}"
         return None
 
-    def hand_over(self, heir: int, timeout_ms: float) -> None:
-        """Take no puts for so long, or until `resume`."""
+    def pause(self, heir: int, timeout_ms: float) -> None:
+        """Take no puts for so long, or until `resume`: `heir` is to be the master next."""
         self._heir = heir
         self._paused_until_ns = self._clock() + int(timeout_ms * _NS_PER_MS)
 

@@ -100,6 +100,7 @@ class SyncStateSet:
             if slave_id in self._wanted and ack_offset < self._confirm():
                 # it comes back with less than it had acknowledged: it no longer holds all that was confirmed
                 self._wanted -= {slave_id}
+                self._has_lost(slave_id)
                 self._derive()
             self._acks[slave_id] = ack_offset
             if caught_up_ns is not None:
@@ -112,6 +113,11 @@ class SyncStateSet:
                 self._joining -= {slave_id}
                 self._wanted |= {slave_id}
                 self._derive()
+
+    def holds(self, slave_id: int, offset: int) -> bool:
+        """Whether a slave has acknowledged all below `offset`, and is in sync."""
+        with self._lock:
+            return slave_id in self._wanted and self._acks.get(slave_id, _NO_CONNECTION) >= offset
 
     def left(self, slave_id: int) -> None:
         """A slave's last connection has ended."""
@@ -140,6 +146,9 @@ class SyncStateSet:
         for slave in slaves:
             self._acks.pop(slave, None)
         self._derive()
+
+    def _has_lost(self, slave_id: int) -> None:
+        """Under the lock: a member does not hold what was confirmed any more."""
 
     def _derive(self) -> None:
         """Under the lock: who counts as a member."""
