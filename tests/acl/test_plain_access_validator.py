@@ -205,7 +205,7 @@ def test_each_code_that_the_broker_serves_is_classified():
             return Anything()
 
     served = set(AdminBrokerProcessor(Anything())._handlers)
-    changing_roles = {request_code.NOTIFY_BROKER_ROLE_CHANGED, request_code.REJOIN_MASTER}
+    changing_roles = {request_code.NOTIFY_BROKER_ROLE_CHANGED, request_code.REJOIN_MASTER, request_code.HANDOVER_MASTER}
     assert served - permission.COMMON_CODE - permission.ADMIN_CODE == changing_roles
     assert not permission.COMMON_CODE & permission.ADMIN_CODE
     assert all(permission.need_admin_perm(code) for code in (-1, 0, 54, 9999, *permission.ADMIN_CODE, *changing_roles))

@@ -148,8 +148,13 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         max_offset, local = log_end = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
         log.info("master epoch entries is %s, it ends at %d; local epoch entries is %s, and ends at %d", master,
                  handshake.max_offset, local, max_offset)
+        expected = self.client.expected_epoch
+        if self.ha_service.is_controlled and expected is not None and handshake.last_epoch < expected:
+            # Differs: 5.1.4 follows it, and may hold what a master that was deposed goes on to write
+            raise ReplicationError(f"the master {self.master_address} has not begun epoch {expected} yet, its last is "
+                                   f"{handshake.last_epoch}")
         try:
-            truncate_offset = consistent_point(handshake, log_end, self.client.expected_epoch)
+            truncate_offset = consistent_point(handshake, log_end, expected)
         except EpochsDifferError as error:
             raise ReplicationError(str(error), _REFUSED) from error
         if not local:

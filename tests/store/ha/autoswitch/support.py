@@ -1,6 +1,7 @@
 """Peers that speak the protocol byte by byte, and small real stores."""
 import contextlib
 import struct
+from functools import partial
 from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
@@ -16,11 +17,12 @@ WAIT_MS = 60_000
 
 
 @contextlib.contextmanager
-def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.SLAVE, **keys: object):
-    """A running store whose role changes; shut down at the end."""
+def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.SLAVE, controlled: bool = False,
+                 **keys: object):
+    """A running store whose role changes, as a controller decides when it is `controlled`; shut down at the end."""
     values = {"enableAutoSwitchHA": True, "brokerRole": role, "haSendHeartbeatInterval": 100, "slaveTimeout": 60_000,
               "mappedFileSizeCommitLog": SEGMENT, **keys}
-    store = new_store(root, broker=BrokerConfig(brokerId=broker_id), **values)
+    store = new_store(root, broker=BrokerConfig(brokerId=broker_id, enableControllerMode=controlled), **values)
     assert store.load()
     try:
         store.start()
@@ -32,6 +34,32 @@ def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.S
 def master_of(root: Path, **keys: object):
     """A new store that is the master of epoch 1, with id 1."""
     return open_replica(root, role=BrokerRole.SYNC_MASTER, **keys)
+
+
+class DecidingController:
+    """The sync-state set of one broker name, and whether its controller answers."""
+
+    def __init__(self) -> None:
+        self.members: frozenset[int] = frozenset()
+        self.epoch = 0
+        self.answers = True
+        self.asked: list[tuple[frozenset[int], int]] = []
+
+    def elect(self, store, master_epoch: int) -> bool:
+        """Make a store the master."""
+        service = store.ha_service
+        self.members, self.epoch = frozenset((service.local_broker_id,)), self.epoch + 1
+        service.register_sync_state_set_changed_listener(partial(self._ask, service))
+        return service.change_to_master(master_epoch, self.members, self.epoch)
+
+    def _ask(self, service, wanted: frozenset[int], epoch: int) -> bool:
+        self.asked.append((wanted, epoch))
+        if not self.answers:
+            return False
+        if epoch == self.epoch:
+            self.members, self.epoch = wanted, epoch + 1
+        service.set_sync_state_set(self.members, self.epoch)
+        return True
 
 
 class SlavePeer(Peer):
