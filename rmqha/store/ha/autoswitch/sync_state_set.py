@@ -97,7 +97,7 @@ class SyncStateSet:
         with self._lock:
             if self._local_id is None:
                 return
-            if slave_id in self._wanted and ack_offset < self._confirm():
+            if slave_id in self._members and ack_offset < self._confirm():
                 # it comes back with less than it had acknowledged: it no longer holds all that was confirmed
                 self._wanted -= {slave_id}
                 self._has_lost(slave_id)

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from rmqha.store.config.message_store_config import FlushDiskType
 from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, MasterPeer, SlavePeer, open_replica
 from tests.store.ha.support import FakeMaster
@@ -98,7 +99,7 @@ def test_nothing_is_taken_or_acknowledged_without_the_lease(master, controller):
 @pytest.mark.parametrize("keys", [{"inSyncReplicas": 1, "allAckInSyncStateSet": False}, {}],
                          ids=["the master alone", "all in sync"])
 def test_what_is_flushed_without_the_lease_is_not_acknowledged(tmp_path, monkeypatch, controller, keys):
-    with open_replica(tmp_path, flushDiskType="SYNC_FLUSH", **{**KEYS, **keys}) as store:
+    with open_replica(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH, **{**KEYS, **keys}) as store:
         controller.elect(store, 5)
         leased = [True]
         store.ha_service.use_lease(lambda: leased[0])
@@ -140,17 +141,18 @@ def test_a_master_that_is_elected_again_keeps_its_slaves_and_its_puts(master, co
 
 
 def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, controller):
-    with open_replica(tmp_path, **KEYS) as store, SlavePeer.connect(store) as peer:
+    with open_replica(tmp_path, **KEYS) as store:
         controller.elect(store, 5)
         put(store, message(body=b"confirmed"))
-        joined(store, controller, peer)
-        confirmed = store.get_max_phy_offset()
-        for body in (b"tail", b"end"):
-            store.async_put_message(message(body=body))
-        wait_dispatched(store)
-        assert bodies(store) == [b"confirmed"]
-        controller.answers = False
-        crash(store)
+        with SlavePeer.connect(store) as peer:
+            joined(store, controller, peer)
+            confirmed = store.get_max_phy_offset()
+            for body in (b"tail", b"end"):
+                store.async_put_message(message(body=body))
+            wait_dispatched(store)
+            assert bodies(store) == [b"confirmed"]
+            controller.answers = False
+            crash(store)
     with open_replica(tmp_path, **KEYS) as store:
         assert store.ha_service.change_to_master(5, controller.members, controller.epoch)
         end = store.get_max_phy_offset()
@@ -172,12 +174,13 @@ def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, control
 
 
 def test_a_master_started_anew_takes_messages_when_the_others_are_out_of_the_set(tmp_path, controller):
-    with open_replica(tmp_path, **KEYS) as store, SlavePeer.connect(store) as peer:
+    with open_replica(tmp_path, **KEYS) as store:
         controller.elect(store, 5)
-        joined(store, controller, peer)
-        store.async_put_message(message(body=b"tail"))
-        controller.answers = False
-        crash(store)
+        with SlavePeer.connect(store) as peer:
+            joined(store, controller, peer)
+            store.async_put_message(message(body=b"tail"))
+            controller.answers = False
+            crash(store)
     controller.answers = True
     with open_replica(tmp_path, **KEYS) as store:
         service = store.ha_service
@@ -203,7 +206,7 @@ def test_a_replica_follows_the_new_master_at_once(tmp_path, controller):
         time.sleep(0.3)  # it is refused meanwhile
         begin = time.monotonic()
         assert controller.elect(new, 2)
-        wait_until(lambda: new.put_message(message(body=b"behind")).is_ok, WAIT_MS, "acknowledged", interval_ms=5)
+        wait_until(lambda: new.put_message(message(body=b"behind")).is_ok, WAIT_MS, "acknowledged")
         assert time.monotonic() - begin < 1
         for store in (new, third):
             wait_until(lambda store=store: bodies(store) == [b"before", b"behind"], WAIT_MS, "read")
