@@ -190,11 +190,11 @@ class AutoSwitchHAService(HAService):
 
     def _ask_now(self) -> None:
         controlled, listener = self._controlled, self._sync_state_set_listener
-        ask = None if controlled is None or listener is None else \
-            controlled.next_ask(self.config.minInSyncReplicas)
+        if controlled is None or listener is None:
+            return
+        ask, is_over = controlled.next_ask(self.config.minInSyncReplicas), False
         if ask is None:
             return
-        is_over = False
         try:
             is_over = listener(ask.members, ask.epoch)
         finally:
@@ -285,7 +285,7 @@ class AutoSwitchHAService(HAService):
         """Stay the master, under a new epoch: slaves stay connected, waiting puts wait on. False: the epoch is old."""
         with self._role_lock:
             last_epoch = self.epoch_cache.last_epoch()
-            if self._controlled is None or not self.is_master or master_epoch < last_epoch:
+            if self._controlled is None or self.guard is None or not self.is_master or master_epoch < last_epoch:
                 log.warning("newMasterEpoch %d, lastEpoch %d, fail to stay the master", master_epoch, last_epoch)
                 return False
             with self.default_message_store.commit_log.put_message_lock:
