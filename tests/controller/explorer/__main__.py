@@ -1,0 +1,44 @@
+"""Look at more states than the tests do.
+
+    python -m tests.controller.explorer                     the bounds of the tests
+    python -m tests.controller.explorer --walks 1000 --seed 7 [--steps 400]    long random walks, nothing bounded
+    python -m tests.controller.explorer --planted [TEXT]    the planted faults, each with the way to what it breaks
+
+Exit code 1 when something did not hold, or when a planted fault was not found.
+"""
+import argparse
+import sys
+
+from tests.controller.explorer.model import Model
+from tests.controller.explorer.planted import PLANTED
+from tests.controller.explorer.rules import Rules
+from tests.controller.explorer.search import Found, exhaust, walk
+from tests.controller.explorer.spaces import SPACES, WALKS
+
+
+def _show(what: str, found: Found) -> bool:
+    print(f"{what}: {found}", flush=True)
+    if found.violation:
+        print("\n".join(found.trace), flush=True)
+    return found.violation is None
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--walks", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--planted", nargs="?", const="", default=None)
+    options = parser.parse_args()
+    if options.planted is not None:
+        planted = [each for each in PLANTED if options.planted in each.what]
+        return int(any([_show(each.what, exhaust(Model(each.rules(), each.bounds))) for each in planted]))
+    if options.walks:
+        return int(not all([_show(f"walks, {name}", walk(Model(Rules(), bounds), options.seed, options.walks,
+                                                         options.steps)) for name, bounds in WALKS.items()]))
+    return int(not all([_show(name, exhaust(Model(Rules(), bounds))) for name, bounds in SPACES.items()]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Faults that are planted one at a time, each with the bounds within which it must be found."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
+from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from tests.controller.explorer.frozen import Time
+from tests.controller.explorer.model import Bounds
+from tests.controller.explorer.rules import LEASE_MS, Rules, Stored
+
+_NS_PER_MS = 1_000_000
+
+
+class Planted(NamedTuple):
+    """One fault."""
+
+    what: str
+    rules: type[Rules]
+    bounds: Bounds
+
+
+# Logs and sync-state sets: nobody waits for a lease, anybody may be taken for dead at any time.
+LOGS = Bounds(leases=False, heartbeats=False, puts=1, elections=1, looks=1)
+# Leases: nothing is written, and two replicas are enough.
+LEASES = Bounds(brokers=2, elections=1, looks=1, beats=1)
+
+
+# Who may be elected.
+
+
+class ElectsAnybody(Rules):
+    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
+              may_replace: bool) -> Stored | None:
+        everybody = stored._replace(members=frozenset(range(1, brokers + 1)))
+        return super().elect(everybody, brokers, asking, designates, alive, may_replace)
+
+
+class EpochStays(Rules):
+    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
+              may_replace: bool) -> Stored | None:
+        written = super().elect(stored, brokers, asking, designates, alive, may_replace)
+        return written and written._replace(epoch=stored.epoch)
+
+
+class ElectsWhileALeaseHolds(Rules):
+    def live_heard(self, frozen: Any, stored: Stored, brokers: int, since: Time) -> tuple[frozenset[int], bool]:
+        alive, _ = super().live_heard(frozen, stored, brokers, since)
+        return alive, True
+
+
+# The sync-state set, at the controller.
+
+
+class AnySetEpoch(Rules):
+    def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
+              alive: frozenset[int]) -> tuple[Stored | None, bool]:
+        return super().alter(stored, brokers, master, epoch, ask._replace(epoch=stored.set_epoch), alive)
+
+
+class AnyMaster(Rules):
+    def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
+              alive: frozenset[int]) -> tuple[Stored | None, bool]:
+        if stored.master is None:
+            return None, False
+        return super().alter(stored, brokers, stored.master, stored.epoch, ask._replace(
+            epoch=stored.set_epoch, members=ask.members | {stored.master}), alive)
+
+
+# The sync-state set, at the master.
+
+
+class _RemovesAtOnce(ControlledSyncStateSet):
+    def _derive(self) -> None:
+        self._members = self._wanted if self._local_id is not None else frozenset()
+
+
+class _AddsWhenTold(ControlledSyncStateSet):
+    def _derive(self) -> None:
+        self._members = self._decided if self._local_id is not None else frozenset()
+
+
+class _ForgetsUnanswered(ControlledSyncStateSet):
+    def answered(self, ask: Ask, is_over: bool) -> None:
+        super().answered(ask, is_over)
+        self._unknown = {}
+        self._derive()
+
+
+class _TakesOldSets(ControlledSyncStateSet):
+    def decide(self, members: Iterable[int], epoch: int) -> bool:
+        self._epoch = min(self._epoch, epoch - 1)
+        return super().decide(members, epoch)
+
+
+class _AddsWhoLacksSome(ControlledSyncStateSet):
+    def acknowledged(self, slave_id: int, ack_offset: int, caught_up_ns: int | None, may_join: bool) -> None:
+        super().acknowledged(slave_id, ack_offset, caught_up_ns, may_join)
+        self._wanted |= {slave_id}
+        self._joining -= {slave_id}
+        self._derive()
+
+
+class _BeginsAlone(ControlledSyncStateSet):
+    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
+        super().become_master_of(local_id, (local_id,), epoch)
+
+
+class RemovesAtOnce(Rules):
+    sync = _RemovesAtOnce
+
+
+class AddsWhenTold(Rules):
+    sync = _AddsWhenTold
+
+
+class ForgetsUnanswered(Rules):
+    sync = _ForgetsUnanswered
+
+
+class TakesOldSets(Rules):
+    sync = _TakesOldSets
+
+
+class AddsWhoLacksSome(Rules):
+    sync = _AddsWhoLacksSome
+
+
+class KeepsSetAndBeginsAlone(Rules):
+    sync = _BeginsAlone
+
+    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
+              may_replace: bool) -> Stored | None:
+        written = super().elect(stored, brokers, asking, designates, alive, may_replace)
+        return written and written._replace(members=stored.members)
+
+
+# Logs.
+
+
+class ComparesLengths(Rules):
+    def point(self, master_log: int, master_epochs: tuple[EpochEntry, ...], log: int, epochs: tuple[EpochEntry, ...],
+              expected: int) -> int | None:
+        return min(master_log, log)
+
+
+class BeginsAnEpochAgain(Rules):
+    stands_down = False
+
+
+# Leases, at the broker.
+
+
+class _KeepsAll(MasterLease):
+    def granted(self, asked_ns: int, lease_ms: int) -> None:
+        super().granted(asked_ns + lease_ms * _NS_PER_MS // 10, lease_ms)
+
+
+class _CountsFromTheAnswer(MasterLease):
+    def granted(self, asked_ns: int, lease_ms: int) -> None:
+        super().granted(self._clock(), lease_ms)
+
+
+class _TakesWhatWasAskedBefore(MasterLease):
+    def renounced(self) -> None:
+        super().renounced()
+        self._renounced_ns = -1
+
+
+class KeepsAll(Rules):
+    lease = _KeepsAll
+
+
+class CountsFromTheAnswer(Rules):
+    def granted(self, old: Time | None, asked: Time, is_fresh: bool) -> Time | None:
+        return super().granted(old, Time(0) if is_fresh else asked, is_fresh)
+
+
+class TakesWhatWasAskedBefore(Rules):
+    lease = _TakesWhatWasAskedBefore
+
+
+class ClosesFirst(Rules):
+    renounces_before_close = False
+
+
+# Leases, at the controller.
+
+
+class _LeadsAtOnce(BrokerLiveness):
+    def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
+        return super().may_replace(master, 0)
+
+
+class _LastConnectionOnly(BrokerLiveness):
+    def heartbeat(self, info: BrokerLiveInfo) -> None:
+        self._channels.pop(info.identity, None)
+        super().heartbeat(info)
+
+
+class _EndsByItself(BrokerLiveness):
+    def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
+        return super().closed(channel, True)
+
+
+class LeadsAtOnce(Rules):
+    liveness = _LeadsAtOnce
+
+
+class LastConnectionOnly(Rules):
+    liveness = _LastConnectionOnly
+
+
+class EndsByItself(Rules):
+    liveness = _EndsByItself
+
+
+class GrantsAmidElections(Rules):
+    one_at_a_time = False
+
+
+class WritesAfterItLed(Rules):
+    checks_leader = False
+
+
+class SwitchesUnasked(Rules):
+    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
+              may_replace: bool) -> Stored | None:
+        return super().elect(stored, brokers, asking, designates, alive, may_replace or designates)
+
+
+PLANTED = [
+    Planted("one that is not in sync is elected", ElectsAnybody, LOGS._replace(unlinks=1, asks=1)),
+    Planted("an election does not raise the epoch", EpochStays, LOGS),
+    Planted("who is removed from the set counts no more at once", RemovesAtOnce, LOGS._replace(unlinks=1, asks=1)),
+    Planted("who is added to the set counts when the controller has answered", AddsWhenTold,
+            LOGS._replace(unlinks=1, asks=2)),
+    Planted("an ask whose answer did not come is forgotten", ForgetsUnanswered,
+            LOGS._replace(unlinks=1, asks=3, timeouts=1)),
+    Planted("an older set of the controller is taken for the newest", TakesOldSets,
+            LOGS._replace(unlinks=1, asks=2, looks=2)),
+    Planted("a slave that lacks acknowledged messages is added", AddsWhoLacksSome,
+            LOGS._replace(puts=2, unlinks=1, asks=2)),
+    Planted("the new master begins alone, the set stays", KeepsSetAndBeginsAlone, LOGS._replace(elections=2)),
+    Planted("the controller takes an ask behind any set", AnySetEpoch, LOGS._replace(unlinks=1, asks=3, timeouts=1)),
+    Planted("the controller takes the ask of a master of before", AnyMaster,
+            LOGS._replace(unlinks=1, asks=1, elections=2)),
+    Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
+    Planted("a master that was started again begins its epoch again", BeginsAnEpochAgain,
+            LOGS._replace(unlinks=1, asks=2, kills=1)),
+    Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, looks=1, beats=3)),
+    Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=4, beats=3)),
+    Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,
+            LEASES._replace(beats=2, breaks=1)),
+    Planted("a broker closes a connection and keeps its lease", ClosesFirst, LEASES._replace(breaks=1, beats=2)),
+    Planted("a new leader does not wait for leases of the one before", LeadsAtOnce,
+            LEASES._replace(leaders=1, breaks=1, beats=3)),
+    Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
+    Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
+    Planted("a lease is granted in the middle of an election", GrantsAmidElections, LEASES._replace(breaks=1, beats=3)),
+    Planted("a controller that no longer leads writes", WritesAfterItLed,
+            LEASES._replace(breaks=1, leaders=1, beats=3)),
+    Planted("a switch does not wait for the master's word", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
+    Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=3, ticks=3)),
+]

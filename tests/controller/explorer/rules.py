@@ -1,0 +1,177 @@
+"""What the model asks: rmqha's own decisions. A planted fault is a subclass that decides one thing otherwise."""
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.header.controller_headers import AlterSyncStateSetRequestHeader, ElectMasterRequestHeader
+from rmqha.controller import replicas_info_manager as decisions
+from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
+from rmqha.controller.replica_set import Replica, ReplicaSet
+from rmqha.controller.replicas_info_manager import Heard
+from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochsDifferError, consistent_point
+from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake
+from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, freeze, thaw
+
+LEASE_MS = 3000
+CLUSTER, NAME = "cluster", "broker"
+
+
+class Stored(NamedTuple):
+    """What the store holds of the replicas' roles."""
+
+    master: int | None
+    epoch: int
+    members: frozenset[int]
+    set_epoch: int
+
+
+class Sync(NamedTuple):
+    """What a master's sync-state set says."""
+
+    members: frozenset[int]
+    confirm: int
+    asks: bool
+
+
+def identity(broker: int) -> tuple[str, str, int]:
+    """Of a broker, for BrokerLiveness."""
+    return CLUSTER, NAME, broker
+
+
+class Rules:
+    """rmqha's own decisions, each call remembered. Those of threads and sockets stand here as switches."""
+
+    lease = MasterLease
+    liveness = BrokerLiveness
+    sync = ControlledSyncStateSet
+    one_at_a_time = True  # an election and a grant of one name exclude each other
+    compares_version = True  # a write is refused when somebody else has written since the read
+    checks_leader = True  # a write of one who does not lead any more is refused
+    renounces_before_close = True  # a broker gives its lease up before it ends a connection
+    closes_at_once = True  # nothing is asked over a connection between that and its end
+    renounces_with_role = True
+    gives_up_pending = True  # what waits for acknowledgement is given up with the role
+    stands_down = True  # a log's last epoch is never begun again
+    tells_who_closed = True
+    unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
+
+    def __init__(self) -> None:
+        for name in ("sync_call", "sync_look", "live_call", "live_heard", "granted", "holds", "alter", "elect",
+                     "point", "needs_election"):
+            setattr(self, name, cache(getattr(self, name)))
+
+    # Of the broker.
+
+    def sync_begin(self, local_id: int, end: int, stored: Stored) -> Frozen:
+        """The sync-state set of a new master."""
+        return self.sync_call(None, end, "become_master_of", local_id, stored.members, stored.set_epoch)[0]
+
+    def sync_call(self, frozen: Frozen | None, end: int, name: str, *args: Any) -> tuple[Frozen, Any]:
+        """One call of a ControlledSyncStateSet whose log ends there."""
+        def make() -> ControlledSyncStateSet:
+            return self.sync(lambda: end, lambda: NOW_NS)
+        found = make() if frozen is None else thaw(frozen, make)
+        if name == "answered" and found._asked == args[0]:
+            args = (found._asked, *args[1:])
+        result = getattr(found, name)(*args)
+        return freeze(found), result
+
+    def sync_look(self, frozen: Frozen, end: int) -> tuple[Frozen, Sync]:
+        """Who counts, and how far they are."""
+        found = thaw(frozen, lambda: self.sync(lambda: end, lambda: NOW_NS))
+        confirm = found.confirm_offset()
+        return freeze(found), Sync(found.members, confirm, found.needs_ask())
+
+    def granted(self, old: Time | None, asked: Time, is_fresh: bool) -> Time | None:
+        """When what now counts was asked for; `is_fresh`: nothing was renounced since the question."""
+        now = [NOW_NS + asked.from_now_ns - is_fresh]
+        lease = self.lease(lambda: now[0])
+        lease.renounced()
+        lease.granted(NOW_NS + asked.from_now_ns, LEASE_MS)
+        now[0] = NOW_NS
+        return max(filter(None, (old, asked))) if lease.holds() else old
+
+    def holds(self, asked: Time | None) -> bool:
+        """Whether a lease that was asked for then holds now."""
+        if asked is None:
+            return False
+        lease = self.lease(lambda: NOW_NS)
+        lease.granted(NOW_NS + asked.from_now_ns, LEASE_MS)
+        return lease.holds()
+
+    def point(self, master_log: int, master_epochs: tuple[EpochEntry, ...], log: int, epochs: tuple[EpochEntry, ...],
+              expected: int) -> int | None:
+        """Up to where a slave's log is the master's; None: it may not follow."""
+        last = master_epochs[-1].epoch if master_epochs else -1
+        try:
+            return consistent_point(MasterHandshake(master_log, last, list(master_epochs)), (log, epochs), expected)
+        except EpochsDifferError:
+            return None
+
+    # Of the controller.
+
+    def live_call(self, frozen: Frozen | None, name: str, *args: Any) -> tuple[Frozen, Any]:
+        """One call of a BrokerLiveness."""
+        def make() -> BrokerLiveness:
+            return self.liveness(LEASE_MS, lambda: NOW_NS)
+        found = make() if frozen is None else thaw(frozen, make)
+        result = getattr(found, name)(*args)
+        return freeze(found), result
+
+    def beat(self, frozen: Frozen, broker: int, channel: object) -> Frozen:
+        """A heartbeat was heard over a connection."""
+        info = BrokerLiveInfo(identity(broker), "", NOW_NS, LEASE_MS, channel, ha_address="")
+        return self.live_call(frozen, "heartbeat", info)[0]
+
+    def live_heard(self, frozen: Frozen, stored: Stored, brokers: int, since: Time) -> tuple[frozenset[int], bool]:
+        """Who lives, as the leader hears, and whether the master may be replaced."""
+        found = thaw(frozen, lambda: self.liveness(LEASE_MS, lambda: NOW_NS))
+        alive = frozenset(id_ for id_ in range(1, brokers + 1) if found.is_alive(identity(id_)))
+        return alive, stored.master is not None and found.may_replace(
+            identity(stored.master), NOW_NS + since.from_now_ns)
+
+    def needs_election(self, stored: Stored, brokers: int, alive: frozenset[int], may_replace: bool) -> bool:
+        """Whether a controller elects by itself."""
+        return decisions.needs_election(replica_set(stored, brokers), heard_of(alive, may_replace))
+
+    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
+              may_replace: bool) -> Stored | None:
+        """What is written when a master is to be elected; None: nothing."""
+        header = ElectMasterRequestHeader(clusterName=CLUSTER, brokerName=NAME, brokerId=asking,
+                                          designateElect=designates)
+        return _written(decisions.elect_master(replica_set(stored, brokers), header, heard_of(alive, may_replace)))
+
+    def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
+              alive: frozenset[int]) -> tuple[Stored | None, bool]:
+        """What is written, and whether the master is told of that set."""
+        decision = decisions.alter_sync_state_set(
+            replica_set(stored, brokers), AlterSyncStateSetRequestHeader(NAME, master, epoch),
+            SyncStateSet(sorted(ask.members), ask.epoch), heard_of(alive, False))
+        return _written(decision), decision.code == response_code.SUCCESS
+
+
+@cache
+def replica_set(stored: Stored, brokers: int) -> ReplicaSet:
+    """The record that the decisions know."""
+    replicas = {id_: Replica(f"127.0.0.1:{id_}", "") for id_ in range(1, brokers + 1)}
+    return ReplicaSet(CLUSTER, NAME, replicas, brokers + 1, stored.master, stored.epoch, stored.members,
+                      stored.set_epoch)
+
+
+@cache
+def heard_of(alive: frozenset[int], may_replace: bool) -> Heard:
+    """These live."""
+    return Heard({id_: BrokerLiveInfo(identity(id_), "", NOW_NS, LEASE_MS, 0) for id_ in alive}, may_replace)
+
+
+def _written(decision: decisions.Decision) -> Stored | None:
+    decided = decision.replica_set
+    if not decision.writes or decided is None:
+        return None
+    return Stored(decided.master_id, decided.master_epoch, decided.sync_state_set, decided.sync_state_set_epoch)

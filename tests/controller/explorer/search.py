@@ -1,0 +1,175 @@
+"""All states within bounds, the nearest first, or long walks; and the way to what went wrong, for people to read."""
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.controller.explorer.frozen import Time
+from tests.controller.explorer.model import Event, Model, State, Violation
+
+
+@dataclass
+class Found:
+    """What a search has seen."""
+
+    states: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    is_exhausted: bool = False  # all states within the bounds were seen
+    events: Counter[str] = field(default_factory=Counter)
+    failovers: int = 0  # states in which a message was acknowledged by a second master
+    violation: str | None = None
+    trace: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        what = "all states within the bounds" if self.is_exhausted else "stopped"
+        return f"{self.states:,} states, {self.steps:,} steps, {self.seconds:.1f} s: {what}"
+
+
+def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000) -> Found:
+    """Breadth first, so that a trace is as short as can be."""
+    begin, found = time.monotonic(), Found()
+    first = model.initial()
+    before: dict[State, tuple[State, Event] | None] = {first: None}
+    ahead = deque((first,))
+    while ahead:
+        state = ahead.popleft()
+        for event in model.events(state):
+            found.steps += 1
+            found.events[event[0]] += 1
+            try:
+                after = model.after(state, event)
+            except Violation as violation:
+                _note(found, violation, _way(before, state), event)
+                ahead.clear()
+                break
+            if after not in before:
+                before[after] = state, event
+                ahead.append(after)
+                found.failovers += _is_failover(after)
+        if len(before) > max_states or time.monotonic() - begin > max_seconds:
+            break
+    else:
+        found.is_exhausted = found.violation is None
+    found.states, found.seconds = len(before), time.monotonic() - begin
+    return found
+
+
+def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3600) -> Found:
+    """Random ways. Each kind of event is as likely as any other, whatever number there is of each."""
+    begin, found, rng = time.monotonic(), Found(), random.Random(seed)
+    for _ in range(walks):
+        state = model.initial()
+        way: list[tuple[State, Event]] = []
+        for _ in range(steps):
+            events: dict[str, list[Event]] = {}
+            for event in model.events(state):
+                events.setdefault(event[0], []).append(event)
+            if not events:
+                break
+            event = rng.choice(events[rng.choice(list(events))])
+            found.steps += 1
+            found.events[event[0]] += 1
+            try:
+                after = model.after(state, event)
+            except Violation as violation:
+                _note(found, violation, [*way, (state, event)], event)
+                found.seconds = time.monotonic() - begin
+                return found
+            way.append((state, event))
+            state = after
+        found.states += len(way)
+        found.failovers += _is_failover(state)
+        if time.monotonic() - begin > max_seconds:
+            break
+    found.seconds = time.monotonic() - begin
+    return found
+
+
+def _is_failover(state: State) -> bool:
+    return len(state.masters) > 1 and bool(state.acked) or len(state.masters) > 1 and any(
+        broker.role == "M" and broker.lease is not None and broker.epoch > 1 for broker in state.brokers)
+
+
+def _way(before: dict[State, tuple[State, Event] | None], state: State) -> list[tuple[State, Event]]:
+    way = []
+    step = before[state]
+    while step is not None:
+        way.append(step)
+        step = before[step[0]]
+    return way[::-1]
+
+
+def _note(found: Found, violation: Violation, way: list[tuple[State, Event]], event: Event) -> None:
+    found.violation = str(violation)
+    lines = [_line(at, state, each) for at, (state, each) in enumerate(way, 1)]
+    if not way or way[-1][1] is not event:
+        lines.append(f"{len(lines) + 1:3}. {say(event)}")
+    found.trace = [*lines, f"     {violation}"]
+
+
+def _line(at: int, state: State, event: Event) -> str:
+    return f"{at:3}. {say(event)}"
+
+
+_SAYINGS = {
+    "put": "broker {0} takes a message", "link": "broker {0} links up with its master, and cuts its log back if it must",
+    "read": "broker {0} gets the next message from its master", "unlink": "broker {0} loses its master",
+    "report": "master {0} hears how far broker {1} is", "left": "master {0} sees that broker {1} has left",
+    "ask": "master {0} asks for another sync-state set", "timeout": "master {0} no longer waits for the answer",
+    "kill": "broker {0} is killed", "start": "broker {0} starts", "look": "broker {0} is told who is the master",
+    "choose": "the controller elects {0}", "connect": "broker {0} connects to controller {1}",
+    "beat": "broker {0} sends a heartbeat to controller {1}", "close": "broker {0} closes its connection to controller {1}",
+    "cut": "controller {1} loses its connection from broker {0}, which does not see it yet",
+    "lead": "controller {0} leads from now on", "elect": "controller {0} elects a master, asked by {1}",
+    "write": "controller {0} writes whom it has elected", "give up": "controller {0} no longer waits for the master",
+    "switch": "controller {0} asks the master to give its lease up for broker {1}", "tick": "time goes on",
+}
+
+
+def say(event: Event) -> str:
+    """An event, in words."""
+    name, *args = event
+    if name == "deliver":
+        return _delivery(args[0])
+    if name == "heard":
+        return f"controller {args[0][2]} hears the heartbeat of broker {args[0][1]} over connection {args[0][3]}"
+    if name == "decide":
+        _, id_, epoch, ask, is_waited_for = args[1]
+        late = "" if is_waited_for else ", for which nobody waits any more"
+        return (f"controller {args[0]} decides that broker {id_}, master of epoch {epoch}, wants {_set(ask.members)} "
+                f"behind set {ask.epoch}{late}")
+    return _SAYINGS[name].format(*args)
+
+
+def _delivery(message: tuple[Any, ...]) -> str:
+    name, id_, *rest = message
+    if name == "look":
+        told = rest[0]
+        return (f"broker {id_} hears that {told.master} is the master of epoch {told.epoch}, in sync "
+                f"{_set(told.members)}, set {told.set_epoch}")
+    if name == "done":
+        return f"broker {id_} hears that its set is " + ("refused" if rest[2] is None else _set(rest[2].members))
+    if name == "end":
+        return f"controller {rest[0]} sees the end of connection {rest[1]} from broker {id_}"
+    if name == "gone":
+        return f"broker {id_} sees the end of its connection {rest[1]} to controller {rest[0]}"
+    if name == "told":
+        asked, master, epoch, lease_ms, is_fresh = rest
+        lease = f", and that its lease is {lease_ms} ms" if lease_ms else ""
+        late = "" if is_fresh else ", asked before it last gave a lease up"
+        return f"broker {id_} hears that {master} is the master of epoch {epoch}{lease}{_ago(asked)}{late}"
+    if name == "renounce":
+        return f"broker {id_} gives its lease up for broker {rest[1]}"
+    return f"controller {rest[0]} hears that broker {id_} has given its lease up, and elects broker {rest[1]}"
+
+
+def _ago(asked: Time) -> str:
+    return f", asked {-asked.from_now_ns / 1e9:.2f} s ago" if asked.from_now_ns else ""
+
+
+def _set(members: frozenset[int]) -> str:
+    return "{" + ", ".join(map(str, sorted(members))) + "}"
