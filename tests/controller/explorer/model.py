@@ -28,6 +28,7 @@ class Bounds(NamedTuple):
 
     brokers: int = 3
     controllers: int = 2
+    in_sync: int = 3  # how many are at the beginning; the others have no link yet
     leases: bool = True
     heartbeats: bool = True  # False: who lives and whose lease is over is anybody's guess
     puts: int = 0
@@ -96,18 +97,19 @@ class Model:
         self._at = {name: at for at, name in enumerate(self._counted)}
 
     def initial(self) -> State:
-        """Broker 1 is the master, all are in sync, and the first controller leads since long."""
+        """Broker 1 is the master, the first ones are in sync, and the first controller leads since long."""
         bounds, rules = self.bounds, self.rules
         ids = range(1, bounds.brokers + 1)
-        stored = Stored(1, 1, frozenset(ids), 5)
+        in_sync = ids[:bounds.in_sync]
+        stored = Stored(1, 1, frozenset(in_sync), 5)
         first = (EpochEntry(1, 0),)
         connections = (0,) * bounds.controllers if bounds.heartbeats else ()
         sync = rules.sync_begin(1, 0, stored)
-        for slave in ids[1:]:
+        for slave in in_sync[1:]:
             sync = rules.sync_call(sync, 0, "acknowledged", slave, 0, 0, True)[0]
-        brokers = [Broker(True, "M", 1, 1, (), first, False, sync, tuple((slave, None) for slave in ids[1:]),
+        brokers = [Broker(True, "M", 1, 1, (), first, False, sync, tuple((slave, None) for slave in in_sync[1:]),
                           lease=NOW if bounds.heartbeats else None, connections=connections)]
-        brokers += [Broker(True, "S", 1, 1, (), first, True, connections=connections) for _ in ids[1:]]
+        brokers += [Broker(True, "S", 1, 1, (), first, id_ in in_sync, connections=connections) for id_ in ids[1:]]
         live = rules.live_call(None, "all")[0]
         lives = []
         for controller in range(bounds.controllers):
@@ -191,7 +193,8 @@ class Model:
                 if number is None:
                     yield "connect", id_, at
                     continue
-                if self._may(state, "beats") and not any(message[:3] == ("beat", id_, at) for message in state.net):
+                if self._may(state, "beats") and not any(
+                        message[:4] == ("beat", id_, at, number) for message in state.net):
                     yield "beat", id_, at
                 if self._may(state, "breaks"):
                     yield "close", id_, at
@@ -587,6 +590,9 @@ class Model:
         return self._written(state, electing[1]) if state.stored == electing[0] else state
 
     def _on_switch(self, state: State, at: int, id_: int) -> State:
+        if not self.rules.asks_before_switch:
+            return self._written(state, self.rules.elect(
+                state.stored, self.bounds.brokers, id_, True, self._heard(state, state.controllers[at])[0], True))
         return self._controller(state, at, switching=id_)._replace(
             net=state.net | {("renounce", state.stored.master, at, id_)})
 

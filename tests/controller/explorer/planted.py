@@ -26,7 +26,7 @@ class Planted(NamedTuple):
 # Logs and sync-state sets: nobody waits for a lease, anybody may be taken for dead at any time.
 LOGS = Bounds(leases=False, heartbeats=False, puts=1, elections=1, looks=1)
 # Leases: nothing is written, and two replicas are enough.
-LEASES = Bounds(brokers=2, elections=1, looks=1, beats=1)
+LEASES = Bounds(brokers=2, in_sync=2, controllers=1, elections=1, looks=1, beats=1)
 
 
 # Who may be elected.
@@ -227,9 +227,7 @@ class WritesAfterItLed(Rules):
 
 
 class SwitchesUnasked(Rules):
-    def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
-              may_replace: bool) -> Stored | None:
-        return super().elect(stored, brokers, asking, designates, alive, may_replace or designates)
+    asks_before_switch = False
 
 
 PLANTED = [
@@ -245,24 +243,25 @@ PLANTED = [
     Planted("a slave that lacks acknowledged messages is added", AddsWhoLacksSome,
             LOGS._replace(puts=2, unlinks=1, asks=2)),
     Planted("the new master begins alone, the set stays", KeepsSetAndBeginsAlone, LOGS._replace(elections=2)),
-    Planted("the controller takes an ask behind any set", AnySetEpoch, LOGS._replace(unlinks=1, asks=3, timeouts=1)),
+    Planted("the controller takes an ask behind any set", AnySetEpoch,
+            LOGS._replace(in_sync=2, unlinks=2, asks=2, timeouts=1, elections=0)),
     Planted("the controller takes the ask of a master of before", AnyMaster,
             LOGS._replace(unlinks=1, asks=1, elections=2)),
     Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
     Planted("a master that was started again begins its epoch again", BeginsAnEpochAgain,
-            LOGS._replace(unlinks=1, asks=2, kills=1)),
+            LOGS._replace(in_sync=2, asks=1, kills=1, elections=0)),
     Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, looks=1, beats=3)),
-    Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=4, beats=3)),
+    Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,
             LEASES._replace(beats=2, breaks=1)),
     Planted("a broker closes a connection and keeps its lease", ClosesFirst, LEASES._replace(breaks=1, beats=2)),
     Planted("a new leader does not wait for leases of the one before", LeadsAtOnce,
-            LEASES._replace(leaders=1, breaks=1, beats=3)),
+            LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
     Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
     Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
     Planted("a lease is granted in the middle of an election", GrantsAmidElections, LEASES._replace(breaks=1, beats=3)),
     Planted("a controller that no longer leads writes", WritesAfterItLed,
-            LEASES._replace(breaks=1, leaders=1, beats=3)),
+            LEASES._replace(controllers=2, breaks=1, leaders=1, beats=3)),
     Planted("a switch does not wait for the master's word", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
-    Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=3, ticks=3)),
+    Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=2)),
 ]

@@ -56,6 +56,7 @@ class Rules:
     renounces_before_close = True  # a broker gives its lease up before it ends a connection
     closes_at_once = True  # nothing is asked over a connection between that and its end
     renounces_with_role = True
+    asks_before_switch = True  # the old master gives its lease up before it is replaced
     gives_up_pending = True  # what waits for acknowledgement is given up with the role
     stands_down = True  # a log's last epoch is never begun again
     tells_who_closed = True
