@@ -55,7 +55,8 @@ class BrokerLiveness:
         self._lock = threading.Lock()  # guards all below
         self._heard: dict[BrokerIdentity, BrokerLiveInfo] = {}
         self._channels: dict[BrokerIdentity, set[object]] = {}  # over which it was heard, and which have not ended
-        self._leased_until_ns: dict[BrokerIdentity, int] = {}  # by this controller
+        # by this controller, and by the connection over which it was told: ends when that does, or by the clock
+        self._leased_until_ns: dict[BrokerIdentity, dict[object, int]] = {}
         self._renounced_ns: dict[BrokerIdentity, int] = {}  # when it said so, and has not been granted one since
 
     def heartbeat(self, info: BrokerLiveInfo) -> bool:
@@ -80,8 +81,10 @@ class BrokerLiveness:
             if info is None or not info.takes_leases or channel not in self._channels.get(master, ()):
                 return 0
             lease_ms = min(info.timeout_ms, self._max_lease_ms)
-            until = self._clock() + lease_ms * _NS_PER_MS
-            self._leased_until_ns[master] = max(until, self._leased_until_ns.get(master, 0))
+            now = self._clock()
+            until_ns = now + lease_ms * _NS_PER_MS
+            leases = {each: ns for each, ns in self._leased_until_ns.get(master, {}).items() if ns >= now}
+            self._leased_until_ns[master] = {**leases, channel: max(until_ns, leases.get(channel, 0))}
             self._renounced_ns.pop(master, None)
             return lease_ms
 
@@ -94,18 +97,19 @@ class BrokerLiveness:
     def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
         """A connection has ended. Returns the brokers that were heard over it and no other one that stands: dead now.
 
-        `by_peer`: the other side has closed it, which ends their leases, too; when the network or this side did, the
-        broker may not have noticed.
+        `by_peer`: the other side has closed it, which ends the leases that were told over it; when the network or this
+        side did, the broker may not have noticed, whatever its other connections do.
         """
         with self._lock:
+            if by_peer:
+                for leases in self._leased_until_ns.values():
+                    leases.pop(channel, None)
             dead = []
             for identity in [each for each, channels in self._channels.items() if channel in channels]:
                 self._channels[identity].discard(channel)
                 if not self._channels[identity]:
                     del self._channels[identity]
                     self._heard.pop(identity, None)
-                    if by_peer:
-                        self._leased_until_ns.pop(identity, None)
                     dead.append(identity)
             return dead
 
@@ -135,7 +139,7 @@ class BrokerLiveness:
 
         It has said so to this controller since that leads. Or else this controller leads for longer than a lease of
         those that led before; and those that it has granted are over, or the master has closed the connections over
-        which it was heard: a broker gives up its lease before it closes any connection to a controller and when it sees
+        which they were told: a broker gives up its lease before it closes any connection to a controller and when it sees
         one end, and takes none that it has asked for before. (That it closed them says nothing of leases of other
         controllers: the news may have been on its way since before this one began to lead.)
         """
@@ -148,13 +152,13 @@ class BrokerLiveness:
             now = self._clock()
             if now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
                 return False
-            until_ns = self._leased_until_ns.get(master)
-            return until_ns is None or now > until_ns
+            return all(now > until_ns for until_ns in self._leased_until_ns.get(master, {}).values())
 
     def replaceable_from_ns(self, master: BrokerIdentity, leads_since_ns: int) -> int:
         """When `may_replace` becomes true if nothing more is heard from this master."""
         with self._lock:
-            return 1 + max(leads_since_ns + self._max_lease_ms * _NS_PER_MS, self._leased_until_ns.get(master, 0))
+            return 1 + max((leads_since_ns + self._max_lease_ms * _NS_PER_MS,
+                            *self._leased_until_ns.get(master, {}).values()))
 
     def next_expiry_ns(self) -> int | None:
         """When the next broker is silent for too long if nothing more is heard; None: there are none."""

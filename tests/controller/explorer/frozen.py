@@ -7,7 +7,7 @@ Times count from now: an int above `A_TIME` is one, and `aged` lets the clock go
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 NOW_NS = 1 << 60
@@ -63,7 +63,7 @@ def thaw(frozen: Frozen, make: Callable[[], Any]) -> Any:
     return obj
 
 
-@lru_cache(maxsize=None)
+@cache
 def aged(value: Any, passed_ns: int) -> Any:
     """The same, so much later."""
     if isinstance(value, Time):

@@ -573,7 +573,8 @@ class Model:
         for other, controller in enumerate(state.controllers):
             if controller.since is not None:
                 electing = None if self.rules.checks_leader else controller.electing
-                state = self._controller(state, other, since=None, switching=None, electing=electing)
+                switching = None if self.rules.switches_within_a_lead else controller.switching
+                state = self._controller(state, other, since=None, switching=switching, electing=electing)
         return self._controller(state, at, since=NOW)
 
     def _on_elect(self, state: State, at: int, asking: int | None) -> State:

@@ -10,7 +10,7 @@ from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledS
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from tests.controller.explorer.frozen import Time
 from tests.controller.explorer.model import Bounds
-from tests.controller.explorer.rules import LEASE_MS, Rules, Stored
+from tests.controller.explorer.rules import Rules, Stored
 
 _NS_PER_MS = 1_000_000
 
@@ -230,6 +230,23 @@ class SwitchesUnasked(Rules):
     asks_before_switch = False
 
 
+class SwitchesWhenItLeadsAgain(Rules):
+    switches_within_a_lead = False
+
+
+class _LeasesOfABroker(BrokerLiveness):
+    def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
+        dead = super().closed(channel, by_peer)
+        if by_peer:
+            for identity in dead:
+                self._leased_until_ns.pop(identity, None)
+        return dead
+
+
+class LeasesOfABroker(Rules):
+    liveness = _LeasesOfABroker
+
+
 PLANTED = [
     Planted("one that is not in sync is elected", ElectsAnybody, LOGS._replace(unlinks=1, asks=1)),
     Planted("an election does not raise the epoch", EpochStays, LOGS),
@@ -263,5 +280,9 @@ PLANTED = [
     Planted("a controller that no longer leads writes", WritesAfterItLed,
             LEASES._replace(controllers=2, breaks=1, leaders=1, beats=3)),
     Planted("a switch does not wait for the master's word", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
+    Planted("a master gives its lease up, and is replaced when the controller leads again", SwitchesWhenItLeadsAgain,
+            LEASES._replace(controllers=2, switches=1, leaders=2, beats=3)),
+    Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,
+            LEASES._replace(breaks=2, beats=3)),
     Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=2)),
 ]

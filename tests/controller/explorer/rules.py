@@ -59,6 +59,7 @@ class Rules:
     asks_before_switch = True  # the old master gives its lease up before it is replaced
     gives_up_pending = True  # what waits for acknowledgement is given up with the role
     stands_down = True  # a log's last epoch is never begun again
+    switches_within_a_lead = True  # what a master has given up for a leader counts while that one leads on
     tells_who_closed = True
     unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
 

@@ -105,24 +105,22 @@ def _way(before: dict[State, tuple[State, Event] | None], state: State) -> list[
 
 def _note(found: Found, violation: Violation, way: list[tuple[State, Event]], event: Event) -> None:
     found.violation = str(violation)
-    lines = [_line(at, state, each) for at, (state, each) in enumerate(way, 1)]
+    lines = [f"{at:3}. {say(each)}" for at, (_, each) in enumerate(way, 1)]
     if not way or way[-1][1] is not event:
         lines.append(f"{len(lines) + 1:3}. {say(event)}")
     found.trace = [*lines, f"     {violation}"]
 
 
-def _line(at: int, state: State, event: Event) -> str:
-    return f"{at:3}. {say(event)}"
-
-
 _SAYINGS = {
-    "put": "broker {0} takes a message", "link": "broker {0} links up with its master, and cuts its log back if it must",
+    "put": "broker {0} takes a message",
+    "link": "broker {0} links up with its master, and cuts its log back if it must",
     "read": "broker {0} gets the next message from its master", "unlink": "broker {0} loses its master",
     "report": "master {0} hears how far broker {1} is", "left": "master {0} sees that broker {1} has left",
     "ask": "master {0} asks for another sync-state set", "timeout": "master {0} no longer waits for the answer",
     "kill": "broker {0} is killed", "start": "broker {0} starts", "look": "broker {0} is told who is the master",
     "choose": "the controller elects {0}", "connect": "broker {0} connects to controller {1}",
-    "beat": "broker {0} sends a heartbeat to controller {1}", "close": "broker {0} closes its connection to controller {1}",
+    "beat": "broker {0} sends a heartbeat to controller {1}",
+    "close": "broker {0} closes its connection to controller {1}",
     "cut": "controller {1} loses its connection from broker {0}, which does not see it yet",
     "lead": "controller {0} leads from now on", "elect": "controller {0} elects a master, asked by {1}",
     "write": "controller {0} writes whom it has elected", "give up": "controller {0} no longer waits for the master",
