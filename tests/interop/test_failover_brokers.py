@@ -143,3 +143,11 @@ def test_under_the_real_controller_any_replica_becomes_the_master(make_replicas,
     replicas = make_replicas("java", kinds)
     acknowledged = each_is_master_and_dies(replicas)
     assert_all_there(replicas, acknowledged)
+
+
+@pytest.mark.parametrize("kinds", [
+    ("rmqha", "rmqha", "rmqha"), pytest.param(("rmqha", "java5", "java5"), marks=pytest.mark.java)], ids="+".join)
+def test_under_our_controller_any_replica_becomes_the_master(make_replicas, kinds):
+    replicas = make_replicas("rmqha", kinds)
+    acknowledged = each_is_master_and_dies(replicas)
+    assert_all_there(replicas, acknowledged)

@@ -114,7 +114,8 @@ class ReplicasManager(ServiceThread):
         """Take no puts until a role is decided. BrokerMetadataError: the store is of another replica."""
         self.registration.read_files()
         self.broker_controller.message_store.running_flags.make_fenced(True)
-        self.ha_service.use_lease(self.lease.holds if self.broker_config.controllerLease else None)
+        if self.broker_config.controllerLease:
+            self.ha_service.use_lease(self.lease.holds, self.lease.renounced)
 
     def start(self) -> None:
         """Register, again and again until it is done, and then live."""

@@ -54,7 +54,7 @@ class FakeHa(AutoSwitchHAService):
     def lease_granted(self):
         self.told.append(("lease",))
 
-    def use_lease(self, holds):
+    def use_lease(self, holds, renounce=None):
         self.holds = holds
 
     def register_sync_state_set_changed_listener(self, listener):
