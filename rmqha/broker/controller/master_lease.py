@@ -34,8 +34,17 @@ class MasterLease:
             if asked_ns > self._renounced_ns:
                 self._until_ns = max(self._until_ns, asked_ns + int(lease_ms * _KEPT_SHARE * _NS_PER_MS))
 
-    def renounced(self) -> None:
-        """It says otherwise, its connection has ended, or this replica's role changes: there is no lease any more."""
+    def renounced(self, for_ms: float = 0) -> None:
+        """It says otherwise, its connection has ended, or the mastership is handed over: there is no lease any more.
+
+        Nor will there be one by what is asked within `for_ms` from now on, but for a new role.
+        """
+        with self._lock:
+            self._until_ns = 0
+            self._renounced_ns = max(self._renounced_ns, self._clock() + int(for_ms * _NS_PER_MS))
+
+    def role_changes(self) -> None:
+        """There is no lease for the new role yet."""
         with self._lock:
             self._until_ns, self._renounced_ns = 0, self._clock()
 

@@ -384,7 +384,7 @@ class ReplicasManager(ServiceThread):
         """From here on a lease of the old role counts for nothing; returns the old role."""
         with self._lease_lock:
             old, self.role = self.role, role
-            self.lease.renounced()
+            self.lease.role_changes()
         return old
 
     def _change_to_master(self, epoch: int, sync_state_set: Iterable[int], sync_state_set_epoch: int) -> None:

@@ -45,3 +45,18 @@ def test_what_was_asked_before_it_was_renounced_grants_nothing():
     assert not lease.holds()
     lease.granted(11 * MS, 1000)
     assert lease.holds()
+
+
+def test_what_is_handed_over_is_not_granted_again_for_a_while_but_to_a_new_role():
+    clock = Clock()
+    lease = MasterLease(clock)
+    lease.renounced(1000)
+    lease.renounced()
+    lease.granted(1000 * MS, 5000)
+    assert not lease.holds()
+    lease.granted(1001 * MS, 5000)
+    assert lease.holds()
+    lease.renounced(1000)
+    lease.role_changes()
+    lease.granted(1 * MS, 1000)
+    assert lease.holds()

@@ -127,11 +127,12 @@ class AutoSwitchHAService(HAService):
         """Who this replica is, as the controller knows it: before the first role."""
         self.local_broker_id = broker_id
 
-    def use_lease(self, holds: Callable[[], bool] | None, renounce: Callable[[], object] | None = None) -> None:
+    def use_lease(self, holds: Callable[[], bool] | None, renounce: Callable[[float], object] | None = None) -> None:
         """Ask `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
 
         When a lease ends, what waits stays without an answer until it is granted again, the roles change, or its time
-        is over. `renounce` is called when the mastership is handed over, before that is answered.
+        is over. `renounce` (MasterLease.renounced) is called when the mastership is handed over, before that is
+        answered: nothing that is asked for within so many ms from then on may grant a lease to this mastership.
         """
         guard = self.guard = self.guard or PutGuard()
         guard.holds_lease, guard.renounce = holds, renounce

@@ -24,6 +24,7 @@ _STEP_MS = 2
 _ANSWERS_LEAVE_MS = 5  # those that were completed just now
 _ELECTION_MS = 1000
 _MAX_TIMEOUT_MS = 10_000
+_CHANGED = "this broker's role has changed meanwhile"
 
 
 class HandoverError(Exception):
@@ -53,7 +54,7 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
     deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
     while not _is_done(service, heir, end):
         if service.term != term:
-            raise HandoverError("this broker's role has changed meanwhile")
+            raise HandoverError(_CHANGED)
         if time.monotonic_ns() > deadline_ns:
             guard.resume()
             raise HandoverError(f"broker {heir} does not hold all of the log up to {end} within {timeout_ms} ms, or "
@@ -61,7 +62,9 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
         time.sleep(_STEP_MS / 1000)
     time.sleep(_ANSWERS_LEAVE_MS / 1000)
     if guard.renounce is not None:
-        guard.renounce()
+        guard.renounce(_ELECTION_MS)
+    if service.term != term:  # before the pause, which is for the old role
+        raise HandoverError(_CHANGED)
     guard.pause(heir, _ELECTION_MS)
     return end
 

@@ -20,7 +20,8 @@ class PutGuard:
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.holds_lease: Callable[[], bool] | None = None  # None: no lease is asked for
-        self.renounce: Callable[[], object] | None = None  # gives the lease up
+        # gives the lease up, and takes none that is asked for within so many ms
+        self.renounce: Callable[[float], object] | None = None
         self.is_closed = False  # what the log holds has to be confirmed first
         self._clock = clock
         self._heir: int | None = None  # broker id of who is to be the master next

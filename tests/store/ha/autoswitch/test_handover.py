@@ -28,7 +28,7 @@ def in_sync(store, peer: SlavePeer) -> None:
 
 def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(master):
     said = []
-    master.ha_service.use_lease(lambda: True, lambda: said.append("renounced"))
+    master.ha_service.use_lease(lambda: True, lambda ms: said.append(f"renounced for {ms}"))
     with SlavePeer.connect(master) as peer:
         in_sync(master, peer)
         waiting = master.async_put_message(message())
@@ -43,7 +43,7 @@ def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(maste
         peer.say(end)
         assert waiting.get(WAIT_MS).is_ok
         thread.join(WAIT_MS / 1000)
-        assert said == ["renounced", end]
+        assert said == ["renounced for 1000", end]
         assert master.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
