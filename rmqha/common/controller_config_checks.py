@@ -47,5 +47,5 @@ def check_controller(config: ControllerConfig, bad_key: BadKey) -> None:
             bad_key("etcdKeyFile", "etcdCertFile and etcdKeyFile go together")
     elif len(peers) > 1:
         # Differs: RocketMQ's controllers replicate by DLedger, which is not here
-        bad_key("controllerDLegerPeers", f"{len(peers)} controllers can't share a file: controllerStore=etcd keeps what "
-                "they decide in etcd, or leave one")
+        bad_key("controllerDLegerPeers", f"{len(peers)} controllers can't share a file: controllerStore=etcd keeps "
+                "what they decide in etcd, or leave one")

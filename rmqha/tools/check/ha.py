@@ -7,8 +7,9 @@ import click
 from rmqha.tools.check.check_base import CheckCommand, Status
 from rmqha.tools.check.thresholds import Limits, LimitsType
 from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.ha.judgement import Problem, Rules, judge_all, worst
-from rmqha.tools.ha.options import cluster_options, read_replication
+from rmqha.tools.ha.options import cluster_options, controller_option, read_replication
 from rmqha.tools.ha.status import as_json
 from rmqha.tools.ha.views import MasterView
 from rmqha.tools.store.output import counted, emit, output_option, put, seconds_text, size_text
@@ -45,6 +46,7 @@ def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> s
 
 @click.command("ha", cls=CheckCommand)
 @cluster_options
+@controller_option
 @click.option("--warn", type=LimitsType(), default="16MiB,30s", show_default=True,
               help="Lag above which it is WARNING: bytes, a time, or both with a comma.")
 @click.option("--crit", type=LimitsType(), default="256MiB,300s", show_default=True,
@@ -56,14 +58,17 @@ def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> s
 @click.option("--probe", is_flag=True,
               help="Send one small message to each master of 4.9 whose slaves stand still, and look for it there.")
 @output_option
-def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float, warn: Limits,
-                     crit: Limits, min_slaves: int | None, ignore: tuple[str, ...], probe: bool, output: str) -> None:
+def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
+                     controller: str | None, warn: Limits, crit: Limits, min_slaves: int | None,
+                     ignore: tuple[str, ...], probe: bool, output: str) -> None:
     """Check replication: each master has its slaves, none is refused, and none is too far behind.
+
+    With automatic failover also that a controller leads, enough replicas are in sync, and one could take over.
 
     What nobody can tell is UNKNOWN. A cluster of 4.9 at rest is: --probe makes its log go on.
     """
     with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
-        reading = read_replication(admin, cluster, broker, probe)
+        reading = read_replication(admin, cluster, broker, probe, split_addresses(controller or ""))
     views = reading.views
     if min_slaves is None:
         for view in views:

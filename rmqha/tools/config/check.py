@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 import click
 
 from rmqha.acl.common import acl_yaml
+from rmqha.common import controller_config_checks
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import Bad, ConfigError, Warn, load_config_file, read_config_file
+from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.java_properties import JavaProperties
 from rmqha.common.metrics import exposition
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
@@ -22,6 +24,7 @@ from rmqha.tools.store.output import counted
 
 _OTHER_KEYS = ("rmqAddressServerDomain", "rmqAddressServerSubGroup")
 _BROKER_PORT = 10911
+_WITH_CONTROLLER = "enableControllerInNamesrv"
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -36,7 +39,7 @@ class Finding:
 
 
 def check(file: str, kind: str) -> list[Finding]:
-    """What is wrong with a file for a `broker` or a `namesrv`; by line."""
+    """What is wrong with a file for a `broker`, a `namesrv` or a `controller`; by line."""
     found: list[Finding] = []
 
     def error(failure: ConfigError) -> None:
@@ -48,14 +51,30 @@ def check(file: str, kind: str) -> list[Finding]:
         found.append(Finding(file, int(place[0]), "warning", place[2]))
     try:
         if kind == "namesrv":
-            config = NamesrvConfig()
-            properties = load_config_file(file, (config, ServerConfig()), warn=warn, bad=error)
-            exposition.check_available(config.metricsPort, _bad_key(file, properties, error))
+            _check_name_server(file, warn, error)
+        elif kind == "controller":
+            controller = ControllerConfig()
+            properties = load_config_file(file, (controller, ServerConfig(), ClientConfig()), warn=warn, bad=error)
+            bad_key = _bad_key(file, properties, error)
+            controller_config_checks.check_controller(controller, bad_key)
+            exposition.check_available(controller.metricsPort, bad_key)
         else:
             _check_broker(file, warn, error)
     except ConfigError as failure:  # the file can't be read at all
         error(failure)
     return sorted(found, key=lambda each: each.line or 0)
+
+
+def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
+    """One that has a controller within itself has the keys of both."""
+    config, controller = NamesrvConfig(), ControllerConfig()
+    has_controller = read_config_file(file).get(_WITH_CONTROLLER) == "true"
+    configs = (config, ServerConfig(), *((controller, ClientConfig()) if has_controller else ()))
+    properties = load_config_file(file, configs, (_WITH_CONTROLLER,), warn=warn, bad=error)
+    bad_key = _bad_key(file, properties, error)
+    if has_controller:
+        controller_config_checks.check_controller(controller, bad_key)
+    exposition.check_available(config.metricsPort, bad_key)
 
 
 def _check_broker(file: str, warn: Warn, error: Bad) -> None:
@@ -75,10 +94,16 @@ def _bad_key(file: str, properties: JavaProperties, error: Bad) -> Callable[[str
 
 
 def kind_of(properties: JavaProperties) -> str:
-    """Whose file it is, by its keys: a name server's has one of its own and none of a broker's."""
-    own, brokers = config_keys(NamesrvConfig), {*config_keys(BrokerConfig), *config_keys(MessageStoreConfig)}
-    return "namesrv" if properties.keys() & (own.keys() - brokers) and not properties.keys() & (
-        brokers - own.keys()) else "broker"
+    """Whose file it is, by its keys: a name server's or controller's has one of its own and none of a broker's."""
+    brokers = {*config_keys(BrokerConfig), *config_keys(MessageStoreConfig)}
+    name_servers, controllers = set(config_keys(NamesrvConfig)), set(config_keys(ControllerConfig))
+    if properties.get(_WITH_CONTROLLER) == "true":
+        return "namesrv"
+    for kind, own in (("namesrv", name_servers - controllers), ("controller", controllers - name_servers),
+                      ("namesrv", name_servers)):
+        if properties.keys() & (own - brokers) and not properties.keys() & (brokers - own - name_servers - controllers):
+            return kind
+    return "broker"
 
 
 def _kind(file: str) -> str:
@@ -90,12 +115,12 @@ def _kind(file: str) -> str:
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
-@click.option("--for", "kind", type=click.Choice(["auto", "broker", "namesrv"]), default="auto", show_default=True,
-              help="Whose file it is; auto: told by its keys.")
+@click.option("--for", "kind", type=click.Choice(["auto", "broker", "namesrv", "controller"]), default="auto",
+              show_default=True, help="Whose file it is; auto: told by its keys.")
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
 @output_option
 def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) -> None:
-    """Read config files as brokers and name servers read them, and tell all that is wrong, with file and line.
+    """Read config files as their servers read them, and tell all that is wrong, with file and line.
 
     Exit code 1 when a server would not start with one. `rmqha doctor -c FILE` looks at the host too.
     """

@@ -237,6 +237,29 @@ MEANINGS: dict[str, str] = {
     "productEnvName": "name of the environment, for topics with clusterTest",
     "clusterTest": "ask another name server, of productEnvName, for topics that are not known",
     "orderMessageEnable": "tell clients of the queue order of ordered topics",
+    # ControllerConfig
+    "scanNotActiveBrokerInterval": "time between two looks for brokers that are silent",
+    "controllerThreadPoolNums": "threads that serve a controller's requests",
+    "controllerRequestThreadPoolQueueCapacity": "requests to a controller that may wait for a thread",
+    "controllerDLegerGroup": "name of the group of controllers",
+    "controllerDLegerPeers": "the controllers of the group, id-host:port joined by ;",
+    "controllerDLegerSelfId": "which of them this one is; it listens at that one's port",
+    "mappedFileSize": "of the original's log of decisions; nothing depends on it",
+    "controllerStorePath": "folder with the file of decisions, for controllerStore=local",
+    "enableElectUncleanMaster": "let one become the master that may lack acknowledged messages, when nobody else lives",
+    "isProcessReadEvent": "of the original's log of decisions; nothing depends on it",
+    "notifyBrokerRoleChanged": "tell the brokers at once when there is another master",
+    "scanInactiveMasterInterval": "time between two looks for brokers without a master",
+    "controllerStore": "where decisions are kept: in a file (one controller), or in etcd (any number)",
+    "maxLeaseMillis": "for how long at most a master may acknowledge before it has to ask again",
+    "etcdEndpoints": "members of the etcd cluster, host:port or https://host:port joined by ;",
+    "etcdUser": "user at etcd",
+    "etcdPassword": "that user's password",
+    "etcdCaFile": "who signed the certificates of etcd's members, PEM",
+    "etcdCertFile": "certificate that this controller shows to etcd, PEM",
+    "etcdKeyFile": "its key, PEM",
+    "etcdPrefix": "begin of all keys at etcd, one for each group of controllers",
+    "etcdLeaseSeconds": "silence of the leading controller after which etcd lets another one lead",
 }
 
 # Keys of 4.9.8 that 5.3.3 lacks.
@@ -249,7 +272,8 @@ RENAMED_IN_5 = {"haSlaveFallbehindMax": "haMaxGapNotInSync", "enableAutoSwitchHA
 NOWHERE_ELSE = frozenset({
     "stallWatchMs", "preallocateMappedFile", "dispatchBehindFlush", "haSyncFromFirstFile", "haAllowedPeers",
     "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "logLevel", "logFormat", "logTimeZone",
-    "metricsPort", "metricsHost", "metricsNames", "controllerLease"})
+    "metricsPort", "metricsHost", "metricsNames", "controllerLease", "controllerStore", "maxLeaseMillis",
+    "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "etcdPrefix", "etcdLeaseSeconds"})
 # Java's keys before 4.5, still read.
 OLD_NAMES = {
     "mappedFileSizeCommitLog": "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue": "mapedFileSizeConsumeQueue"}

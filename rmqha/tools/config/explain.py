@@ -12,6 +12,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_file import nearest_key
 from rmqha.common.config_value import allowed_words, base_type
+from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
@@ -24,7 +25,8 @@ from rmqha.tools.dialect.output import emit, put, put_facts
 # Whose file has the keys of a class.
 OWNERS: dict[type, str] = {
     BrokerConfig: "broker", MessageStoreConfig: "broker, its store", ServerConfig: "broker and name server, what they "
-    "listen with", ClientConfig: "broker, what it calls others with", NamesrvConfig: "name server"}
+    "listen with", ClientConfig: "broker, what it calls others with", NamesrvConfig: "name server",
+    ControllerConfig: "controller, and a name server that has one within itself"}
 _UNIT = re.compile(r"whole number of (\w+) from")
 _RANGE = re.compile(r"from (-?\d+) to (\d+)$")
 _MODULES_SHOWN = 6
@@ -67,7 +69,7 @@ def _explained(config_class: type, key: str) -> Explanation:
     words = allowed_words(kind)
     bounds, unit = _RANGE.search(words), _UNIT.search(words)
     default = getattr(config_class(), field.name)
-    is_extension = bool(field.metadata.get("extension"))
+    is_extension = bool(field.metadata.get("extension")) or config_class is ControllerConfig
     old = OLD_NAMES.get(key)
     in_4_9 = None if is_extension else f"{key} (before 4.5: {old})" if old else key
     in_5 = None if key in NOT_IN_5 or key in NOWHERE_ELSE else RENAMED_IN_5.get(key, key)

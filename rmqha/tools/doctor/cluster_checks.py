@@ -16,6 +16,8 @@ _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
 _RUNTIME = re.compile(r"\[ ([\d,.]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 _MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
+_CONTROLLER_CHOOSES = ("start the one that was the master, or a controller, which makes one that is in sync the master by "
+                       "itself")
 _WHY = {
     Probe.REFUSED: "nobody listens there",
     Probe.SILENT: "no answer: a firewall drops it, or the host is down",
@@ -216,9 +218,10 @@ def _check_group(name: str, members: list[Told], registered: list[Broker], repor
     slaves = [each for each in members if not each.broker.is_master]
     if not masters:
         if not any(broker.is_master for broker in registered):
+            by_controller = any(each.config.get("enableControllerMode") == "true" for each in slaves)
             report.error("roles", name, f"slaves without a master: {', '.join(each.who for each in slaves)}",
-                         "start the master; if it is lost, make one of them the master: brokerRole and brokerId=0, "
-                         "then restart it")
+                         _CONTROLLER_CHOOSES if by_controller else "start the master; if it is lost, make one of them "
+                         "the master: brokerRole and brokerId=0, then restart it")
         return
     master = masters[0]
     _check_sync(master, registered, report)

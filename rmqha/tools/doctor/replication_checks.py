@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin
+from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.judgement import Rules, judge, name_of
 from rmqha.tools.ha.replication import Group, Reader
+from rmqha.tools.ha.views import MasterView
+from rmqha.tools.store.output import counted
 
 _SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "
                 "with an empty store")
@@ -30,6 +33,8 @@ _TODO = {
     "STRANGER": "a receiver is all right; a slave needs the name servers of its master in namesrvAddr",
 }
 _ELSE = "see rmqha ha status, and the brokers' store.log"
+_CONTROLLER_TODO = ("see rmqha ha status; start the controllers, correct controllerAddr, or bring the replicas that are "
+                    "gone")
 
 
 def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: bool, report: Report) -> None:
@@ -40,8 +45,10 @@ def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: boo
     groups: dict[tuple[str, str], list[Broker]] = defaultdict(list)
     for each in brokers:
         groups[each.cluster, each.name].append(each)
-    views = Reader(admin).read([Group(group, listed) for _key, group in sorted(groups.items())])
-    for view in views:
+    all_groups = [Group(group, listed) for _key, group in sorted(groups.items())]
+    views, controllers = Reader(admin).read(all_groups), Controllers(admin)
+    for group, view in zip(all_groups, views, strict=True):
+        _check_failover(controllers, group, view, report)
         if view.error:
             continue  # said where ports and roles are looked at
         problems = judge(view, Rules())
@@ -52,3 +59,19 @@ def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: boo
         if not problems and view.slaves:
             states = sorted({slave.state for slave in view.slaves})
             report.good("replication", name_of(view), f"its slaves follow: {', '.join(states)}")
+
+
+def _check_failover(controllers: Controllers, group: Group, view: MasterView, report: Report) -> None:
+    """What the controllers know of a broker name whose brokers name some."""
+    told = group.looks[-1].values()
+    failover = controllers.look(view.name, told)
+    if failover is None:
+        return
+    faults = faults_of(failover, view.name, view.address, told) if group.listed else (
+        controller_faults(failover.controllers))
+    for fault in faults:
+        say = report.error if fault.status is Status.CRITICAL else report.warning
+        say("controller", name_of(view), fault.text, _CONTROLLER_TODO)
+    if not faults:
+        report.good("controller", name_of(view), f"{failover.leader} leads, epoch {failover.master_epoch}, "
+                    f"{counted(len(failover.sync_state_set), 'replica')} in sync")
