@@ -105,7 +105,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     if command_line.printConfigItem or command_line.printImportantConfig:
         print_config_items(configs, only_important=not command_line.printConfigItem)
         return None
-    _set_up_logging(broker_config, command_line.logDir)
+    _set_up_logging(broker_config, server_config, command_line.logDir)
     shared = log_setup.shared_log_file("RocketmqBroker")
     if shared is not None:
         warnings.append(f"warning: another process writes to {shared} too, and each moves it away from the other when "
@@ -213,8 +213,10 @@ def _check_environment(broker_config: BrokerConfig) -> None:
             raise ConfigError(str(failure), key=f"environment variable {mix_all.NAMESRV_ADDR_ENV}") from None
 
 
-def _set_up_logging(broker_config: BrokerConfig, log_dir: str | None) -> None:
-    sub_dir = f"{broker_config.brokerName}_{broker_config.brokerId}" if broker_config.isolateLogEnable else ""
+def _set_up_logging(broker_config: BrokerConfig, server_config: ServerConfig, log_dir: str | None) -> None:
+    # Differs: brokers whose id a controller gives are told apart by their ports; 5.1.4 has one folder for all of them
+    own = server_config.listenPort if broker_config.enableControllerMode else broker_config.brokerId
+    sub_dir = f"{broker_config.brokerName}_{own}" if broker_config.isolateLogEnable else ""
     style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
                      (("brokerName", broker_config.brokerName), ("brokerId", broker_config.brokerId)))
     log_setup.setup_broker_logging(log_dir, sub_dir, style)

@@ -2,20 +2,26 @@
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import load_config_file
+from rmqha.common.config_file import load_config_file, read_config_file
+from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
+from rmqha.common.controller_config_checks import peers_of
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.tools.config.check import check, kind_of
 from tests.support.sources import ROOT
 
 CONF = ROOT / "conf"
-FOLDERS = ("2m-2s-async", "2m-2s-sync", "2m-noslave")
-FILES = sorted(str(path.relative_to(CONF)) for path in CONF.rglob("*")
+FOLDERS = ("2m-2s-async", "2m-2s-sync", "2m-noslave", "controller")
+ALL_FILES = sorted(str(path.relative_to(CONF)) for path in CONF.rglob("*")
                if path.suffix in (".conf", ".properties") and "docker" not in path.parts)  # see test_docker.py
+CONTROLLERS = {"controller/controller.conf", "controller/controller-etcd.conf"}
+FILES = [file for file in ALL_FILES if file not in CONTROLLERS]
 ROCKETMQ_NAMES = {
     "broker.conf",
     *(f"{folder}/broker-{name}.properties" for folder in FOLDERS[:2] for name in ("a", "a-s", "b", "b-s")),
     *(f"2m-noslave/broker-{name}.properties" for name in ("a", "b", "trace")),
+    *(f"controller/broker-n{number}.conf" for number in range(3)),
 }
 
 
@@ -34,7 +40,7 @@ def folder(name):
 
 
 def test_names_are_rocketmqs():
-    assert set(FILES) == ROCKETMQ_NAMES
+    assert set(ALL_FILES) == ROCKETMQ_NAMES | CONTROLLERS
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -46,7 +52,7 @@ def test_file_has_known_keys_with_good_values_only(file):
     assert store.mappedFileSizeCommitLog == MessageStoreConfig().mappedFileSizeCommitLog, "defaults stay RocketMQ's"
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ALL_FILES)
 def test_each_line_is_explained_by_a_comment(file):
     lines = (CONF / file).read_text("ascii").splitlines()
     for above, line in zip(lines, lines[1:]):
@@ -73,7 +79,8 @@ def test_store_folders_do_not_clash():
 def test_logs_of_a_folder_do_not_clash(name):
     brokers = [broker for broker, _server, _client, _store in folder(name).values()]
     assert all(broker.isolateLogEnable for broker in brokers)
-    assert len({(broker.brokerName, broker.brokerId) for broker in brokers}) == len(brokers)
+    if name != "controller":  # there they are named by their ports
+        assert len({(broker.brokerName, broker.brokerId) for broker in brokers}) == len(brokers)
 
 
 @pytest.mark.parametrize("name, role", [
@@ -89,3 +96,17 @@ def test_each_master_has_one_slave(name, role):
 def test_folder_without_slaves_has_masters_only():
     assert {store.brokerRole for *_others, store in folder("2m-noslave").values()} == {BrokerRole.ASYNC_MASTER}
     assert load("2m-noslave/broker-trace.properties")[0].traceTopicEnable
+
+
+def test_controllers_start_with_their_files_and_the_replicas_ask_the_local_one():
+    for file in sorted(CONTROLLERS):
+        assert check(str(CONF / file), "controller") == []
+        assert kind_of(read_config_file(str(CONF / file))) == "controller"
+    local, shared = ControllerConfig(), ControllerConfig()
+    load_config_file(str(CONF / "controller" / "controller.conf"), (local,))
+    load_config_file(str(CONF / "controller" / "controller-etcd.conf"), (shared,))
+    assert (local.controllerStore, shared.controllerStore) == (ControllerStoreKind.local, ControllerStoreKind.etcd)
+    for broker, _server, _client, store in folder("controller").values():
+        assert broker.enableControllerMode and broker.controllerAddr == peers_of(local)["n0"]
+        assert store.allAckInSyncStateSet and store.minInSyncReplicas == 2
+    assert peers_of(local)["n0"] == peers_of(shared)["n0"]

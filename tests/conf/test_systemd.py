@@ -10,7 +10,7 @@ from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from tests.support.sources import ROOT
 
 UNITS = ROOT / "conf" / "systemd"
-NAMES = ("rmqha-namesrv.service", "rmqha-broker@.service")
+NAMES = ("rmqha-namesrv.service", "rmqha-controller.service", "rmqha-broker@.service")
 HARDENING = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables",
              "ProtectKernelModules", "ProtectControlGroups", "RestrictNamespaces", "RestrictSUIDSGID",
              "LockPersonality", "MemoryDenyWriteExecute")
@@ -34,7 +34,8 @@ def test_unit_starts_a_program_that_is_installed_with_a_config_file(name):
     program, option, file = service["ExecStart"].split()
     entries = (ROOT / "setup.cfg").read_text("utf-8")
     assert re.search(rf"^    {program.rpartition('/')[2]} = rmqha\.", entries, re.MULTILINE)
-    assert option == "-c" and file == ("/etc/rmqha/%i.properties" if "@" in name else "/etc/rmqha/namesrv.properties")
+    assert option == "-c" and file == "/etc/rmqha/" + (
+        "%i.properties" if "@" in name else name.removeprefix("rmqha-").replace(".service", ".properties"))
     kept = dict(item.split("=") for item in service["Environment"].split())
     assert kept[mix_all.ROCKETMQ_HOME_ENV] == "/etc/rmqha"
     assert kept[log_setup.LOG_DIR_ENV] == "/var/log/" + service["LogsDirectory"]
@@ -67,7 +68,7 @@ def test_systemd_takes_the_units(tmp_path):
     for name in NAMES:
         text = (UNITS / name).read_text("ascii").replace("/opt/rmqha/bin/", f"{tmp_path}/")
         (tmp_path / name.replace("@", "@broker-a")).write_text(text)
-    for program in ("mqnamesrv", "mqbroker"):
+    for program in ("mqnamesrv", "mqcontroller", "mqbroker"):
         shutil.copy("/bin/true", tmp_path / program)
     files = [str(tmp_path / name.replace("@", "@broker-a")) for name in NAMES]
     result = subprocess.run(["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True,

@@ -273,7 +273,8 @@ NOWHERE_ELSE = frozenset({
     "stallWatchMs", "preallocateMappedFile", "dispatchBehindFlush", "haSyncFromFirstFile", "haAllowedPeers",
     "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "logLevel", "logFormat", "logTimeZone",
     "metricsPort", "metricsHost", "metricsNames", "controllerLease", "controllerStore", "maxLeaseMillis",
-    "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "etcdPrefix", "etcdLeaseSeconds"})
+    "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "etcdPrefix",
+    "etcdLeaseSeconds"})
 # Java's keys before 4.5, still read.
 OLD_NAMES = {
     "mappedFileSizeCommitLog": "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue": "mapedFileSizeConsumeQueue"}

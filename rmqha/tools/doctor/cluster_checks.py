@@ -16,8 +16,8 @@ _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
 _RUNTIME = re.compile(r"\[ ([\d,.]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 _MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
-_CONTROLLER_CHOOSES = ("start the one that was the master, or a controller, which makes one that is in sync the master by "
-                       "itself")
+_CONTROLLER_CHOOSES = ("start the one that was the master, or a controller, which makes one that is in sync the master "
+                       "by itself")
 _WHY = {
     Probe.REFUSED: "nobody listens there",
     Probe.SILENT: "no answer: a firewall drops it, or the host is down",

@@ -87,7 +87,9 @@ def check_config_file(file: str, report: Report) -> LoadedConfig | None:
 
 def _check_role(loaded: LoadedConfig, report: Report) -> None:
     role, broker_id = loaded.store.brokerRole.name, loaded.broker.brokerId
-    if loaded.is_slave and broker_id <= 0:
+    if loaded.broker.enableControllerMode:
+        _check_controllers(loaded, report)
+    elif loaded.is_slave and broker_id <= 0:
         report.error("roles", loaded.place("brokerId"), f"brokerRole=SLAVE with brokerId={broker_id}: 0 is the "
                      "master's", "give each slave of a master its own brokerId above 0")
     elif not loaded.is_slave and broker_id != 0:
@@ -97,9 +99,19 @@ def _check_role(loaded: LoadedConfig, report: Report) -> None:
         report.good("roles", loaded.file, f"{loaded.broker.brokerName} {broker_id} is a {role}")
 
 
+def _check_controllers(loaded: LoadedConfig, report: Report) -> None:
+    """Role and id are the controller's to give; what the file says of them does not matter."""
+    addresses = [part.strip() for part in loaded.broker.controllerAddr.split(";") if part.strip()]
+    if not addresses:
+        report.error("roles", loaded.place("enableControllerMode"), "enableControllerMode=true without controllerAddr: "
+                     "nobody gives it an id and a role", "set controllerAddr, host:port of all controllers joined by ;")
+    else:
+        report.good("roles", loaded.file, f"{loaded.broker.brokerName} asks {', '.join(addresses)} for its role")
+
+
 def _check_master_address(loaded: LoadedConfig, report: Report) -> None:
     address = loaded.store.haMasterAddress
-    if not loaded.is_slave:
+    if not loaded.is_slave or loaded.broker.enableControllerMode:
         return
     if not address:
         if not loaded.namesrv_addresses:

@@ -33,8 +33,8 @@ _TODO = {
     "STRANGER": "a receiver is all right; a slave needs the name servers of its master in namesrvAddr",
 }
 _ELSE = "see rmqha ha status, and the brokers' store.log"
-_CONTROLLER_TODO = ("see rmqha ha status; start the controllers, correct controllerAddr, or bring the replicas that are "
-                    "gone")
+_CONTROLLER_TODO = ("see rmqha ha status; start the controllers, correct controllerAddr, or bring the replicas that "
+                    "are gone")
 
 
 def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: bool, report: Report) -> None:
