@@ -1,9 +1,11 @@
 """`rmqha drill failover`: a master dies under load, and what that cost is counted.
 
-A name server, a master and its slave are started for it on this host, each a process, in a folder that goes away.
+A name server, a master and its slave are started for it on this host, each a process, in a folder that goes away; for
+`auto` and `switch` a controller and three replicas.
 
-    send at a rate --> SIGKILL the master --> promote the slave, or start the master again --> go on sending
-    (promote: start the old master, which follows) --> read everything: what was acknowledged must be there
+    send at a rate --> SIGKILL the master --> promote the slave, or start the master again, or leave it to the
+    controller (switch: no kill, another one becomes the master as planned) --> go on sending
+    (promote, auto: start the old master, which follows) --> read everything: what was acknowledged must be there
 """
 import contextlib
 import logging
@@ -11,9 +13,10 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -22,6 +25,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
+from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
+from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.tools.cluster.node import ClusterError
 from rmqha.tools.cluster.ports import free_port_block
@@ -30,6 +35,7 @@ from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import emit, put, put_facts
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.switch import switch
 from rmqha.tools.ha_role import RoleAdmin, promote
 from rmqha.tools.local_cluster import LocalCluster, Server
 from rmqha.tools.messages.clients import new_consumer, read_queues
@@ -39,14 +45,21 @@ from rmqha.tools.quickstart import ended_by_sigterm
 
 log = logging.getLogger("RocketmqTools")
 
+T = TypeVar("T")
+
 TOPIC = "FailoverDrill"
 _QUEUES = 4
 _NODES = {"broker-a": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
           "broker-a-s": {"brokerRole": "SLAVE", "brokerId": 1}}
+_REPLICAS = ("broker-n0", "broker-n1", "broker-n2")
 _COMMON = {"brokerClusterName": "Drill", "brokerName": "broker-a", "haSendHeartbeatInterval": 200,
            "registerNameServerPeriod": 10_000}
 # With these a slave may become the master, and an acknowledged message is at all that may.
 _AUTO_SWITCH = {"enableAutoSwitchHA": "true", "allAckInSyncStateSet": "true"}
+# The same where a controller decides who is the master.
+_BY_CONTROLLER = {"brokerRole": "SLAVE", "brokerId": -1, "enableControllerMode": "true", "allAckInSyncStateSet": "true",
+                  "minInSyncReplicas": 2}
+_CONTROLLED = ("auto", "switch")
 _WAIT_S, _ASK_MS, _SEND_TIMEOUT_MS = 60, 3_000, 1_000
 _ROUTE_REFRESH_MS = 1_000  # how soon the producer learns of a new master
 _RETRY_PAUSE_S = 0.05
@@ -54,9 +67,10 @@ _LATECOMERS_S = 2.0
 
 
 def write_conf(folder: Path, mode: str) -> Path:
-    """Property files of the two brokers, as `LocalCluster` takes them."""
+    """Property files of the brokers, as `LocalCluster` takes them."""
     folder.mkdir()
-    for name, own in _NODES.items():
+    nodes = dict.fromkeys(_REPLICAS, _BY_CONTROLLER) if mode in _CONTROLLED else _NODES
+    for name, own in nodes.items():
         keys: dict[str, object] = {**_COMMON, **own, **(_AUTO_SWITCH if mode == "promote" else {})}
         text = mix_all.properties2string({key: str(value) for key, value in keys.items()})
         (folder / f"{name}.properties").write_text(text, encoding="utf-8")
@@ -73,6 +87,8 @@ class Sent:
     last_before: float = 0.0  # the last acknowledgement before the kill
     first_stored: float | None = None  # behind the kill, however safe
     first_after: float | None = None  # the first acknowledgement behind it
+    last_after: float = 0.0  # the last one until now
+    longest_pause: float = 0.0  # between two acknowledgements
     last_error: str = ""
 
 
@@ -86,26 +102,32 @@ class Drill:
         self._seconds = seconds
         self._delay_s = delay_s
         self._namesrv = cluster.name_server.address
-        self._master, self._slave = cluster.pairs()[0]
+        self._master, self._slave = self._first_roles()
         self._producer = DefaultMQProducer("drill", self._namesrv)
         self._producer.poll_name_server_interval = _ROUTE_REFRESH_MS
         self._number = 0
         self.sent = Sent()
+
+    def _first_roles(self) -> tuple[Server, Server]:
+        return self._cluster.pairs()[0]
 
     def run(self) -> dict[str, Any]:
         """All steps; the figures."""
         try:
             self._start()
             self._send_for(self._seconds)
-            killed_at = time.monotonic()
-            self._cluster.kill(self._master)
-            self._act_while_sending(killed_at)
+            self._break_while_sending()
             self._send_for(self._seconds)
-            rejoined_s = self._come_back() if self._mode == "promote" else None
+            rejoined_s = self._come_back() if self._mode in ("promote", "auto") else None
             came = self._read()
         finally:
             self._producer.shutdown()
         return self._figures(came, rejoined_s)
+
+    def _break_while_sending(self) -> None:
+        killed_at = time.monotonic()
+        self._cluster.kill(self._master)
+        self._act_while_sending(killed_at)
 
     # ---- starting
 
@@ -113,14 +135,23 @@ class Drill:
         cluster = self._cluster
         cluster.start(cluster.name_server)
         cluster.wait_until(self._name_server_answers, _WAIT_S, "the name server")
+        self._start_brokers()
+        cluster.wait_until(self._is_safe, _WAIT_S, "the slaves to be in sync")
+        self.sent = Sent()
+
+    def _start_brokers(self) -> None:
         self._start_broker(self._master)
+        self._make_topic()
+        self._start_broker(self._slave)
+        self._wait_for_topic(self._slave)
+
+    def _make_topic(self) -> None:
         self._producer.start()
         self._producer.admin.create_topic(AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, _QUEUES)
-        self._start_broker(self._slave)
-        cluster.wait_until(lambda: TOPIC in (self._producer.api.get_all_topic_config(
-            self._slave.address, _ASK_MS).topicConfigTable or ()), _WAIT_S, "the slave to know the topic")
-        cluster.wait_until(self._is_safe, _WAIT_S, "the slave to be in sync")
-        self.sent = Sent()
+
+    def _wait_for_topic(self, slave: Server) -> None:
+        self._cluster.wait_until(lambda: TOPIC in (self._producer.api.get_all_topic_config(
+            slave.address, _ASK_MS).topicConfigTable or ()), _WAIT_S, f"{slave.name} to know the topic")
 
     def _start_broker(self, broker: Server) -> None:
         self._cluster.start(broker)
@@ -143,7 +174,7 @@ class Drill:
         acknowledged = len(self.sent.acknowledged)
         self._send()
         return len(self.sent.acknowledged) > acknowledged and (
-            self._mode != "promote" or self._in_sync(self._master) == len(_NODES))
+            self._mode == "restart" or self._in_sync(self._master) == len(self._cluster.brokers))
 
     def _in_sync(self, master: Server) -> int:
         with BrokerAdmin(self._namesrv) as admin:
@@ -163,6 +194,10 @@ class Drill:
             return
         if result.send_status is SendStatus.SEND_OK:
             self.sent.acknowledged.add(key)
+            now = time.monotonic()
+            if self.sent.last_after:
+                self.sent.longest_pause = max(self.sent.longest_pause, now - self.sent.last_after)
+            self.sent.last_after = now
         else:
             self.sent.weak += 1
         if self.sent.last_before and self.sent.first_stored is None:
@@ -205,7 +240,7 @@ class Drill:
         """Start the old master; the seconds until it is in sync with the new one."""
         begin = time.monotonic()
         self._cluster.start(self._master)
-        self._cluster.wait_until(lambda: self._in_sync(self._slave) == len(_NODES), _WAIT_S,
+        self._cluster.wait_until(lambda: self._in_sync(self._slave) == len(self._cluster.brokers), _WAIT_S,
                                  "the old master to follow the new one")
         return time.monotonic() - begin
 
@@ -233,11 +268,103 @@ class Drill:
                 "secondsToRejoin": None if rejoined_s is None else round(rejoined_s, 3)}
 
 
+class ControlledDrill(Drill):
+    """One with a controller: nobody acts behind the kill; or, planned, `ha switch` does while messages are sent."""
+
+    def _first_roles(self) -> tuple[Server, Server]:
+        return self._cluster.brokers[0], self._cluster.brokers[1]  # the controller says who is what
+
+    @property
+    def _controller(self) -> Server:
+        controller = self._cluster.controller
+        assert controller is not None  # the files ask for one
+        return controller
+
+    def _start_brokers(self) -> None:
+        cluster = self._cluster
+        cluster.start(self._controller)
+        cluster.wait_until(lambda: self._asked(lambda admin: admin.controller_meta_data(
+            self._controller.address).controllerLeaderAddress) is not None, _WAIT_S, "the controller to lead")
+        for broker in cluster.brokers:
+            self._start_broker(broker)
+        cluster.wait_until(lambda: self._found_master() is not None, _WAIT_S, "a master")
+        self._make_topic()
+        self._look_who_leads()
+        for broker in cluster.brokers:
+            self._wait_for_topic(broker)
+
+    def _look_who_leads(self) -> None:
+        """Note the master, and one of the others."""
+        self._master = self._found_master() or self._master
+        self._slave = next(each for each in self._cluster.brokers if each is not self._master)
+
+    def _found_master(self) -> Server | None:
+        info = self._info()
+        return next((each for each in self._cluster.brokers if info is not None and each.address == info.masterAddress),
+                    None)
+
+    def _info(self) -> ReplicasInfo | None:
+        return self._asked(lambda admin: admin.replicas_info(
+            self._controller.address, [self._master.broker_name]).get(self._master.broker_name))
+
+    def _asked(self, ask: Callable[[BrokerAdmin], T | None]) -> T | None:
+        """An answer; None while nobody gives one."""
+        try:
+            with BrokerAdmin(self._namesrv, _ASK_MS) as admin:
+                return ask(admin)
+        except ReplicationToolError as error:
+            log.info("not yet: %s", error)
+            return None
+
+    def _in_sync(self, master: Server) -> int:
+        info = self._info()  # whoever is the master
+        return 0 if info is None else len(info.inSyncReplicas)
+
+    def _break_while_sending(self) -> None:
+        self._look_who_leads()
+        if self._mode == "auto":
+            super()._break_while_sending()
+        else:
+            self._switch_while_sending()
+
+    def _act(self) -> None:
+        """Nobody does anything."""
+
+    def _switch_while_sending(self) -> None:
+        done: list[BaseException | None] = []
+        self.sent.longest_pause = 0.0
+        pool = NamedThreadPool("DrillThread_", 1)
+        pool.submit(self._switch, done)
+        try:
+            deadline = time.monotonic() + _WAIT_S
+            while not done and time.monotonic() < deadline:
+                self._send_for(1 / self._rate)
+        finally:
+            pool.shutdown()
+        if not done:
+            raise WorkFailedError(f"the switch did not end within {_WAIT_S} s")
+        if done[0] is not None:
+            raise done[0]
+        self.sent.first_stored = self.sent.first_after = self.sent.last_before + self.sent.longest_pause
+
+    def _switch(self, done: list[BaseException | None]) -> None:
+        try:
+            with BrokerAdmin(self._namesrv, _ASK_MS) as admin:
+                switch(admin, self._slave.address, [], _WAIT_S, log.info)
+            done.append(None)
+        except Exception as error:  # raised by the thread that sends
+            done.append(error)
+
+    def _figures(self, came: Counter[str], rejoined_s: float | None) -> dict[str, Any]:
+        return {**super()._figures(came, rejoined_s), "secondsUntilActed": None}
+
+
 def failover(mode: str, rate: float, seconds: float, delay_s: float, home: Path) -> dict[str, Any]:
     """A drill in the folder `home`; all processes are ended behind it."""
     conf = write_conf(home / "templates", mode)
     with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
-        return Drill(cluster, mode, rate, seconds, delay_s).run()
+        kind = ControlledDrill if mode in _CONTROLLED else Drill
+        return kind(cluster, mode, rate, seconds, delay_s).run()
 
 
 @click.group("drill")
@@ -246,9 +373,10 @@ def drill_group() -> None:
 
 
 @drill_group.command("failover")
-@click.option("--mode", type=click.Choice(["promote", "restart"]), default="promote", show_default=True,
+@click.option("--mode", type=click.Choice(["promote", "restart", *_CONTROLLED]), default="promote", show_default=True,
               help="promote: the slave becomes the master, the old one comes back and follows; restart: the master is "
-                   "started again.")
+                   "started again; auto: a controller makes one of two slaves the master, the old one comes back; "
+                   "switch: no kill, `rmqha ha switch` makes a slave the master.")
 @click.option("--rate", default=200.0, show_default=True, type=click.FloatRange(1), help="Messages a second.")
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1),
               help="How long to send before the kill, and again behind it.")
@@ -258,6 +386,9 @@ def drill_group() -> None:
 @output_option
 def failover_command(mode: str, rate: float, seconds: float, delay_s: float, keep: bool, output: str) -> None:
     """Start a master and its slave on this host, kill the master while messages are sent, and count.
+
+    With auto and switch there are a controller and three replicas, and nobody has to notice anything: --delay does not
+    count; the seconds of switch are the longest pause between two acknowledgements.
 
     Lost is what was acknowledged with SEND_OK and is not there in the end; doubled what is there twice, since its
     producer sent it again. Exit code 1 when one is lost. The producer looks for routes each second.

@@ -12,7 +12,16 @@ from pathlib import Path
 from rmqha.common.config_file import read_config_file
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster.layout import Layout
-from rmqha.tools.cluster.node import HOST, NAMESRV, PORTS_PER_BROKER, SMALL_FILES, ClusterError, Node
+from rmqha.tools.cluster.node import (
+    CONTROLLER,
+    HOST,
+    NAMESRV,
+    PORTS_PER_BROKER,
+    REPLICA,
+    SMALL_FILES,
+    ClusterError,
+    Node,
+)
 
 STOP_TIMEOUT_S = 15
 
@@ -36,7 +45,7 @@ class LocalCluster:
             for broker in cluster.brokers:
                 cluster.start(broker)
 
-    On leaving all processes are ended.
+    Where the files have enableControllerMode=true there is a controller, too. On leaving all processes are ended.
     """
 
     def __init__(self, conf_folder: Path, folder: Path, first_port: int) -> None:
@@ -46,16 +55,22 @@ class LocalCluster:
         self.folder = folder
         self.segment_size = SMALL_FILES["mappedFileSizeCommitLog"]
         self.name_server = Server(folder, "namesrv", NAMESRV, first_port)
-        self.brokers = [
-            self._broker(file, first_port + (index + 1) * PORTS_PER_BROKER) for index, file in enumerate(files)]
-        whole = Layout((self.name_server, *self.brokers), layout.SMALL)
-        layout.write_config(self.name_server, layout.properties_of(self.name_server, whole))
+        last_port = first_port + (len(files) + 1) * PORTS_PER_BROKER
+        self.controller = Server(folder, "controller", CONTROLLER, last_port) if any(map(_is_controlled, files)) else (
+            None)
+        self.brokers = [self._broker(file, first_port + (index + 1) * PORTS_PER_BROKER, index)
+                        for index, file in enumerate(files)]
+        first = (self.name_server, *filter(None, [self.controller]))
+        whole = Layout((*first, *self.brokers), layout.SMALL)
+        for server in first:
+            layout.write_config(server, layout.properties_of(server, whole))
         layout.write(folder, whole)
 
     @staticmethod
     def ports_needed(conf_folder: Path) -> int:
         """How many ports in a row a cluster of this conf folder takes."""
-        return (1 + len(list(conf_folder.glob("*.properties")))) * PORTS_PER_BROKER
+        files = list(conf_folder.glob("*.properties"))
+        return (1 + len(files) + any(map(_is_controlled, files))) * PORTS_PER_BROKER
 
     @property
     def masters(self) -> list[Server]:
@@ -67,10 +82,13 @@ class LocalCluster:
         """The brokers that copy."""
         return [broker for broker in self.brokers if broker.role == "SLAVE"]
 
-    def _broker(self, file: Path, port: int) -> Server:
+    def _broker(self, file: Path, port: int, index: int) -> Server:
         properties: dict[str, object] = dict(read_config_file(str(file)))
-        server = Server(self.folder, file.stem, str(properties["brokerRole"]), port, str(properties["brokerName"]),
-                        int(str(properties["brokerId"])))
+        name, role, broker_id = (str(properties[key]) for key in ("brokerName", "brokerRole", "brokerId"))
+        server = Server(self.folder, file.stem, role, port, name, int(broker_id))
+        if self.controller is not None:
+            server.role, server.broker_id = REPLICA, index
+            properties["controllerAddr"] = self.controller.address
         layout.write_config(server, properties | SMALL_FILES | layout.QUICK | {
             "namesrvAddr": self.name_server.address,
             "brokerIP1": HOST,
@@ -90,7 +108,7 @@ class LocalCluster:
 
     def check_alive(self) -> None:
         """ClusterError when a process that was started has ended by itself."""
-        for server in [self.name_server, *self.brokers]:
+        for server in [self.name_server, *filter(None, [self.controller]), *self.brokers]:
             code = server.process.poll() if server.process is not None else None
             if code is not None:
                 raise ClusterError(f"{server.name} ended with code {code}; it printed:\n{server.tail()}")
@@ -113,7 +131,8 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End all: slaves first, the name server last; what does not end within 15 s is killed. Idempotent."""
-        for group in (self.slaves, self.masters, [self.name_server]):
+        controllers = [self.controller] if self.controller is not None else []
+        for group in (controllers, self.slaves, self.masters, [self.name_server]):
             running = [(server, server.process) for server in group if server.process is not None]
             for _server, process in running:
                 process.send_signal(signal.SIGTERM)
@@ -137,3 +156,7 @@ class LocalCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _is_controlled(file: Path) -> bool:
+    return read_config_file(str(file)).get("enableControllerMode") == "true"
