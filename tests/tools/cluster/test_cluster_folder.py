@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from rmqha.broker.broker_startup import create_broker_controller, parse_command_line
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_file import load_config_file, read_config_file
+from rmqha.common.controller_config import ControllerConfig
+from rmqha.common.controller_config_checks import peers_of
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
@@ -17,6 +19,7 @@ from rmqha.tools.cluster import cluster_folder, layout
 from rmqha.tools.cluster.bring_up import BringUp
 from rmqha.tools.cluster.layout import Shape
 from rmqha.tools.cluster.node import PORTS_PER_BROKER, ClusterError
+from rmqha.tools.config.check import check
 from rmqha.tools.rmqha_command import rmqha
 
 
@@ -87,6 +90,43 @@ def test_each_server_has_its_ports_and_a_config_that_a_broker_takes(tmp_path, sh
     assert list(ids.values()) == [
         [(0, master), *((number, BrokerRole.SLAVE) for number in range(1, shape.slaves + 1))]] * shape.masters
     assert create_broker_controller(parse_command_line(["-c", str(found.nodes[1].config_file), "-p"])) is None
+
+
+@pytest.mark.parametrize("shape, wanted", [
+    (Shape(2, 1, auto_failover=True), ("true", "1")), (Shape(1, 2, metrics=True, auto_failover=True), ("true", "2")),
+    (Shape(1, 2, False, auto_failover=True), ("false", "1"))], ids=str)
+def test_a_controller_decides_the_roles_of_a_cluster_with_automatic_failover(tmp_path, shape, wanted):
+    found = made(tmp_path, shape)
+    assert layout.read(tmp_path) == found and found.shape == shape and "with automatic failover" in str(shape)
+    ports = [port for node in found.nodes for port in node.ports]
+    assert len(set(ports)) == len(ports) and {port - 21_000 for port in ports} <= set(range(shape.port_count))
+    controller, = found.controllers
+    config = ControllerConfig()
+    load_config_file(str(controller.config_file), (config,))
+    assert peers_of(config) == {config.controllerDLegerSelfId: controller.address}
+    assert config.controllerStorePath == str(controller.store) and config.metricsPort == controller.metrics_port
+    assert check(str(controller.config_file), "controller") == []
+    assert len(found.replicas) == shape.masters * (1 + shape.slaves) and found.masters == found.slaves == []
+    for node in found.replicas:
+        properties = read_config_file(str(node.config_file))
+        assert (properties["allAckInSyncStateSet"], properties["minInSyncReplicas"]) == wanted
+        assert properties["controllerAddr"] == controller.address and properties["listenPort"] == str(node.port)
+    assert [[node.role for node in group][:1] for group in found.start_groups] == [
+        ["NAME SERVER"], ["CONTROLLER"], ["REPLICA"]]
+    assert found.stop_groups == [found.controllers, found.replicas, [found.namesrv]]
+
+
+def test_what_a_controllers_config_file_says_is_newer(tmp_path):
+    controller, = made(tmp_path, Shape(1, 1, auto_failover=True)).controllers
+    properties = dict(read_config_file(str(controller.config_file)))
+    layout.write_config(controller, properties | {"controllerDLegerPeers": "n1-127.0.0.1:7;n0-127.0.0.1:22333"})
+    again = layout.read(tmp_path)
+    assert again is not None and again.controllers[0].port == 22_333
+
+
+def test_a_cluster_without_a_controller_gets_none_later(tmp_path):
+    made(tmp_path)
+    assert "--auto-failover can't change" in fails("up", "--dir", tmp_path, "--auto-failover")
 
 
 def test_what_a_config_file_says_is_newer_and_a_missing_one_is_written_again(tmp_path):

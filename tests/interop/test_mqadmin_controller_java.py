@@ -1,0 +1,142 @@
+"""mqadmin's commands about controllers: 5.1.4's tool and ours on 5.1.4's controller and brokers, and on ours."""
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS_OF_5
+from tests.support import real_rocketmq, real_rocketmq_5
+from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.mqadmin import rmqha_tool
+from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+CLUSTER, NAME = "InteropCluster", "broker-a"
+MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+_WAIT_MS = 90_000
+
+Tool = Callable[..., str]
+
+
+class Stage:
+    """A name server, a controller and two brokers of a kind."""
+
+    def __init__(self, kind: str, folder: Path, nodes: list) -> None:
+        self.namesrv = NamesrvNode("rmqha", folder / "namesrv")
+        self.controller = ControllerNode("java" if kind == "java5" else kind, folder / "controller")
+        self.brokers = [BrokerNode(kind, folder / name, self.namesrv.address, name, **broker_keys(
+            folder / name / "store", [self.controller.address], minInSyncReplicas=1)) for name in ("one", "two")]
+        for node in (self.namesrv, self.controller):
+            nodes.append(node)
+            node.start()
+        wait_until(self.controller.leader, _WAIT_MS, "a leader")
+        for number, broker in enumerate(self.brokers, 1):
+            nodes.append(broker)
+            broker.start()
+            wait_until(lambda number=number: self.in_sync() == number, _WAIT_MS, f"{number} brokers in sync")
+        wait_until(lambda: rmqha_tool(["clusterList", "-n", self.namesrv.address]).count(CLUSTER) == 2, _WAIT_MS,
+                   "two brokers in the list")
+
+    def in_sync(self) -> int:
+        """How many replicas the sync-state set has."""
+        state = sync_state([self.controller.address], NAME)
+        return len(state["inSyncReplicas"]) if state else 0
+
+
+@pytest.fixture(scope="module", params=["java5", "rmqha"])
+def stage(request: pytest.FixtureRequest, module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """Both kinds, one after the other."""
+    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(real_rocketmq_5.VERSION):
+        pytest.skip(f"not installed: mvn, to fetch {real_rocketmq_5.VERSION}")
+    return Stage(request.param, tmp_path_factory.mktemp(request.param), module_nodes)
+
+
+@pytest.fixture(scope="module")
+def java_tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+    """5.1.4's mqadmin, a JVM a command."""
+    home = tmp_path_factory.mktemp("tools")
+    (home / "conf").mkdir()
+    logback = home / "logback.xml"
+    logback.write_text("<configuration><root level=\"OFF\"/></configuration>\n", "ascii")
+    command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={home}",
+               "-cp", f"{real_rocketmq.jars_of(real_rocketmq_5.VERSION)}/*", MQADMIN]
+
+    def run(*args: str) -> str:
+        done = subprocess.run([*command, *args], capture_output=True, text=True, timeout=60, check=False,
+                              env={"ROCKETMQ_HOME": str(home)})
+        return done.stdout
+    yield run
+
+
+def ours(*args: str) -> str:
+    """Our mqadmin's output."""
+    return rmqha_tool(list(args))
+
+
+def settings(text: str) -> list[str]:
+    """Lines of settings, sorted: Java's stand as its hash table has them."""
+    return sorted(text.splitlines())
+
+
+def test_help_of_each_command_is_the_originals(java_tool: Tool):
+    for command in SUB_COMMANDS_OF_5:
+        original = java_tool("help", command.command_name)
+        explained = ours("help", command.command_name)
+        assert explained.splitlines()[:-1] == original.splitlines(), command.command_name
+
+
+def test_both_tools_show_the_same(stage: Stage, java_tool: Tool):
+    controller, namesrv = stage.controller.address, stage.namesrv.address
+    for args in (("getControllerMetaData", "-a", controller),
+                 ("getSyncStateSet", "-a", controller, "-b", NAME),
+                 ("getSyncStateSet", "-a", controller, "-c", CLUSTER, "-n", namesrv),
+                 ("getBrokerEpoch", "-b", NAME, "-n", namesrv),
+                 ("getBrokerEpoch", "-c", CLUSTER, "-n", namesrv)):
+        original, printed = java_tool(*args), ours(*args)
+        if args[0] == "getBrokerEpoch":  # Java's brokers stand as its hash table has them
+            original, printed = ("\n".join(sorted(text.split("\n#clusterName"))) for text in (original, printed))
+        assert printed == original and NAME in original or args[0] == "getControllerMetaData" and printed == original
+    original, printed = (settings(tool("getControllerConfig", "-a", controller)) for tool in (java_tool, ours))
+    assert printed == original and any("controllerDLegerPeers" in line for line in printed)
+
+
+def test_both_tools_change_a_setting(stage: Stage, java_tool: Tool):
+    args = ("updateControllerConfig", "-a", stage.controller.address, "-k", "scanNotActiveBrokerInterval", "-v")
+    for tool, value in ((java_tool, "4000"), (ours, "6000")):
+        assert tool(*args, value) == (f"update controller config success![{stage.controller.address}]\n"
+                                      f"scanNotActiveBrokerInterval : {value}\n")
+        assert re.search(rf"scanNotActiveBrokerInterval *= *{value}\n", ours(
+            "getControllerConfig", "-a", stage.controller.address))
+
+
+def test_both_tools_elect_a_master_and_clean_a_replica(stage: Stage, java_tool: Tool):
+    controller = stage.controller.address
+    for tool in (java_tool, ours):
+        before = sync_state([controller], NAME)
+        other = next(each for each in before["inSyncReplicas"] if each["brokerId"] != before["masterBrokerId"])
+        printed = tool("electMaster", "-a", controller, "-b", str(other["brokerId"]), "-bn", NAME, "-c", CLUSTER)
+        head, _, members = printed.partition("#SyncStateSetEpoch")
+        assert head == (f"\n#ClusterName\t{CLUSTER}\n#BrokerName\t{NAME}\n#BrokerMasterAddr\t{other['brokerAddress']}"
+                        f"\n#MasterEpoch\t{before['masterEpoch'] + 1}\n")
+        if tool is ours:
+            assert sorted(re.findall(r"#Broker\t(\d+)\t(\S+)", members)) == sorted(
+                (str(each["brokerId"]), each["brokerAddress"])
+                for each in (*before["inSyncReplicas"], *before["notInSyncReplicas"]))
+        wait_until(lambda: stage.in_sync() == 2, _WAIT_MS, "both in sync again")
+    state = sync_state([controller], NAME)
+    slave = next(broker for broker in stage.brokers if broker.address != state["masterAddress"])
+    slave_id = next(each["brokerId"] for each in state["inSyncReplicas"] if each["brokerAddress"] == slave.address)
+    args = ("cleanBrokerMetadata", "-a", controller, "-bn", NAME, "-c", CLUSTER, "-b")
+    assert "success" not in ours(*args, str(slave_id))  # it lives
+    slave.kill()
+    wait_until(lambda: stage.in_sync() == 1, _WAIT_MS, "the set without it")
+    tool = java_tool if stage.controller.kind == "rmqha" else ours
+    wait_until(lambda: "success" in tool(*args, str(slave_id)), _WAIT_MS, "it is forgotten")
+    told = [json.loads(line) for line in ours("getSyncStateSet", "-a", controller, "-b", NAME, "--json").splitlines()]
+    assert [each["brokerId"] for each in told if "brokerId" in each] == [state["masterBrokerId"]]

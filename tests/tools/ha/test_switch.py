@@ -1,0 +1,121 @@
+"""`ha switch`: in which order it does what, and what it says when it can't."""
+import pytest
+
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
+from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader
+from rmqha.tools.dialect.exit_codes import WorkFailedError
+from rmqha.tools.ha import switch as module
+from rmqha.tools.ha.broker_admin import NoAnswerError, RefusedError, ReplicationToolError
+from rmqha.tools.ha.switch import switch
+from tests.tools.ha.test_controllers import LEADER, ONE, POSITIONS, THREE, TWO, FakeAdmin, identity
+
+IN_SYNC = ReplicasInfo(1, ONE, 3, 7, [identity(1, ONE), identity(2, TWO)], [identity(3, THREE, False)])
+BEHIND = ReplicasInfo(1, ONE, 3, 6, [identity(1, ONE)], [identity(2, TWO), identity(3, THREE, False)])
+
+
+class Replicas(FakeAdmin):
+    """A controller and its replicas; `infos` are its answers one after the other, the last one again and again."""
+
+    def __init__(self, *infos, hand_over=None, elect=None, roles=(False, True)):
+        super().__init__(positions=POSITIONS)
+        self.infos, self.done, self.roles = list(infos), [], list(roles)
+        self._hand_over, self._elect = hand_over, elect
+
+    def config(self, _address):
+        return {"brokerName": "broker-a", "brokerClusterName": "c", "enableControllerMode": "true",
+                "controllerAddr": LEADER}
+
+    def replicas_info(self, _address, names):
+        return {names[0]: self.infos.pop(0) if len(self.infos) > 1 else self.infos[0]}
+
+    def hand_over(self, address, broker_id, timeout_ms):
+        self.done.append(("hand over", address, broker_id))
+        assert 0 < timeout_ms <= 1_000
+        if self._hand_over is not None:
+            raise self._hand_over
+
+    def elect_master(self, address, cluster, name, broker_id):
+        self.done.append(("elect", address, cluster, name, broker_id))
+        if self._elect is not None:
+            raise self._elect
+        return ElectMasterResponseHeader(broker_id, TWO, 4, 8)
+
+    def ha_runtime_info(self, _address):
+        return HARuntimeInfo(master=self.roles.pop(0) if len(self.roles) > 1 else self.roles[0])
+
+
+HAND_OVER, ELECT = ("hand over", ONE, 2), ("elect", LEADER, "c", "broker-a", 2)
+
+
+def run(admin, address=TWO, timeout_s=5.0):
+    told = []
+    return switch(admin, address, [], timeout_s, told.append), told
+
+
+def test_the_master_hands_over_before_the_controller_elects():
+    admin = Replicas(IN_SYNC)
+    done, told = run(admin)
+    assert admin.done == [HAND_OVER, ELECT] and told == []
+    assert (done.old_master, done.new_master, done.epoch, done.broker) == (ONE, TWO, 4, "broker-a")
+
+
+def test_it_waits_until_the_replica_is_in_sync():
+    admin = Replicas(BEHIND, BEHIND, IN_SYNC)
+    done, told = run(admin)
+    assert done is not None and len(told) == 1 and told[0].startswith(f"waiting for {TWO}: it is not in the sync-state")
+
+
+def test_one_that_never_is_in_sync_changes_nothing():
+    admin = Replicas(BEHIND)
+    with pytest.raises(WorkFailedError, match="may not become the master.*nothing was changed"):
+        run(admin, timeout_s=0)
+    with pytest.raises(WorkFailedError, match="does not hear from it"):
+        run(admin, THREE, timeout_s=0)
+    assert admin.done == []
+
+
+def test_the_master_already_is_left_alone():
+    admin = Replicas(IN_SYNC)
+    assert run(admin, ONE) == (None, []) and admin.done == []
+
+
+def test_a_master_of_rocketmq_is_switched_without_a_handover():
+    admin = Replicas(IN_SYNC, hand_over=RefusedError("?", response_code.REQUEST_CODE_NOT_SUPPORTED))
+    done, told = run(admin)
+    assert done is not None and admin.done == [HAND_OVER, ELECT] and "RocketMQ's own" in told[0]
+
+
+@pytest.mark.parametrize("error", [RefusedError("slave 2 did not get there", response_code.SYSTEM_ERROR),
+                                   NoAnswerError("the broker gives no answer")])
+def test_a_master_that_does_not_hand_over_is_kept(error):
+    admin = Replicas(IN_SYNC, hand_over=error)
+    with pytest.raises(WorkFailedError, match="[Nn]othing was changed"):
+        run(admin)
+    assert admin.done == [HAND_OVER]
+
+
+def test_an_election_that_fails_says_what_happens_next():
+    admin = Replicas(IN_SYNC, elect=RefusedError("no", response_code.CONTROLLER_MASTER_NOT_AVAILABLE))
+    with pytest.raises(WorkFailedError, match="takes messages again within a second"):
+        run(admin)
+
+
+def test_a_replica_that_does_not_become_the_master_is_told(monkeypatch):
+    monkeypatch.setattr(module, "_ROLE_S", 0.0)
+    with pytest.raises(WorkFailedError, match="is not the master after"):
+        run(Replicas(IN_SYNC, roles=(False,)))
+
+
+def test_what_no_controller_decides_is_said():
+    admin = Replicas(IN_SYNC)
+    admin.config = lambda _address: {"brokerName": "broker-a"}
+    with pytest.raises(ReplicationToolError, match="ha promote"):
+        run(admin)
+    with pytest.raises(ReplicationToolError, match=r"knows no replica of broker-a at 10.0.0.7:1; it knows 10.0.0.1"):
+        run(Replicas(IN_SYNC), "10.0.0.7:1")
+    admin = Replicas(IN_SYNC)
+    admin.silent = (LEADER,)
+    with pytest.raises(ReplicationToolError, match="no controller leads: the controller 10.0.0.9:9878 can't"):
+        run(admin)
