@@ -89,7 +89,7 @@ def _broker(picture: Picture, broker: BrokerState, slave: SlaveState | None, lin
     state, tone = _state(broker, slave)
     log_size = None if broker.error else broker.log_size
     return _row(broker.address, [
-        _text(broker.name), (str(broker.broker_id), broker.broker_id), _text(broker.address), _text(broker.role),
+        _text(broker.name), (str(broker.broker_id), broker.broker_id), _text(broker.address), _text(broker.role_text),
         (count_text(rates.in_msgs), rates.in_msgs),
         (sparkline(lines(IN, broker.address, SPARK_WIDTH), SPARK_WIDTH), rates.in_msgs),
         (count_text(rates.out_msgs), rates.out_msgs),

@@ -44,6 +44,13 @@ class BrokerState:
     pull_queue: int = 0
     latency_99: str = ""  # of puts, ms; "" when it does not tell
     flush: str = ""
+    epoch: int | None = None  # of the last mastership in its log; None where roles do not change
+    sync_state_set: str = ""  # of a master whose role changes: ids of those in sync, joined by commas
+
+    @property
+    def role_text(self) -> str:
+        """Its role, with the epoch where roles change."""
+        return self.role if self.epoch is None else f"{self.role}, epoch {self.epoch}"
 
     @property
     def is_master(self) -> bool:
@@ -198,6 +205,8 @@ def broker_state(told: Told) -> BrokerState:
         pull_queue=_int(table.get("pullThreadPoolQueueSize"), 0),
         latency_99=table.get("putLatency99", ""),
         flush=config.get("flushDiskType", ""),
+        epoch=_int(table["haLastEpoch"], 0) if "haLastEpoch" in table else None,
+        sync_state_set=table.get("haSyncStateSet", ""),
     )
 
 

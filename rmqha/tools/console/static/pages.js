@@ -67,7 +67,7 @@ function openCluster({ api, session, root, again }) {
         { title: "Broker", cell: (row) => row.name, value: (row) => row.name },
         { title: "Id", right: true, cell: (row) => String(row.broker_id), value: (row) => row.broker_id },
         { title: "Address", cell: (row) => row.address, value: (row) => row.address },
-        { title: "Role", cell: (row) => row.error ? badge("no answer", "bad") : row.role, value: (row) => row.role },
+        { title: "Role", cell: (row) => row.error ? badge("no answer", "bad") : row.epoch == null ? row.role : `${row.role}, epoch ${row.epoch}`, value: (row) => row.role },
         { title: "In / s", right: true, cell: (row) => count(row.in_msgs_per_s), value: (row) => row.in_msgs_per_s },
         { title: "", cell: (row) => spark(cluster.lines.in[row.address] || [], "in", "messages in a second") },
         { title: "Out / s", right: true, cell: (row) => count(row.out_msgs_per_s), value: (row) => row.out_msgs_per_s },
