@@ -128,7 +128,7 @@ def make(folder: Path, shape: Shape, first_port: int) -> Layout:
                               first_port + len(nodes) * PORTS_PER_BROKER, f"broker-{letter}", broker_id))
     for node in nodes if shape.metrics else ():
         node.metrics_port = node.spare_port
-    return Layout(tuple(nodes), shape.memory, shape.sync)
+    return Layout(tuple(nodes), shape.memory, shape.sync or not shape.auto_failover)
 
 
 def properties_of(node: Node, layout: Layout) -> dict[str, object]:

@@ -13,7 +13,10 @@ MODULES = {"RequestCode": request_code, "ResponseCode": response_code, "MessageC
            "MessageSysFlag": message_sys_flag, "PermName": perm_name, "LoggerName": logger_name,
            "TopicValidator": topic_validator}
 # 5.1.4 has these, 4.9 has not.
-FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED"}
+FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED", "BROKER_HEARTBEAT",
+            "UPDATE_CONTROLLER_CONFIG", "GET_CONTROLLER_CONFIG", "CLEAN_BROKER_DATA",
+            *(name for module in (request_code, response_code) for name in vars(module)
+              if name.startswith("CONTROLLER_"))}
 # Neither has these.
 OWN = {"REJOIN_MASTER", "HANDOVER_MASTER"}
 # 4.9.7 has these, 4.9.8 has not.
