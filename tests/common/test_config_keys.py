@@ -12,13 +12,14 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_file import ConfigError, load_config_file
 from rmqha.common.config_value import allowed_words, base_type, parse_property, rules
+from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from tests.support.sources import ROOT
 
-CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig)
+CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig, ControllerConfig)
 PAGE = ROOT / "docs" / "config-keys.md"
 _RANGE = re.compile(r"from (-?\d+) to (\d+)")
 # Defaults that depend on the machine.
@@ -26,6 +27,8 @@ OF_THE_MACHINE = {
     "rocketmqHome": "$ROCKETMQ_HOME", "namesrvAddr": "$NAMESRV_ADDR", "brokerIP1": "the host's address",
     "brokerIP2": "the host's address", "brokerName": "the host's name", "storePathRootDir": "~/store",
     "kvConfigPath": "~/namesrv/kvConfig.json", "configStorePath": "~/namesrv/namesrv.properties",
+    "ControllerConfig.configStorePath": "~/controller/controller.properties",
+    "controllerStorePath": "~/DledgerController",
     "sendMessageThreadPoolNums": "cores, at most 4", "putMessageFutureThreadPoolNums": "cores, at most 4",
     "pullMessageThreadPoolNums": "16 + 2 * cores", "processReplyMessageThreadPoolNums": "16 + 2 * cores",
     "queryMessageThreadPoolNums": "8 + cores", "heartbeatThreadPoolNums": "cores, at most 32",
@@ -144,7 +147,8 @@ def render() -> str:
         rows = ["| key | may be | default |", "|---|---|---|"]
         for of_class, key, kind, default in keys():
             if of_class is config_class:
-                said = OF_THE_MACHINE.get(key, "" if default is None else f"`{mix_all.property_text(default)}`")
+                said = OF_THE_MACHINE.get(f"{config_class.__name__}.{key}") or OF_THE_MACHINE.get(
+                    key, "" if default is None else f"`{mix_all.property_text(default)}`")
                 said = "" if said == "``" else said
                 rows.append(f"| {key} | {allowed_words(kind).replace('|', '&#124;')} | {said} |")
         parts += [f"## {config_class.__name__}", "\n".join(rows)]

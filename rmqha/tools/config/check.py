@@ -69,8 +69,8 @@ def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
     """One that has a controller within itself has the keys of both."""
     config, controller = NamesrvConfig(), ControllerConfig()
     has_controller = read_config_file(file).get(_WITH_CONTROLLER) == "true"
-    configs = (config, ServerConfig(), *((controller, ClientConfig()) if has_controller else ()))
-    properties = load_config_file(file, configs, (_WITH_CONTROLLER,), warn=warn, bad=error)
+    configs = (config, ServerConfig(), *((controller,) if has_controller else ()))
+    properties = load_config_file(file, configs, warn=warn, bad=error)
     bad_key = _bad_key(file, properties, error)
     if has_controller:
         controller_config_checks.check_controller(controller, bad_key)

@@ -5,6 +5,7 @@ import pytest
 
 from rmqha.broker import broker_startup
 from rmqha.common.config_field import config_keys
+from rmqha.controller import controller_startup
 from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
 from rmqha.tools.config.explain import OWNERS, explain, known_keys
 from tests.common.test_config_keys import keys
@@ -41,7 +42,7 @@ def test_explain_tells_all(run):
 
 def test_a_key_of_several_files_is_explained_for_each(run):
     told = json.loads(run("config", "explain", "rocketmqHome", "-o", "json").stdout)
-    assert [each["config_class"] for each in told] == ["BrokerConfig", "NamesrvConfig"]
+    assert [each["config_class"] for each in told] == ["BrokerConfig", "NamesrvConfig", "ControllerConfig"]
 
 
 def test_every_key_can_be_explained():
@@ -87,6 +88,38 @@ def test_a_name_servers_file_is_told_by_its_keys(run, tmp_path):
     assert "unknown key kvConfigPath" in run("config", "check", "--for", "broker", file).stdout
 
 
+PEERS = "controllerDLegerPeers=n0-127.0.0.1:9878"
+
+
+@pytest.mark.parametrize("text, line, part", [
+    ("controllerDLegerSelfId=n0\n", None, "controllerDLegerPeers: is missing"),
+    (f"{PEERS}\ncontrollerDLegerSelfId=n1\n", 2, "controllerDLegerSelfId: 'n1' is none of"),
+    ("controllerDLegerPeers=n0=127.0.0.1\n", 1, "is no id-host:port"),
+    (f"{PEERS};n0-h:1\ncontrollerDLegerSelfId=n0\n", 1, "the id n0 is there twice"),
+    (f"{PEERS};n1-h:1\ncontrollerDLegerSelfId=n0\n", 1, "2 controllers can't share a file"),
+    (f"{PEERS}\ncontrollerDLegerSelfId=n0\ncontrollerStore=etcd\n", None, "etcdEndpoints: is missing"),
+    (f"{PEERS}\ncontrollerDLegerSelfId=n0\ncontrollerStore=zookeeper\n", 3, "controllerStore"),
+    (f"{PEERS}\ncontrollerDLegerSelfId=n0\ncontrollerStore=etcd\netcdEndpoints=a:1\netcdCertFile=x\n", None,
+     "etcdCertFile and etcdKeyFile go together")])
+def test_what_keeps_a_controller_from_starting_is_found(run, tmp_path, capsys, text, line, part):
+    file = tmp_path / "controller.conf"
+    file.write_text(text + f"controllerStorePath={tmp_path}\n")
+    assert controller_startup.main(["-c", str(file)]) == 2
+    assert part in capsys.readouterr().err
+    result = run("config", "check", file)
+    place = file if line is None else f"{file}:{line}"
+    assert result.exit_code == 1 and f"{place}: error: " in result.stdout and part in result.stdout
+
+
+def test_a_name_server_with_a_controller_has_the_keys_of_both(run, tmp_path):
+    file = tmp_path / "namesrv.conf"
+    good = f"listenPort=9876\nenableControllerInNamesrv=true\n{PEERS}\ncontrollerDLegerSelfId=n0\n"
+    file.write_text(good)
+    assert run("config", "check", "--strict", file).exit_code == 0
+    file.write_text(good.replace("SelfId=n0", "SelfId=n7"))
+    assert "controllerDLegerSelfId: 'n7' is none of" in run("config", "check", file).stdout
+
+
 def test_warnings_fail_when_asked_to(run, tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\ncolour=red\n")
@@ -100,5 +133,6 @@ def test_a_file_that_is_not_there(run, tmp_path):
 
 
 def test_the_files_of_conf_are_right(run):
-    files = [*ROOT.glob("conf/broker.conf"), *ROOT.glob("conf/2m*/*.properties")]
+    files = [*ROOT.glob("conf/broker.conf"), *ROOT.glob("conf/2m*/*.properties"),
+             *ROOT.glob("conf/controller/*.conf")]
     assert files and run("config", "check", "--strict", *files).exit_code == 0
