@@ -206,3 +206,58 @@ def test_bad_groups_cannot_start():
 
 def test_kernel_knows_three_modes():
     assert {mode.name for mode in CommunicationMode} == {"SYNC", "ASYNC", "ONEWAY"}
+
+
+class OneBroker:
+    """The route of one broker with a slave, whose master is another one when it was asked for `moves_at` times."""
+
+    def __init__(self, producer, moves_at: int) -> None:
+        self.impl, self.asked, self.moves_at = producer.default_mq_producer_impl, 0, moves_at
+        self.broker_addr_table = {"a": {0: "1:1", 1: "1:2"}}
+        self.impl.topic_publish_info_table["T"] = TopicPublishInfo(
+            message_queue_list=[queue for queue in QUEUES if queue.brokerName == "a"])
+        self.mq_client_api_impl = self.impl.mq_client_factory.mq_client_api_impl
+        self.impl.mq_client_factory = self
+
+    def find_broker_address_in_publish(self, broker_name):
+        return self.broker_addr_table.get(broker_name, {}).get(0)
+
+    def update_topic_route_info_from_name_server(self, *_args) -> bool:
+        self.asked += 1
+        if self.asked == self.moves_at:
+            self.broker_addr_table = {"a": {0: "1:2", 1: "1:1"}}
+        return True
+
+
+@pytest.mark.parametrize("error", [
+    RemotingConnectException("1:1"), MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "no lease")])
+@pytest.mark.parametrize("moves_at", [1, 3])
+def test_refused_send_goes_to_the_new_master(make_producer, error, moves_at):
+    producer, api = make_producer(error)
+    factory = OneBroker(producer, moves_at)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    assert [sent.addr for sent in api.sent] == ["1:1", "1:2"] and factory.asked == moves_at
+
+
+def test_master_that_stays_is_waited_for_once_and_not_longer_than_the_send_has(make_producer):
+    producer, api = make_producer(*[RemotingConnectException("1:1")] * 3, send_msg_timeout=200)
+    factory = OneBroker(producer, -1)
+    with pytest.raises((MQClientException, RemotingTooMuchRequestException)):
+        producer.send(Message("T", b"x"))
+    assert factory.asked >= 3
+
+
+def test_broker_without_slaves_is_not_waited_for(make_producer):
+    producer, api = make_producer(RemotingConnectException("1:1"))
+    factory = OneBroker(producer, -1)
+    factory.broker_addr_table = {"a": {0: "1:1"}}
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    assert factory.asked == 1
+
+
+def test_send_that_is_not_tried_again_leaves_a_new_route_for_the_next(make_producer):
+    producer, api = make_producer(RemotingConnectException("1:1"))
+    factory = OneBroker(producer, 1)
+    with pytest.raises(RemotingConnectException):
+        producer.send(Message("T", b"x"), queue=QUEUES[0])
+    assert factory.asked == 1 and factory.find_broker_address_in_publish("a") == "1:2"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ log = logging.getLogger("RocketmqBroker")
 # Differs: 5 s in 5.1.4
 _RETRY_MS = 500
 _UPDATE_ADDRESSES_MS = 2 * 60 * 1000
+_NEWS_MS = 100  # for so long a controller's word alone is enough to register as the master
 _REGISTER_AGAIN_MS = (1000, 3000)  # behind a role change: an old master may have registered meanwhile
 
 ToldMaster = ElectMasterResponseHeader | GetReplicaInfoResponseHeader | RegisterBrokerToControllerResponseHeader
@@ -98,6 +100,7 @@ class ReplicasManager(ServiceThread):
         self.controller_leader_address = ""  # "": not known; replaced by any thread
         self.master_address = ""  # guarded by _change
         self._ha_address: str | None = None  # of the master that this one follows; guarded by _change
+        self._is_news_until_ns = 0  # the role; monotonic, written under _change
         self.role = Role()  # replaced under _change and _lease_lock, read freely
         self._change = threading.RLock()  # one role change at a time
         self._lease_lock = threading.Lock()  # a lease is granted to the role that it was asked for
@@ -449,6 +452,7 @@ class ReplicasManager(ServiceThread):
 
     def _role_is_changed(self, master_address: str | None) -> None:
         self._serve()
+        self._is_news_until_ns = time.monotonic_ns() + _NEWS_MS * 1_000_000
         for heartbeat in self._heartbeats.values():  # the lease, and which epoch this log is in now
             heartbeat.wakeup()
         controller = self.broker_controller
@@ -475,7 +479,7 @@ class ReplicasManager(ServiceThread):
         """Whether name servers may be told who this broker is: as the master only while it is known to be."""
         role = self.role
         if role.master_id == self.broker_id:
-            return role.leads and self.may_acknowledge()
+            return role.leads and (self.may_acknowledge() or time.monotonic_ns() < self._is_news_until_ns)
         return not self.stopped
 
     def may_acknowledge(self) -> bool:
