@@ -139,8 +139,8 @@ class BrokerLiveness:
 
         It has said so to this controller since that leads. Or else this controller leads for longer than a lease of
         those that led before; and those that it has granted are over, or the master has closed the connections over
-        which they were told: a broker gives up its lease before it closes any connection to a controller and when it sees
-        one end, and takes none that it has asked for before. (That it closed them says nothing of leases of other
+        which they were told: a broker gives up its lease before it closes any connection to a controller and when it
+        sees one end, and takes none that it has asked for before. (That it closed them says nothing of leases of other
         controllers: the news may have been on its way since before this one began to lead.)
         """
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from tests.controller.explorer.frozen import Frozen, Time, aged
-from tests.controller.explorer.rules import Rules, Stored, identity
+from tests.controller.explorer.rules import MIN_IN_SYNC, Rules, Stored, identity
 
 Event = tuple[Any, ...]
 Message = tuple[Any, ...]
@@ -143,6 +143,8 @@ class Model:
             for id_, broker in enumerate(state.brokers, 1):
                 if broker.up and not any(message[:2] == ("look", id_) for message in state.net):
                     yield "look", id_
+        if self._may(state, "ticks"):
+            yield ("tick",)
         if self.bounds.heartbeats:
             yield from self._of_connections(state)
             yield from self._of_controllers(state)
@@ -223,8 +225,6 @@ class Model:
                 yield from self._elections(state, at, controller)
         if self._may(state, "leaders"):
             yield from (("lead", at) for at in range(len(state.controllers)) if at != leads)
-        if self._may(state, "ticks"):
-            yield ("tick",)
 
     def _elections(self, state: State, at: int, controller: Controller) -> Iterator[Event]:
         stored, bounds = state.stored, self.bounds
@@ -289,8 +289,8 @@ class Model:
                 log = state.brokers[member - 1].log
                 for offset, message in state.acked:
                     if offset >= len(log) or log[offset] != message:
-                        raise Violation(f"message {message} was acknowledged at {offset}, and broker {member}, which is "
-                                        f"in the sync-state set and may be elected, has not got it: {list(log)}")
+                        raise Violation(f"message {message} was acknowledged at {offset}, and broker {member}, which "
+                                        f"may be elected, since it is in the sync-state set, lacks it: {list(log)}")
         if stored is not before.stored and (
                 stored.epoch < before.stored.epoch or stored.set_epoch < before.stored.set_epoch or
                 (stored.master != before.stored.master and stored.epoch == before.stored.epoch)):
@@ -372,7 +372,7 @@ class Model:
 
     def _on_ask(self, state: State, id_: int) -> State:
         broker = state.brokers[id_ - 1]
-        sync, ask = self.rules.sync_call(broker.sync, len(broker.log), "next_ask")
+        sync, ask = self.rules.sync_call(broker.sync, len(broker.log), "next_ask", MIN_IN_SYNC)
         state = self._with(state, id_, sync=sync)
         if ask is None:
             return state
@@ -383,12 +383,12 @@ class Model:
         alive = frozenset(range(1, self.bounds.brokers + 1))
         if self.bounds.heartbeats:
             alive, _ = self._heard(state, state.controllers[at])
-        written, is_told = self.rules.alter(state.stored, self.bounds.brokers, id_, epoch, ask, alive)
+        written, looks = self.rules.alter(state.stored, self.bounds.brokers, id_, epoch, ask, alive)
         if written is not None:
             state = state._replace(stored=written)
         net = state.net - {message}
         if is_waited_for:
-            net |= {("done", id_, epoch, ask, written if is_told else None, True)}
+            net |= {("done", id_, epoch, ask, "look" if looks else written, True)}
         return state._replace(net=net)
 
     def _on_timeout(self, state: State, id_: int) -> State:
@@ -410,8 +410,11 @@ class Model:
         result: State = getattr(self, "_deliver_" + message[0])(state, *message[1:])
         return result
 
-    def _deliver_done(self, state: State, id_: int, epoch: int, ask: Ask, decided: Stored | None, _: bool) -> State:
+    def _deliver_done(self, state: State, id_: int, epoch: int, ask: Ask, decided: Any, _: bool) -> State:
+        """As ReplicasManager.alter_sync_state_set."""
         broker = state.brokers[id_ - 1]
+        if decided == "look":
+            decided = state.stored if (state.stored.master, state.stored.epoch) == (id_, epoch) else None
         if decided is not None and broker.role == "M" and broker.epoch == epoch:
             state = self._decided(state, id_, decided)
         return self._answered(state, id_, ask, True)
@@ -462,8 +465,8 @@ class Model:
         end = len(broker.log)
         for offset, message in state.acked:
             if offset >= end or broker.log[offset] != message:
-                raise Violation(f"broker {id_} becomes the master of epoch {told.epoch} without the acknowledged message "
-                                f"{message} at {offset}: {list(broker.log)}")
+                raise Violation(f"broker {id_} becomes the master of epoch {told.epoch}, and lacks message {message}, "
+                                f"which was acknowledged at {offset}: {list(broker.log)}")
         kept = tuple(each for each in broker.epochs if each.start_offset <= end and each.epoch < told.epoch)
         epochs = _epochs_up_to((*kept, EpochEntry(told.epoch, end)), end)
         since = end if self.rules.gives_up_pending or broker.role != "M" else broker.since

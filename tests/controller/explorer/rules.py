@@ -19,6 +19,7 @@ from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, freeze, thaw
 
 LEASE_MS = 3000
+MIN_IN_SYNC = 1  # the fewer must be, the more is acknowledged, and the more can be lost
 CLUSTER, NAME = "cluster", "broker"
 
 
@@ -88,7 +89,7 @@ class Rules:
         """Who counts, and how far they are."""
         found = thaw(frozen, lambda: self.sync(lambda: end, lambda: NOW_NS))
         confirm = found.confirm_offset()
-        return freeze(found), Sync(found.members, confirm, found.needs_ask())
+        return freeze(found), Sync(found.members, confirm, found.needs_ask(MIN_IN_SYNC))
 
     def granted(self, old: Time | None, asked: Time, is_fresh: bool) -> Time | None:
         """When what now counts was asked for; `is_fresh`: nothing was renounced since the question."""
@@ -151,11 +152,12 @@ class Rules:
 
     def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
               alive: frozenset[int]) -> tuple[Stored | None, bool]:
-        """What is written, and whether the master is told of that set."""
+        """What is written, and whether the master is to look what the set is, since it was refused for that."""
         decision = decisions.alter_sync_state_set(
             replica_set(stored, brokers), AlterSyncStateSetRequestHeader(NAME, master, epoch),
             SyncStateSet(sorted(ask.members), ask.epoch), heard_of(alive, False))
-        return _written(decision), decision.code == response_code.SUCCESS
+        return _written(decision), decision.code in (response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+                                                     response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH)
 
 
 @cache

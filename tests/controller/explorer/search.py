@@ -150,7 +150,8 @@ def _delivery(message: tuple[Any, ...]) -> str:
         return (f"broker {id_} hears that {told.master} is the master of epoch {told.epoch}, in sync "
                 f"{_set(told.members)}, set {told.set_epoch}")
     if name == "done":
-        return f"broker {id_} hears that its set is " + ("refused" if rest[2] is None else _set(rest[2].members))
+        said = {None: "refused", "look": "refused, and looks what it is"}
+        return f"broker {id_} hears that its set is {said.get(rest[2]) or _set(rest[2].members)}"
     if name == "end":
         return f"controller {rest[0]} sees the end of connection {rest[1]} from broker {id_}"
     if name == "gone":
