@@ -43,6 +43,8 @@ from rmqha.controller.replica_set import FIRST_BROKER_CONTROLLER_ID, Replica, Re
 
 Body = SyncStateSet | ElectMasterResponseBody
 
+_MAX_EPOCH = 1 << 30  # what tells of a higher one is mistaken; epochs are of 31 bits
+
 
 @dataclass(frozen=True)
 class Heard:
@@ -77,7 +79,11 @@ class Decision:
 
 def alter_sync_state_set(current: ReplicaSet | None, request: AlterSyncStateSetRequestHeader, wanted: SyncStateSet,
                          heard: Heard) -> Decision:
-    """Take the master's new sync-state set, if it is the master, knows the last one, and names who lives."""
+    """Take the master's new sync-state set, if it is the master, knows the last one, and names who lives.
+
+    Differs: one with the same members is taken, too, and gets a new epoch: whatever the master asked for behind the
+    last one, and has no answer to, can't be carried out any more. 5.1.4 refuses it.
+    """
     if current is None:
         return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
     members = frozenset(wanted.syncStateSet)
@@ -92,9 +98,6 @@ def alter_sync_state_set(current: ReplicaSet | None, request: AlterSyncStateSetR
 
 def _why_not_alter(current: ReplicaSet, request: AlterSyncStateSetRequestHeader, members: frozenset[int], epoch: int,
                    heard: Heard) -> Decision | None:
-    if members == current.sync_state_set:
-        return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-                        "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet")
     rejecting = "Rejecting alter syncStateSet request because the "
     if current.master_id is None or current.master_id != request.masterBrokerId:
         return Decision(response_code.CONTROLLER_INVALID_MASTER,
@@ -169,7 +172,10 @@ def _master_still_exists(current: ReplicaSet, heard: Heard) -> Decision:
 
 
 def _new_master(current: ReplicaSet, elected: int, heard: Heard) -> Decision:
-    decided = replace(current, master_id=elected, master_epoch=current.master_epoch + 1,
+    # Differs: above what the logs know, too, of masters before there was a controller, or before it lost its state;
+    # a broker of such a log can't begin the epoch of 5.1.4's controller
+    known = max((info.epoch for info in heard.alive.values() if info.epoch < _MAX_EPOCH), default=0)
+    decided = replace(current, master_id=elected, master_epoch=max(current.master_epoch, known) + 1,
                       sync_state_set=frozenset((elected,)), sync_state_set_epoch=current.sync_state_set_epoch + 1)
     header = ElectMasterResponseHeader(
         masterBrokerId=elected, masterAddress=decided.address(elected), masterEpoch=decided.master_epoch,

@@ -56,9 +56,15 @@ def test_master_adds_a_replica_to_the_set():
     assert decision.replica_set == replica_set(sync_state_set=frozenset({1, 2, 3}), sync_state_set_epoch=8)
 
 
+def test_same_set_gets_a_new_epoch_so_that_what_was_asked_for_behind_the_last_one_is_refused():
+    decision = alter(replica_set(), (2, 1))
+    assert decision.body == SyncStateSet([1, 2], 8)
+    assert decision.replica_set == replica_set(sync_state_set_epoch=8)
+    assert alter(decision.replica_set, (1, 2, 3)).code == code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+
+
 @pytest.mark.parametrize(("arguments", "expected"), [
     ({"current": None}, code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
-    ({"ids": (2, 1)}, code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
     ({"master": 2}, code.CONTROLLER_INVALID_MASTER),
     ({"current": replica_set(master_id=None)}, code.CONTROLLER_INVALID_MASTER),
     ({"epoch": 2}, code.CONTROLLER_FENCED_MASTER_EPOCH),
@@ -89,6 +95,11 @@ def test_who_asks_first_becomes_the_first_master():
 def test_nobody_who_is_not_registered_becomes_the_first_master():
     decision = elect(ReplicaSet(CLUSTER, NAME, replicas(1), 2), heard(1), 5)
     assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
+
+
+def test_new_epoch_is_above_those_of_all_logs_that_are_heard():
+    what = Heard({2: replace(heard(2).alive[2], epoch=41)}, may_replace_master=True)
+    assert elect(replica_set(), what).header.masterEpoch == 42
 
 
 def test_master_that_lives_stays():

@@ -122,14 +122,18 @@ class ControlledSyncStateSet(SyncStateSet):
                 return  # of a mastership before
             self._asked = None
             if ask.epoch == self._epoch:
-                if is_over:
-                    self._forget_old()
-                else:
+                if not is_over:
                     self._unknown[ask.members] = self._clock()
+                elif ask.members == self._decided:
+                    self._forget_old()
             self._derive()
 
     def _forget_old(self) -> None:
-        """What was asked for long before an ask that the controller has now answered, lies nowhere any more."""
+        """What was asked for long before an ask that the controller has now answered, lies nowhere any more.
+
+        That is not so for sure, when the controller slept meanwhile. One of rmqha gives the set that it has already a
+        new epoch when it is asked for it, and nothing has to be forgotten; one of RocketMQ refuses that.
+        """
         now = self._clock()
         self._unknown = {members: at for members, at in self._unknown.items() if now - at < _FORGET_NS}
 
