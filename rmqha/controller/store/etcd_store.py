@@ -1,0 +1,239 @@
+"""Replica sets in an etcd cluster, which any number of controllers share.
+
+    PREFIX/brokers/NAME  which put wrote it, a new line, the replica set's document; nothing behind the line: deleted
+"""
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+from rmqha.common.controller_config import ControllerConfig
+from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
+from rmqha.controller.store.controller_store import (
+    NotLeaderError,
+    StoreConflictError,
+    StoreFailedError,
+    Versioned,
+)
+from rmqha.controller.store.etcd_client import (
+    EtcdClient,
+    EtcdError,
+    EtcdRefusedError,
+    EtcdSettings,
+    KeyValue,
+    TxnAnswer,
+    created_at,
+    parse_endpoints,
+    put_of,
+    range_of,
+    written_at,
+)
+from rmqha.controller.store.etcd_leadership import EtcdLeadership, Term
+
+log = logging.getLogger("RocketmqController")
+
+_NS_PER_S = 1_000_000_000
+_TIMEOUT_SHARE = 6  # how many members that hang may be asked in a lease
+_PAUSE_S = 0.02  # after all members have failed
+
+
+def encode_record(token: str, replica_set: ReplicaSet | None) -> bytes:
+    """A key's value. The token tells the put apart from all others, and has no line break."""
+    return token.encode() + b"\n" + (b"" if replica_set is None else replica_set.encode())
+
+
+def decode_record(value: bytes) -> ReplicaSet | None:
+    """The replica set in a key's value; None when it was deleted. ReplicaSetError."""
+    _token, line_break, document = value.partition(b"\n")
+    if not line_break:
+        raise ReplicaSetError(f"{value[:80]!r} has no second line, where a replica set is")
+    return ReplicaSet.decode(document) if document.strip() else None
+
+
+class EtcdStore:
+    """A ControllerStore, the leader's copy of which is read, and changed behind etcd's.
+
+    The leader reads all when its leadership begins, and nobody else writes while it leads. A name that is deleted keeps
+    its key, with an empty document: so no version comes twice, and a put that a member has held up does nothing.
+    """
+
+    def __init__(self, config: ControllerConfig, controller_id: str, address: str,
+                 clock: Callable[[], int] = time.monotonic_ns, client: EtcdClient | None = None) -> None:
+        """`address`: where others reach this controller. ValueError, OSError: what is configured can't be used."""
+        prefix = config.etcdPrefix.rstrip("/")
+        if not prefix:
+            raise ValueError("etcdPrefix is empty: keys of the controllers would mingle with those of others")
+        self.on_leader_changed: Callable[[], None] | None = None
+        self._client = client or EtcdClient(_settings(config))
+        self._prefix = f"{prefix}/brokers/".encode()
+        self._lease_ns = config.etcdLeaseSeconds * _NS_PER_S
+        self._clock = clock
+        self._lock = threading.Lock()  # guards the records of the term
+        self._nonce, self._puts = uuid.uuid4().hex, itertools.count(1)
+        end = self._prefix[:-1] + bytes([self._prefix[-1] + 1])
+        self._leadership = EtcdLeadership(self._client, prefix, controller_id, address, config.etcdLeaseSeconds,
+                                          (self._prefix, end), self._parse_all, clock)
+        self._leadership.on_changed = self._tell
+
+    def start(self) -> None:
+        """Take part in who leads. OSError: the cluster refuses this user, or is none of etcd's."""
+        try:
+            self._leadership.start()
+        except EtcdRefusedError as error:
+            raise OSError(f"etcd refuses this controller: {error}") from error
+
+    def shutdown(self) -> None:
+        """Give the leadership back, and close. May be called twice."""
+        self._leadership.shutdown()
+        self._client.close()
+
+    def _tell(self) -> None:
+        if self.on_leader_changed is not None:
+            self.on_leader_changed()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this controller leads: false before another one can do what rests on time."""
+        return self._leadership.current() is not None
+
+    @property
+    def leads_since_ns(self) -> int:
+        """From when (monotonic) on nobody else believes to lead; it may lie a lease ahead."""
+        return self._leadership.leads_since_ns
+
+    @property
+    def leader_id(self) -> str | None:
+        """The id of the controller that leads; None when nobody is known to."""
+        leader = self._leadership.leader()
+        return None if leader is None else leader.id
+
+    @property
+    def leader_address(self) -> str | None:
+        """Its `host:port`; None when nobody is known to lead."""
+        leader = self._leadership.leader()
+        return None if leader is None else leader.address
+
+    def names(self) -> list[str]:
+        """All broker names, less those of which the document is damaged. NotLeaderError."""
+        term = self._term()
+        with self._lock:
+            return sorted(name for name, record in term.records.items()
+                          if isinstance(record, Versioned) and record.replica_set is not None)
+
+    def get(self, broker_name: str) -> Versioned:
+        """The replica set of a name. NotLeaderError; ReplicaSetError says what is wrong with a damaged document."""
+        term = self._term()
+        with self._lock:
+            record = term.records.get(broker_name, Versioned(None, 0))
+        return self._read_again(term, broker_name) if isinstance(record, ValueError) else record
+
+    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None) -> Versioned:
+        """Write it if this one leads, and the stored one still has that version; None deletes it.
+
+        Members that do not answer are asked in turn, for a lease in all. NotLeaderError, StoreConflictError,
+        StoreFailedError.
+        """
+        term, key = self._term(), self._key(broker_name)
+        value, sure = encode_record(f"{self._nonce}-{next(self._puts)}", replica_set), True
+        give_up_ns = self._clock() + self._lease_ns
+        while True:
+            asked_ns = self._clock()
+            try:
+                answer = self._client.transaction(
+                    [created_at(self._leadership.leader_key, term.revision), written_at(key, version)],
+                    [put_of(key, value)], [range_of(self._leadership.leader_key), range_of(key)])
+                return self._written(term, broker_name, (version, value, replica_set), answer, asked_ns,
+                                     sure and answer.sure)
+            except EtcdError as error:
+                sure = sure and error.sure
+                if isinstance(error, EtcdRefusedError) or self._clock() > give_up_ns:
+                    self._leadership.drop(term, f"whether {broker_name} was written is not known: {error}")
+                    raise StoreFailedError(f"whether {broker_name} was written is not known: {error}") from error
+            time.sleep(_PAUSE_S)
+
+    def _written(self, term: Term, broker_name: str, wanted: tuple[int, bytes, ReplicaSet | None], answer: TxnAnswer,
+                 asked_ns: int, sure: bool) -> Versioned:
+        """How a put has ended, which was asked for before when it is not `sure`."""
+        version, value, replica_set = wanted
+        if answer.succeeded:
+            self._leadership.confirm(term, asked_ns)
+            return self._keep(term, broker_name, Versioned(replica_set, answer.revision))
+        leader, found = (keys[0] if keys else None for keys in answer.ranges)
+        still_leads = leader is not None and leader.create_revision == term.revision
+        if not still_leads:
+            self._leadership.drop(term, "another one may lead")
+        if found is not None and found.value == value:  # by the question of which the answer was not heard
+            return self._keep(term, broker_name, Versioned(replica_set, found.mod_revision))
+        if not still_leads:
+            if sure:
+                raise NotLeaderError(f"{broker_name} was not changed: another controller leads by now")
+            raise StoreFailedError(f"whether {broker_name} was written is not known: another controller leads by now")
+        with self._lock:
+            term.records[broker_name] = Versioned(None, 0) if found is None else _parsed(found)
+        raise StoreConflictError(f"{broker_name} has another version than {version}")
+
+    def _keep(self, term: Term, broker_name: str, record: Versioned) -> Versioned:
+        with self._lock:
+            known = term.records.get(broker_name)
+            if not isinstance(known, Versioned) or known.version < record.version:
+                term.records[broker_name] = record
+        return record
+
+    def _read_again(self, term: Term, broker_name: str) -> Versioned:
+        """A damaged document may have been mended by hand."""
+        key = self._key(broker_name)
+        try:
+            answer = self._client.transaction([created_at(self._leadership.leader_key, term.revision)],
+                                              [range_of(key)], [range_of(self._leadership.leader_key)])
+        except EtcdError as error:
+            raise ReplicaSetError(f"{broker_name} can't be read again: {error}") from error
+        if not answer.succeeded:
+            self._leadership.drop(term, "another one may lead")
+            raise NotLeaderError(f"{broker_name} is not read: another controller leads by now")
+        record = _parsed(answer.ranges[0][0]) if answer.ranges[0] else Versioned(None, 0)
+        with self._lock:
+            term.records[broker_name] = record
+        if isinstance(record, ValueError):
+            raise record
+        return record
+
+    def _term(self) -> Term:
+        term = self._leadership.current()
+        if term is None:
+            raise NotLeaderError(f"this controller does not lead; the leader is {self.leader_address or 'not known'}")
+        return term
+
+    def _key(self, broker_name: str) -> bytes:
+        return self._prefix + broker_name.encode()
+
+    def _parse_all(self, keys: tuple[KeyValue, ...]) -> dict[str, Versioned | ValueError]:
+        """What is stored, by broker name."""
+        found: dict[str, Versioned | ValueError] = {}
+        for key in keys:
+            try:
+                name = key.key.removeprefix(self._prefix).decode()
+            except UnicodeDecodeError:
+                log.error("key %r is no broker's name, and is left alone", key.key)
+                continue
+            found[name] = _parsed(key)
+        return found
+
+
+def _settings(config: ControllerConfig) -> EtcdSettings:
+    has_tls = bool(config.etcdCaFile or config.etcdCertFile)
+    return EtcdSettings(
+        parse_endpoints(config.etcdEndpoints, "https" if has_tls else "http"),
+        config.etcdLeaseSeconds / _TIMEOUT_SHARE, config.etcdUser, config.etcdPassword,
+        config.etcdCaFile, config.etcdCertFile, config.etcdKeyFile)
+
+
+def _parsed(key: KeyValue) -> Versioned | ValueError:
+    try:
+        return Versioned(decode_record(key.value), key.mod_revision)
+    except ReplicaSetError as error:
+        log.error("what etcd holds at %r can't be used: %s", key.key, error)
+        return error
