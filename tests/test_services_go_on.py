@@ -26,6 +26,7 @@ from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.common import stall_watch
+from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.metrics.pages import Page
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
@@ -33,6 +34,7 @@ from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatRespo
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stall_watch import StallWatch
+from rmqha.controller.store.etcd_store import EtcdStore
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.http_port import HttpPort
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -52,6 +54,7 @@ from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.auto_switch_replica import RmqhaReplica, wait_same_end
+from tests.support.fake_etcd import FakeEtcd, FakeEtcdClient
 from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
@@ -523,6 +526,42 @@ def _controller_heartbeat(_folder) -> Iterator[Plan]:
         heartbeat = _started(ControllerHeartbeat(manager, "127.0.0.1:1", 1), stack)
         yield Plan(heartbeat, (manager.api, "send_heartbeat"),
                    lambda: wait_until(lambda: heartbeat.wakeup() or beats), heartbeat.wakeup)
+
+
+# ---- controller
+
+
+def _etcd_store() -> EtcdStore:
+    client = FakeEtcdClient(FakeEtcd())
+    client.watch_s = 1.0
+    return EtcdStore(ControllerConfig(etcdLeaseSeconds=1), "n0", "n0:1", client=client)
+
+
+@plan_of("ControllerElectionService")
+def _controller_election(_folder) -> Iterator[Plan]:
+    store = _etcd_store()
+    store.start()
+    try:
+        yield Plan(store._leadership._election, (store._leadership, "_step"), lambda: wait_until(lambda: store.leads),
+                   store._leadership.wake_election)
+    finally:
+        store.shutdown()
+
+
+@plan_of("ControllerKeepAliveService")
+def _controller_keep_alive(_folder) -> Iterator[Plan]:
+    store = _etcd_store()
+    store.start()
+    service = store._leadership._keep_alive
+    try:
+        wait_until(lambda: store.leads)
+
+        def work() -> None:
+            until_ns = store._leadership._until_ns
+            wait_until(lambda: store._leadership._until_ns > until_ns)
+        yield Plan(service, (store._client, "keep_alive"), work, service.wakeup)
+    finally:
+        store.shutdown()
 
 
 # ---- client

@@ -24,13 +24,18 @@ class Authority:
         openssl("req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-days", DAYS, "-keyout", self._key, "-out",
                 self.certificate)
 
-    def sign(self, name: str) -> Identity:
-        """A new key, and a certificate for it."""
+    def sign(self, name: str, alternative_name: str = "") -> Identity:
+        """A new key, and a certificate for it; `alternative_name` as in `IP:127.0.0.1`."""
         made = Identity(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         request = self.folder / f"{name}.csr"
         openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
+        extensions: tuple[object, ...] = ()
+        if alternative_name:
+            file = self.folder / f"{name}.ext"
+            file.write_text(f"subjectAltName={alternative_name}\n")
+            extensions = "-extfile", file
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
-                "-days", DAYS, "-out", made.certificate)
+                "-days", DAYS, "-out", made.certificate, *extensions)
         return made
 
 

@@ -1,6 +1,9 @@
 """Controllers of any kind ('java': 5.1.4's, 'rmqha'), etcd, and the keys of brokers that live under a controller."""
+import atexit
 import json
+import os
 import shutil
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -82,7 +85,8 @@ def why_no_etcd() -> str | None:
 class EtcdNode(ServerProcess):
     """A member of an etcd cluster, by itself where `members` is not given: {name: (client address, peer address)}.
 
-    It has short elections. `sync=False` does without fsyncs: of a member that is killed, not of a machine.
+    It has short elections. `sync=False` keeps its files in memory, where there is a place for that: they outlive the
+    member, and end with this process.
     """
 
     def __init__(self, folder: Path, name: str = "etcd0", members: dict[str, tuple[str, str]] | None = None,
@@ -91,13 +95,14 @@ class EtcdNode(ServerProcess):
         self.address, peer = self.members[name]
         scheme = "https" if "--cert-file" in extra else "http"
         everybody = ",".join(f"{each}=http://{address}" for each, (_, address) in self.members.items())
-        command = ["etcd", "--name", name, "--data-dir", str(folder / f"{name}.data"),
+        data = folder / f"{name}.data" if sync else _folder_in_memory() / f"{name}.data"
+        command = ["etcd", "--name", name, "--data-dir", str(data),
                    "--listen-client-urls", f"{scheme}://{self.address}",
                    "--advertise-client-urls", f"{scheme}://{self.address}",
                    "--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}",
                    "--initial-cluster", everybody, "--initial-cluster-state", "new",
                    "--initial-cluster-token", "rmqha-tests", "--heartbeat-interval", "50", "--election-timeout", "500",
-                   *([] if sync else ["--unsafe-no-fsync"]), *extra]
+                   *extra]
         super().__init__(name, [*prefix, *command], folder, "")
 
     def _is_ready(self, begin: int) -> bool:
@@ -112,6 +117,12 @@ class EtcdNode(ServerProcess):
                 return json.loads(answer.read()).get("health") == "true"
         except (OSError, ValueError, urllib.error.URLError):
             return False
+
+
+def _folder_in_memory() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rmqha-etcd-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def etcd_cluster(folder: Path, count: int, **keys: object) -> list[EtcdNode]:

@@ -1,0 +1,268 @@
+"""Controllers at three members of etcd, which are killed, stand still, and are out of reach."""
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from rmqha.controller.replica_set import ReplicaSet
+from rmqha.controller.store.controller_store import NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.store.etcd_store import EtcdStore
+from tests.faults.proxies import Proxy
+from tests.support.controller_nodes import etcd_cluster, start_etcd
+from tests.support.etcd import addresses, etcd_config, etcd_stores, require_etcd
+from tests.support.kinds import long_test
+from tests.support.wait import wait_until
+
+LEASE_S = 2
+ONE = ReplicaSet("cluster", "broker-a", master_epoch=0)
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory, module_nodes):
+    require_etcd()
+    nodes = etcd_cluster(tmp_path_factory.mktemp("etcd"), 3, sync=False)
+    module_nodes.extend(nodes)
+    start_etcd(nodes)
+    return nodes
+
+
+@pytest.fixture
+def cluster(members):
+    """The members, all of which run before and after a test."""
+    yield members
+    _heal(members)
+
+
+def _heal(members):
+    for node in members:
+        if node.is_alive:
+            os.kill(node.pid, signal.SIGCONT)
+        else:
+            node.launch()
+    for node in members:
+        wait_until(node.is_healthy, what=f"{node.name} is healthy")
+
+
+def kill(node):
+    node.kill()
+
+
+def stop(node):
+    os.kill(node.pid, signal.SIGSTOP)
+
+
+def put(store, epoch):
+    return store.put("broker-a", store.get("broker-a").version, replace(ONE, master_epoch=epoch))
+
+
+def leader_of(stores):
+    return wait_until(lambda: next((store for store in stores if store.leads), None), what="one leads")
+
+
+@pytest.mark.parametrize("harm", [kill, stop])
+@pytest.mark.parametrize("number", range(3))
+def test_one_member_less_changes_nothing(cluster, harm, number):
+    """Also when it is the one that leads etcd, or the one that is asked."""
+    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LEASE_S), "n0", "n1") as stores:
+        leader = leader_of(stores)
+        put(leader, 1)
+        since_ns = leader.leads_since_ns
+        harm(cluster[number])
+        begin = time.monotonic()
+        for epoch in range(2, 6):
+            assert put(leader, epoch).replica_set.master_epoch == epoch
+        assert time.monotonic() - begin < LEASE_S
+        time.sleep(LEASE_S / 2)
+        assert leader.leads and leader.leads_since_ns == since_ns
+        (other,) = (store for store in stores if store is not leader)
+        wait_until(lambda: other.leader_id == leader.leader_id)
+        leader.shutdown()
+        wait_until(lambda: other.leads, what="two members are enough to elect")
+        assert other.get("broker-a").replica_set.master_epoch == 5
+        put(other, 6)
+
+
+@pytest.mark.parametrize("harm", [kill, stop])
+def test_without_most_members_nobody_leads(cluster, harm):
+    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LEASE_S), "n0", "n1") as stores:
+        leader = leader_of(stores)
+        seen = put(leader, 1)
+        begin = time.monotonic()
+        harm(cluster[0])
+        harm(cluster[1])
+        with pytest.raises(StoreFailedError):
+            leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
+        wait_until(lambda: not leader.leads, what="it leads no more")
+        assert time.monotonic() - begin < 2 * LEASE_S + 1.5
+        time.sleep(LEASE_S)
+        assert not any(store.leads for store in stores)
+        _heal(cluster)
+        again = leader_of(stores)
+        assert again.get("broker-a").replica_set.master_epoch in (1, 2)
+        put(again, 3)
+
+
+class Line:
+    """A controller's ways to the members, each of which can be cut."""
+
+    def __init__(self, cluster, stack):
+        self.proxies = []
+        for node in cluster:
+            host, port = node.address.rsplit(":", 1)
+            self.proxies.append(Proxy((host, int(port))))
+            stack.callback(self.proxies[-1].close)
+        self.addresses = [f"127.0.0.1:{proxy.port}" for proxy in self.proxies]
+
+    def set(self, mode):
+        for proxy in self.proxies:
+            proxy.mode = mode
+
+
+@contextmanager
+def stores_behind_proxies(cluster, *ids):
+    """Stores, and the lines between each of them and the members."""
+    config = etcd_config([], etcdLeaseSeconds=LEASE_S)
+    with ExitStack() as stack:
+        lines = [Line(cluster, stack) for _ in ids]
+        stores = [EtcdStore(replace(config, etcdEndpoints=";".join(line.addresses)), id_, f"{id_}:1")
+                  for id_, line in zip(ids, lines)]
+        for store in stores:
+            stack.callback(store.shutdown)
+            store.start()
+        yield stores, lines
+
+
+@pytest.mark.parametrize("mode", ["mute", "deaf", "stall"])
+def test_a_controller_that_etcd_does_not_hear_ends_before_another_begins(cluster, mode):
+    """Both ways, or one: what it asks does not arrive, or ("stall") it hears no answers."""
+    with stores_behind_proxies(cluster, "n0", "n1") as (stores, lines):
+        leader = leader_of(stores)
+        number = stores.index(leader)
+        other = stores[1 - number]
+        put(leader, 1)
+        with Watch(stores) as watch:
+            lines[number].set(mode)
+            wait_until(lambda: other.leads, what="the other one leads")
+            seen = put(other, 2)
+            assert not leader.leads
+            with pytest.raises(NotLeaderError):
+                leader.put("broker-a", seen.version, replace(ONE, master_epoch=9))
+            lines[number].set("pass")
+            wait_until(lambda: leader.leader_id == other.leader_id, what="it follows")
+            put(other, 3)
+        assert not watch.faults
+
+
+class Watch:
+    """Looks all the time who believes to lead: one that leads alone does, and the others do not."""
+
+    def __init__(self, stores):
+        self.stores, self.faults, self.looks = stores, [], 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error):
+        self._end.set()
+        self._thread.join()
+
+    def _look(self):
+        while not self._end.wait(0.001):
+            self.looks += 1
+            # in this order: one that led before it was asked may lead no more behind it, and another one by then
+            leading = [(store.leader_id, store.leads_since_ns, store.leads, time.monotonic_ns())
+                       for store in self.stores if store.leads]
+            if len(leading) > 1 and all(leads for _, _, leads, _ in leading) and any(
+                    since_ns + 5 * MS < now_ns for _, since_ns, _, now_ns in leading[1:]) and any(
+                    since_ns + 5 * MS < now_ns for _, since_ns, _, now_ns in leading[:1]):
+                self.faults.append(leading)
+
+
+class Writer(threading.Thread):
+    """Adds its numbers to a replica set, by whichever controller leads; notes what became of each."""
+
+    def __init__(self, stores, first):
+        super().__init__(daemon=True)
+        self.stores, self.numbers = stores, iter(range(first, first + 100_000))
+        self.done, self.never, self.unknown = set(), set(), set()
+        self.end = False
+
+    def run(self):
+        while not self.end:
+            for store in self.stores:
+                if store.leads:
+                    self._add(store, next(self.numbers))
+            time.sleep(0.002)
+
+    def _add(self, store, number):
+        try:
+            seen = store.get("broker-a")
+        except NotLeaderError:
+            return
+        before = seen.replica_set or ONE
+        try:
+            store.put("broker-a", seen.version, replace(before, sync_state_set=before.sync_state_set | {number},
+                                                        master_epoch=before.master_epoch + 1))
+        except NotLeaderError:
+            self.never.add(number)
+        except StoreConflictError:
+            self.unknown.add(number)
+        except StoreFailedError:
+            self.unknown.add(number)
+        else:
+            self.done.add(number)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=long_test) for seed in range(2, 12))])
+def test_random_trouble(cluster, seed):
+    """Members and lines fail and come back; nothing that was written is lost, and one leads alone."""
+    rng = random.Random(seed)
+    with stores_behind_proxies(cluster, "n0", "n1", "n2") as (stores, lines):
+        leader_of(stores)
+        writers = [Writer(stores, number * 100_000) for number in (1, 2)]
+        with Watch(stores) as watch:
+            for writer in writers:
+                writer.start()
+            for _ in range(4):
+                _trouble(rng, cluster, lines)
+                time.sleep(rng.uniform(0.5, LEASE_S))
+                for line in lines:
+                    line.set("pass")
+                _heal(cluster)
+            leader = leader_of(stores)
+            time.sleep(0.5)
+            for writer in writers:
+                writer.end = True
+            for writer in writers:
+                writer.join(20)
+        assert not watch.faults and watch.looks > 100
+        leader = leader_of(stores)
+        found = leader.get("broker-a").replica_set
+        done = writers[0].done | writers[1].done
+        assert len(done) > 20 and done <= found.sync_state_set, "nothing is lost"
+        assert not found.sync_state_set & (writers[0].never | writers[1].never)
+        assert found.master_epoch == len(found.sync_state_set), "nothing was written twice"
+
+
+def _trouble(rng, cluster, lines):
+    kind = rng.randrange(4)
+    if kind == 0:
+        rng.choice((kill, stop))(rng.choice(cluster))
+    elif kind == 1:
+        for node in rng.sample(cluster, 2):
+            rng.choice((kill, stop))(node)
+    elif kind == 2:
+        rng.choice(lines).set(rng.choice(("mute", "deaf", "stall")))
+    else:
+        stop(rng.choice(cluster))
+        rng.choice(rng.choice(lines).proxies).mode = "mute"
+        rng.choice(lines).set("mute")

@@ -1,0 +1,49 @@
+"""Stores of controllers at a real etcd. Tests that ask for it skip, with the reason, where it isn't installed."""
+import itertools
+import os
+from collections.abc import Iterable
+from contextlib import contextmanager
+
+import pytest
+
+from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
+from rmqha.controller.store.etcd_store import EtcdStore
+from tests.support.controller_nodes import EtcdNode, why_no_etcd
+
+_prefixes = itertools.count(1)
+LEASE_S = 2
+
+
+def require_etcd() -> None:
+    """Skip this test without etcd; with RMQHA_REQUIRE_ETCD=1 it fails instead."""
+    reason = why_no_etcd()
+    if reason is not None:
+        (pytest.fail if os.environ.get("RMQHA_REQUIRE_ETCD") == "1" else pytest.skip)(reason)
+    pytest.importorskip("etcd3gw", reason="not installed: etcd3gw (the extra etcd)")
+
+
+def etcd_config(addresses: Iterable[str], **keys: object) -> ControllerConfig:
+    """Of a controller at these members, with a prefix of its own where none is given."""
+    return ControllerConfig(**{
+        "controllerStore": ControllerStoreKind.etcd, "etcdEndpoints": ";".join(addresses),
+        "etcdPrefix": f"/tests/{os.getpid()}/{next(_prefixes)}", "etcdLeaseSeconds": LEASE_S, **keys})
+
+
+@contextmanager
+def etcd_stores(config: ControllerConfig, *ids: str):
+    """A started EtcdStore of each id at one cluster; all are shut down at the end."""
+    stores = [EtcdStore(config, id_, f"{id_}.example:9878") for id_ in ids]
+    started = []
+    try:
+        for store in stores:
+            started.append(store)
+            store.start()
+        yield stores
+    finally:
+        for store in started:
+            store.shutdown()
+
+
+def addresses(nodes: Iterable[EtcdNode]) -> list[str]:
+    """Where clients reach members."""
+    return [node.address for node in nodes]
