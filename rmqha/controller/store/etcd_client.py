@@ -27,6 +27,7 @@ HOW_TO_INSTALL = f"controllerStore=etcd needs etcd3gw: {how_to_install('etcd')}"
 _ENDPOINT = re.compile(r"(?:(https?)://)?(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):(\d{1,5})/?")
 _API = "/v3/"  # of etcd 3.4 and later
 _POOLED_CONNECTIONS = 32  # a member's, kept open for as many threads
+_AUTHENTICATE = "/auth/authenticate"
 _AUTHENTICATE_S = 5.0  # for a password, which is made slow to try
 # codes of gRPC, as etcd's answers carry them
 _INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _UNIMPLEMENTED, _UNAUTHENTICATED = 3, 5, 7, 12, 16
@@ -302,6 +303,7 @@ class _Member:
         session = Session()
         session.trust_env = False
         session.mount(f"{scheme}://", HTTPAdapter(pool_maxsize=_POOLED_CONNECTIONS))
+        session.auth = self._sign
         session.verify = settings.ca_file or True
         if settings.cert_file and settings.key_file:
             session.cert = (settings.cert_file, settings.key_file)
@@ -330,14 +332,19 @@ class _Member:
         """Ask for a token in the place of one that is refused."""
         with self._login:
             if self._token == refused:
-                answer = self._post(self._patient, "/auth/authenticate",
+                answer = self._post(self._patient, _AUTHENTICATE,
                                     {"name": self._settings.user, "password": self._settings.password or ""})
                 try:
                     self._token = str(answer["token"])
                 except (KeyError, TypeError) as error:
                     raise EtcdUnavailableError(f"no token in {answer!r}") from error
-                self._session.headers["Authorization"] = self._token
             return self._token
+
+    def _sign(self, request: Any) -> Any:
+        """Called by requests. With a token that is not known any more etcd would not even look at a password."""
+        if self._token is not None and not request.url.endswith(_AUTHENTICATE):
+            request.headers["Authorization"] = self._token
+        return request
 
     def _post(self, client: Etcd3Client, path: str, body: dict[str, object]) -> Any:
         try:
