@@ -70,6 +70,24 @@ class AnyMaster(Rules):
             epoch=stored.set_epoch, members=ask.members | {stored.master}), alive)
 
 
+class _ForgetsByTheClock(ControlledSyncStateSet):
+    def answered(self, ask: Ask, is_over: bool) -> None:
+        super().answered(ask, is_over)
+        if is_over:
+            self._forget_old()
+            self._derive()
+
+
+class RefusesTheSameSet(Rules):
+    sync = _ForgetsByTheClock
+
+    def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
+              alive: frozenset[int]) -> tuple[Stored | None, bool]:
+        if ask.members == stored.members:
+            return None, True
+        return super().alter(stored, brokers, master, epoch, ask, alive)
+
+
 # The sync-state set, at the master.
 
 
@@ -195,12 +213,6 @@ class _LeadsAtOnce(BrokerLiveness):
         return super().may_replace(master, 0)
 
 
-class _LastConnectionOnly(BrokerLiveness):
-    def heartbeat(self, info: BrokerLiveInfo) -> None:
-        self._channels.pop(info.identity, None)
-        super().heartbeat(info)
-
-
 class _EndsByItself(BrokerLiveness):
     def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
         return super().closed(channel, True)
@@ -208,10 +220,6 @@ class _EndsByItself(BrokerLiveness):
 
 class LeadsAtOnce(Rules):
     liveness = _LeadsAtOnce
-
-
-class LastConnectionOnly(Rules):
-    liveness = _LastConnectionOnly
 
 
 class EndsByItself(Rules):
@@ -243,31 +251,41 @@ class _LeasesOfABroker(BrokerLiveness):
         return dead
 
 
+class _LastConnectionOnly(_LeasesOfABroker):
+    def heartbeat(self, info: BrokerLiveInfo) -> bool:
+        self._channels.pop(info.identity, None)
+        return super().heartbeat(info)
+
+
+class LastConnectionOnly(Rules):
+    liveness = _LastConnectionOnly
+
+
 class LeasesOfABroker(Rules):
     liveness = _LeasesOfABroker
 
+
+_ADDS = LOGS._replace(in_sync=2, elections=0, looks=0)  # the third is on its way into the set
 
 PLANTED = [
     Planted("one that is not in sync is elected", ElectsAnybody, LOGS._replace(unlinks=1, asks=1)),
     Planted("an election does not raise the epoch", EpochStays, LOGS),
     Planted("who is removed from the set counts no more at once", RemovesAtOnce, LOGS._replace(unlinks=1, asks=1)),
-    Planted("who is added to the set counts when the controller has answered", AddsWhenTold,
-            LOGS._replace(unlinks=1, asks=2)),
+    Planted("who is added to the set counts when the controller has answered", AddsWhenTold, _ADDS._replace(asks=1)),
     Planted("an ask whose answer did not come is forgotten", ForgetsUnanswered,
-            LOGS._replace(unlinks=1, asks=3, timeouts=1)),
+            _ADDS._replace(unlinks=1, asks=1, timeouts=1)),
+    Planted("a controller that slept carries out an ask that was forgotten", RefusesTheSameSet,
+            _ADDS._replace(unlinks=1, asks=2, timeouts=1, ticks=1, tick_ns=12_000_000_000)),
     Planted("an older set of the controller is taken for the newest", TakesOldSets,
-            LOGS._replace(unlinks=1, asks=2, looks=2)),
-    Planted("a slave that lacks acknowledged messages is added", AddsWhoLacksSome,
-            LOGS._replace(puts=2, unlinks=1, asks=2)),
-    Planted("the new master begins alone, the set stays", KeepsSetAndBeginsAlone, LOGS._replace(elections=2)),
-    Planted("the controller takes an ask behind any set", AnySetEpoch,
-            LOGS._replace(in_sync=2, unlinks=2, asks=2, timeouts=1, elections=0)),
-    Planted("the controller takes the ask of a master of before", AnyMaster,
-            LOGS._replace(unlinks=1, asks=1, elections=2)),
+            _ADDS._replace(unlinks=1, asks=1, looks=1)),
+    Planted("a slave that lacks acknowledged messages is added", AddsWhoLacksSome, _ADDS._replace(asks=1)),
+    Planted("the new master begins alone, the set stays", KeepsSetAndBeginsAlone, LOGS),
+    Planted("the controller takes an ask behind any set", AnySetEpoch, _ADDS._replace(unlinks=2, asks=2, timeouts=1)),
+    Planted("the controller takes the ask of a master of before", AnyMaster, LOGS._replace(unlinks=1, asks=1)),
     Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
     Planted("a master that was started again begins its epoch again", BeginsAnEpochAgain,
-            LOGS._replace(in_sync=2, asks=1, kills=1, elections=0)),
-    Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, looks=1, beats=3)),
+            _ADDS._replace(asks=1, kills=1, looks=1)),
+    Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,
             LEASES._replace(beats=2, breaks=1)),
@@ -276,13 +294,13 @@ PLANTED = [
             LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
     Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
     Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
+    Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,
+            LEASES._replace(breaks=2, beats=2)),
     Planted("a lease is granted in the middle of an election", GrantsAmidElections, LEASES._replace(breaks=1, beats=3)),
     Planted("a controller that no longer leads writes", WritesAfterItLed,
-            LEASES._replace(controllers=2, breaks=1, leaders=1, beats=3)),
+            LEASES._replace(controllers=2, breaks=1, leaders=1, beats=2)),
     Planted("a switch does not wait for the master's word", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
     Planted("a master gives its lease up, and is replaced when the controller leads again", SwitchesWhenItLeadsAgain,
-            LEASES._replace(controllers=2, switches=1, leaders=2, beats=3)),
-    Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,
-            LEASES._replace(breaks=2, beats=3)),
+            LEASES._replace(controllers=2, switches=1, leaders=2, beats=2)),
     Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=2)),
 ]

@@ -59,9 +59,11 @@ def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000
 
 
 def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3600) -> Found:
-    """Random ways. Each kind of event is as likely as any other, whatever number there is of each."""
+    """Random ways, which differ in what is rare, and in how the clocks go."""
     begin, found, rng = time.monotonic(), Found(), random.Random(seed)
     for _ in range(walks):
+        model = Model(model.rules, model.bounds._replace(pace=rng.choice(_PACES), tick_ns=rng.choice(_TICKS_NS)))
+        weights = {name: rng.choice(_RARE) for name in _FAULTS}
         state = model.initial()
         way: list[tuple[State, Event]] = []
         for _ in range(steps):
@@ -70,7 +72,8 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
                 events.setdefault(event[0], []).append(event)
             if not events:
                 break
-            event = rng.choice(events[rng.choice(list(events))])
+            kinds = list(events)
+            event = rng.choice(events[rng.choices(kinds, [weights.get(kind, 1) for kind in kinds])[0]])
             found.steps += 1
             found.events[event[0]] += 1
             try:
@@ -87,6 +90,12 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
             break
     found.seconds = time.monotonic() - begin
     return found
+
+
+_FAULTS = ("kill", "choose", "lead", "tick", "close", "cut", "unlink", "timeout", "give up", "switch", "left")
+_RARE = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3)
+_PACES = ((95, 105), (105, 95), (100, 100), (98, 108))  # in %; no two clocks differ by more than a tenth
+_TICKS_NS = (100_000_000, 400_000_000, 1_000_000_000, 3_500_000_000)
 
 
 def _is_failover(state: State) -> bool:

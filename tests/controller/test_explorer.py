@@ -1,0 +1,87 @@
+"""All ways through a model of replicas and controllers, within bounds; each fault that is planted is found."""
+import os
+import time
+
+import pytest
+
+from rmqha.controller.replica_set import ReplicaSet
+from tests.controller.explorer.frozen import NOW_NS, Time, aged, freeze, thaw
+from tests.controller.explorer.model import Bounds, Model, Violation
+from tests.controller.explorer.planted import LOGS, PLANTED
+from tests.controller.explorer.rules import Rules, Stored, replica_set
+from tests.controller.explorer.search import exhaust, walk
+from tests.controller.explorer.spaces import LONG_SPACES, SPACES, WALKS
+
+_LONG = os.environ.get("RMQHA_LONG_TESTS") == "1"
+_WALK_S = 120 if _LONG else 3
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", SPACES | LONG_SPACES if _LONG else SPACES)
+def test_nothing_goes_wrong_in_any_state_within_the_bounds(name):
+    found = exhaust(Model(Rules(), (SPACES | LONG_SPACES)[name]))
+    print(f"{name}: {found}")
+    assert found.violation is None, "\n".join(found.trace)
+    assert found.is_exhausted and found.states > 5000
+
+
+def test_spaces_have_failovers_and_every_kind_of_event():
+    spaces = [exhaust(Model(Rules(), bounds)) for bounds in (
+        LOGS._replace(looks=2), SPACES["a switch"], SPACES["a kill of the master"])]
+    assert all(found.failovers for found in spaces)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", WALKS)
+def test_nothing_goes_wrong_on_long_walks(name):
+    begin, seed, found = time.monotonic(), 1, None
+    while time.monotonic() < begin + _WALK_S:
+        found = walk(Model(Rules(), WALKS[name]), seed, 10, 400)
+        assert found.violation is None, "\n".join((f"seed {seed}", *found.trace))
+        seed += 1
+    print(f"{name}: {seed - 1} times ten walks of 400 steps")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.what)
+def test_planted_fault_is_found(planted):
+    found = exhaust(Model(planted.rules(), planted.bounds), max_states=200_000)
+    assert found.violation, f"{planted.what}: {found}"
+    print(f"{planted.what}: {found}", *found.trace, sep="\n")
+    assert 1 < len(found.trace) < 25 and found.trace[-1].strip() == found.violation
+
+
+def test_trace_is_one_that_people_read():
+    planted = next(each for each in PLANTED if each.what == "who is removed from the set counts no more at once")
+    assert exhaust(Model(planted.rules(), planted.bounds)).trace == [
+        "  1. broker 1 takes a message",
+        "  2. broker 2 gets the next message from its master",
+        "  3. master 1 hears how far broker 2 is",
+        "  4. broker 3 loses its master",
+        "  5. master 1 sees that broker 3 has left",
+        "     message 1 was acknowledged at 0, and broker 3, which may be elected, since it is in the sync-state set, "
+        "lacks it: []"]
+
+
+def test_violation_is_one_of_the_model_itself():
+    model = Model(Rules(), LOGS)
+    state = model.initial()
+    with pytest.raises(Violation, match="both may acknowledge"):
+        both = state._replace(brokers=tuple(
+            broker._replace(role="M", lease=Time(0)) for broker in state.brokers))
+        Model(Rules(), Bounds())._check(state, both)
+    with pytest.raises(Violation, match="lacks it"):
+        model._check(state, state._replace(acked=frozenset(((0, 1),))))
+
+
+def test_what_is_frozen_is_as_before_and_grows_old():
+    class Thing:
+        def __init__(self) -> None:
+            self._lock = object()
+            self.times, self.number, self.names = {"a": NOW_NS - 5}, 7, {"x", "y"}
+
+    frozen = freeze(Thing())
+    assert hash(frozen) and thaw(frozen, Thing).times == {"a": NOW_NS - 5}
+    later = thaw(aged(frozen, 10), Thing)
+    assert later.times == {"a": NOW_NS - 15} and later.number == 7 and later.names == {"x", "y"}
+    assert isinstance(replica_set(Stored(1, 2, frozenset((1,)), 3), 3), ReplicaSet)
