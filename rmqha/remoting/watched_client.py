@@ -14,10 +14,9 @@ class WatchedChannel(Channel):
     __slots__ = ("before_close",)
     before_close: Callable[[], None]
 
-    def close(self) -> None:
-        if self.is_active:
-            self.before_close()
-        super().close()
+    def _shutdown_socket(self) -> None:
+        self.before_close()  # in this order: nothing more is written, then this, then the other side may see it
+        super()._shutdown_socket()
 
 
 class WatchedClient(RemotingClient):

@@ -52,10 +52,8 @@ class Rules:
     liveness = BrokerLiveness
     sync = ControlledSyncStateSet
     one_at_a_time = True  # an election and a grant of one name exclude each other
-    compares_version = True  # a write is refused when somebody else has written since the read
     checks_leader = True  # a write of one who does not lead any more is refused
-    renounces_before_close = True  # a broker gives its lease up before it ends a connection
-    closes_at_once = True  # nothing is asked over a connection between that and its end
+    renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
     renounces_with_role = True
     asks_before_switch = True  # the old master gives its lease up before it is replaced
     gives_up_pending = True  # what waits for acknowledgement is given up with the role
