@@ -2,6 +2,7 @@
 import json
 from collections import Counter
 
+import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import drill
@@ -17,6 +18,16 @@ def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
     assert told["acknowledged"] > 50 and told["lost"] == 0 and told["failed"] > 0
     assert 0.3 <= told["secondsUntilStored"] <= told["secondsUntilAcknowledged"] < 30
     assert told["secondsToRejoin"] > 0
+
+
+@pytest.mark.parametrize("mode", ["auto", "switch"])
+def test_a_controller_acts_by_itself_and_nothing_is_lost(mode):
+    result = CliRunner().invoke(rmqha, ["drill", "failover", "--mode", mode, "--seconds", "0.5", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["acknowledged"] > 50 and told["lost"] == 0 and told["secondsUntilActed"] is None
+    assert 0 < told["secondsUntilAcknowledged"] < 20
+    assert (told["secondsToRejoin"] is not None) == (mode == "auto")
 
 
 def test_what_is_lost_and_doubled_is_counted(tmp_path):

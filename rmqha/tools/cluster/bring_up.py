@@ -33,7 +33,8 @@ class BringUp:
         ports.check_free(missing)
         deadline = time.monotonic() + timeout_s
         with Observer(self._layout) as observer:
-            for group in self._layout.start_groups:
+            groups = self._layout.start_groups  # before there is a store
+            for group in groups:
                 for node in group:
                     if node in missing:
                         self._start(node)

@@ -93,8 +93,15 @@ class Layout:
 
     @property
     def start_groups(self) -> list[list[Node]]:
-        """The order in which they are started: who is asked before those who ask."""
-        groups = [[self.namesrv], self.controllers, self.masters, self.slaves, self.replicas]
+        """The order in which they are started: who is asked before those who ask.
+
+        Of new replicas the first of each name goes before the others, and becomes the master; later it is whoever was.
+        """
+        first, others = self.replicas, []
+        if not any(node.store.exists() for node in self.replicas):
+            first = [node for node in self.replicas if node.broker_id == mix_all.MASTER_ID]
+            others = [node for node in self.replicas if node not in first]
+        groups = [[self.namesrv], self.controllers, self.masters, self.slaves, first, others]
         return [group for group in groups if group]
 
     @property

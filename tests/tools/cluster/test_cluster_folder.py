@@ -111,8 +111,9 @@ def test_a_controller_decides_the_roles_of_a_cluster_with_automatic_failover(tmp
         properties = read_config_file(str(node.config_file))
         assert (properties["allAckInSyncStateSet"], properties["minInSyncReplicas"]) == wanted
         assert properties["controllerAddr"] == controller.address and properties["listenPort"] == str(node.port)
-    assert [[node.role for node in group][:1] for group in found.start_groups] == [
-        ["NAME SERVER"], ["CONTROLLER"], ["REPLICA"]]
+    assert [len(group) for group in found.start_groups] == [1, 1, shape.masters, shape.masters * shape.slaves]
+    found.replicas[0].store.mkdir(parents=True)
+    assert found.start_groups == [[found.namesrv], found.controllers, found.replicas]
     assert found.stop_groups == [found.controllers, found.replicas, [found.namesrv]]
 
 
