@@ -21,7 +21,7 @@ from rmqha.store.config.store_path_config_helper import get_broker_identity
 from rmqha.store.ha.autoswitch import broker_metadata
 from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import ControlledSyncStateSet
+from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.autoswitch.put_guard import AUTOMATIC, PutGuard
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
@@ -66,6 +66,7 @@ class AutoSwitchHAService(HAService):
             if self.is_controlled else None
         self.sync_state_set: SyncStateSet = self._controlled or SyncStateSet(default_message_store.get_max_phy_offset)
         self._sync_state_set_listener: SyncStateSetListener | None = None
+        self._last_ask: Ask | None = None  # of the executor's thread
         if self.is_controlled:
             self.guard = PutGuard()
         # who this replica is among those of its name, whatever its role; set by start
@@ -201,8 +202,9 @@ class AutoSwitchHAService(HAService):
         finally:
             controlled.answered(ask, is_over)
             self._confirmed()
-            if self._needs_ask():
-                self._executor.schedule(self._ask_now, 0 if controlled.epoch > ask.epoch else _ASK_AGAIN_MS)
+            is_done, is_first, self._last_ask = controlled.epoch > ask.epoch, ask != self._last_ask, ask
+            if self._needs_ask() and (is_done or is_first):  # what is asked for in vain is asked for each second
+                self._executor.schedule(self._ask_now, 0 if is_done else _ASK_AGAIN_MS)
 
     # Roles.
 
@@ -217,8 +219,8 @@ class AutoSwitchHAService(HAService):
         """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
 
         Under a controller with its set, whose epoch is `sync_state_set_epoch`; the log's last epoch will do then: that
-        master was started anew, and goes on with it. Puts are taken from here on, but when others are in the set and
-        do not hold all of this log yet: then as soon as they do, or are out of it.
+        master was started anew, and goes on with it. Puts are taken from here on, but not by one that goes on: not before it
+        has an answer of the controller's, and others of the set hold all of this log, or are out of it.
 
         Differs: 5.1.4 takes the last epoch again, so that two masters may write under one, and lets it begin anew.
         """
@@ -235,10 +237,11 @@ class AutoSwitchHAService(HAService):
             self.push2_slave_max_offset.set(0)
             self.forget_acknowledged()
             if self._controlled is not None:
-                self._controlled.become_master_of(self.local_broker_id, sync_state_set, sync_state_set_epoch)
+                self._controlled.become_master_of(self.local_broker_id, sync_state_set, sync_state_set_epoch, goes_on)
             else:
                 self.sync_state_set.become_master(self.local_broker_id)
             self._open_at(end)
+            self._ask_for_sync_state_set()
             self.config.brokerRole = BrokerRole.SYNC_MASTER
             self.term += 1  # in this order: a put that sees the new term sees the new role
             log.info("Change ha to master success, newMasterEpoch:%d, startOffset:%d", master_epoch, start)
@@ -260,18 +263,21 @@ class AutoSwitchHAService(HAService):
         """Take puts once the log up to `end` is confirmed and in its queues, which say where the next message goes."""
         if self.guard is not None:
             self.guard.is_closed = False
-        if self.confirm_offset() >= end:
+        if self._is_open_at(end):
             self._wait_dispatched()
             self.default_message_store.recover_topic_queue_table()
             return
         assert self.guard is not None  # a controller has named others
         self.guard.is_closed = True
-        log.info("messages are taken once brokers %s hold this log up to %d, or are out of the syncStateSet",
-                 sorted(self.sync_state_set.members), end)
+        log.info("messages are taken once the controller has confirmed the syncStateSet, and brokers %s hold this log "
+                 "up to %d, or are out of it", sorted(self.sync_state_set.members), end)
         self._executor.schedule(partial(self._open_when_confirmed, end, self.term + 1), _OPEN_STEP_MS)
 
+    def _is_open_at(self, end: int) -> bool:
+        return self.confirm_offset() >= end and (self._controlled is None or self._controlled.is_settled)
+
     def _open_when_confirmed(self, end: int, term: int) -> None:
-        if self.confirm_offset() < end and self.term == term:
+        if self.term == term and not self._is_open_at(end):
             self._executor.schedule(partial(self._open_when_confirmed, end, term), _OPEN_STEP_MS)
             return
         with self._role_lock:

@@ -38,6 +38,7 @@ class ControlledSyncStateSet(SyncStateSet):
         self._asked: Ask | None = None  # being asked for
         self._unknown: dict[frozenset[int], int] = {}  # asked for at `_epoch`, fate not known: when last (clock)
         self._lost: frozenset[int] = frozenset()  # they came back with less than was confirmed
+        self._is_settled = True  # no process before this one can have asked for anything behind `_epoch`
 
     @property
     def decided(self) -> frozenset[int]:
@@ -49,10 +50,20 @@ class ControlledSyncStateSet(SyncStateSet):
         """How often the controller has changed the set, as it was last heard."""
         return self._epoch
 
-    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
-        """Begin with the controller's set. What this replica holds is confirmed as far as the others hold it."""
+    @property
+    def is_settled(self) -> bool:
+        """False for a master that goes on, until the controller has answered it: before, it may carry out what the same
+        master's process before had asked for."""
+        return self._is_settled
+
+    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int, goes_on: bool = False) -> None:
+        """Begin with the controller's set. What this replica holds is confirmed as far as the others hold it.
+
+        `goes_on`: with the epoch that it was the master of before it was started anew.
+        """
         with self._lock:
             self._begin(local_id, decided, epoch, self._max_offset() if set(decided) <= {local_id} else None)
+            self._is_settled = not goes_on
 
     def re_elected(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
         """The master stays, the controller begins with another set: who still holds all is wanted again."""
@@ -70,6 +81,7 @@ class ControlledSyncStateSet(SyncStateSet):
         self._joining = frozenset()
         self._epoch, self._asked, self._unknown, self._lost = epoch, None, {}, frozenset()
         self._acks, self._caught_up_ns = {}, {}
+        self._is_settled = True
         self._derive()
         if confirmed is not None:
             self._confirm_offset = confirmed
@@ -86,7 +98,7 @@ class ControlledSyncStateSet(SyncStateSet):
         with self._lock:
             if self._local_id is None or epoch <= self._epoch:
                 return False
-            self._decided, self._epoch, self._unknown = frozenset(members), epoch, {}
+            self._decided, self._epoch, self._unknown, self._is_settled = frozenset(members), epoch, {}, True
             self._derive()
             return True
 
@@ -102,16 +114,19 @@ class ControlledSyncStateSet(SyncStateSet):
             return self._local_id is not None and self._differs(min_in_sync)
 
     def _differs(self, min_in_sync: int) -> bool:
-        if len(self._wanted) < min_in_sync and self._wanted < self._decided and not self._lost & self._decided:
-            return False
-        return self._wanted != self._decided or any(not asked <= self._decided for asked in self._unknown)
+        return not self._is_settled or self._to_ask_for(min_in_sync) != self._decided \
+            or any(not asked <= self._decided for asked in self._unknown)
+
+    def _to_ask_for(self, min_in_sync: int) -> frozenset[int]:
+        is_too_small = len(self._wanted) < min_in_sync and self._wanted < self._decided
+        return self._decided if is_too_small and not self._lost & self._decided else self._wanted
 
     def next_ask(self, min_in_sync: int) -> Ask | None:
         """What to ask for now; counted from here on, until `answered` and beyond. None: nothing."""
         with self._lock:
             if self._local_id is None or self._asked is not None or not self._differs(min_in_sync):
                 return None
-            self._asked = Ask(self._wanted, self._epoch)
+            self._asked = Ask(self._to_ask_for(min_in_sync), self._epoch)
             self._derive()
             return self._asked
 
@@ -125,6 +140,7 @@ class ControlledSyncStateSet(SyncStateSet):
                 if not is_over:
                     self._unknown[ask.members] = self._clock()
                 elif ask.members == self._decided:
+                    self._is_settled = True
                     self._forget_old()
             self._derive()
 

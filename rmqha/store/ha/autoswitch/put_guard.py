@@ -40,7 +40,7 @@ class PutGuard:
         if self._paused_until_ns and self._clock() < self._paused_until_ns:
             return f"the master is handed over to broker {self._heir}; {AUTOMATIC}"
         if self.is_closed:
-            return f"the master's slaves do not hold its log yet; {AUTOMATIC}"
+            return f"the master was started anew, and what it holds is not confirmed yet; {AUTOMATIC}"
         if not self.may_acknowledge():
             return f"no controller confirms at present that this broker is the master; {AUTOMATIC}"
         return None

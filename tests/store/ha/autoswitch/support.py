@@ -52,6 +52,12 @@ class DecidingController:
         service.register_sync_state_set_changed_listener(partial(self._ask, service))
         return service.change_to_master(master_epoch, self.members, self.epoch)
 
+    def resumes(self, store, master_epoch: int) -> bool:
+        """The master was started anew, and goes on."""
+        service = store.ha_service
+        service.register_sync_state_set_changed_listener(partial(self._ask, service))
+        return service.change_to_master(master_epoch, self.members, self.epoch)
+
     def _ask(self, service, wanted: frozenset[int], epoch: int) -> bool:
         self.asked.append((wanted, epoch))
         if not self.answers:

@@ -131,6 +131,26 @@ def test_a_master_that_was_started_anew_confirms_what_the_others_hold():
     assert log.set.confirm_offset() == 100 and log.ask() is None
 
 
+def test_a_master_that_goes_on_is_settled_by_an_answer():
+    log = Log((MASTER, SLAVE))
+    log.set.become_master_of(MASTER, (MASTER, SLAVE), 7, goes_on=True)
+    assert not log.set.is_settled
+    ask = log.ask()
+    assert ask == ({MASTER, SLAVE}, 7)
+    log.set.answered(ask, False)
+    assert not log.set.is_settled
+    log.set.left(SLAVE)
+    log.set.answered(log.ask(), True)  # refused
+    assert not log.set.is_settled
+    ask = log.ask(2)
+    assert ask == ({MASTER, SLAVE}, 7)  # one alone would do nothing with two that have to be in sync
+    log.set.answered(ask, True)  # 5.1.4 refuses the set that it has
+    assert log.set.is_settled and log.ask(2) is None
+    log.set.become_master_of(MASTER, (MASTER, SLAVE), 7, goes_on=True)
+    log.decided(log.ask())
+    assert log.set.is_settled and log.set.epoch == 8
+
+
 def test_who_is_elected_again_keeps_the_slaves_that_hold_all():
     log = Log()
     for slave in (SLAVE, OTHER):

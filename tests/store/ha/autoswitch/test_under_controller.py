@@ -154,11 +154,12 @@ def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, control
             controller.answers = False
             crash(store)
     with open_replica(tmp_path, **KEYS) as store:
-        assert store.ha_service.change_to_master(5, controller.members, controller.epoch)
+        assert controller.resumes(store, 5)
+        controller.answers = True
         end = store.get_max_phy_offset()
         assert end > confirmed == store.ha_service.confirm_offset()
         assert store.put_message(message()).put_message_status is NOT_AVAILABLE
-        assert "do not hold its log yet" in store.ha_service.why_no_puts()
+        assert "what it holds is not confirmed yet" in store.ha_service.why_no_puts()
         with SlavePeer.connect(store) as peer:
             assert peer.greet()[1:] == (5, [(5, 0, (1 << 63) - 1)])
             peer.say(confirmed)
@@ -184,11 +185,26 @@ def test_a_master_started_anew_takes_messages_when_the_others_are_out_of_the_set
     controller.answers = True
     with open_replica(tmp_path, **KEYS) as store:
         service = store.ha_service
-        assert service.change_to_master(5, controller.members, controller.epoch)
+        assert controller.resumes(store, 5)
         assert store.put_message(message()).put_message_status is NOT_AVAILABLE
-        service.register_sync_state_set_changed_listener(lambda wanted, epoch: controller._ask(service, wanted, epoch))
         wait_until(lambda: service.why_no_puts() is None, WAIT_MS, "open")
         assert store.put_message(message(body=b"new")).append_message_result.logics_offset == 1
+
+
+def test_a_master_started_anew_takes_nothing_before_the_controller_has_answered(tmp_path, controller):
+    """It may still carry out what the process before had asked for."""
+    with open_replica(tmp_path, **KEYS) as store:
+        controller.elect(store, 5)
+        assert store.put_message(message()).is_ok
+        crash(store)
+    controller.answers = False
+    with open_replica(tmp_path, **KEYS) as store:
+        assert controller.resumes(store, 5)
+        wait_until(lambda: controller.asked, WAIT_MS, "asked")
+        assert store.put_message(message()).put_message_status is NOT_AVAILABLE
+        controller.answers = True
+        wait_until(lambda: store.put_message(message()).is_ok, WAIT_MS, "open")
+        assert controller.epoch == 2 and store.ha_service.epoch_cache.last_epoch() == 5
 
 
 def test_a_replica_follows_the_new_master_at_once(tmp_path, controller):
