@@ -36,7 +36,9 @@ def header_classes() -> dict[str, type[CommandCustomHeader]]:
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         for cls in vars(importlib.import_module(info.name)).values():
             if inspect.isclass(cls) and issubclass(cls, CommandCustomHeader) and cls.__module__ == info.name:
-                classes[re.search(r"Java: (\S+)", cls.__doc__)[1]] = cls
+                java = re.search(r"Java: (\S+)", cls.__doc__)  # a few are rmqha's own
+                if java is not None:
+                    classes[java[1]] = cls
     return classes
 
 
