@@ -1,6 +1,6 @@
 """Where slaves of a master connect, when its controller does not tell: only those of rmqha do.
 
-    MasterHaAddressThread_: the master's main port (rmqha's tell), the name servers --> AutoSwitchHAService
+    ReplicasManager_ExecutorService_: the master's main port (rmqha's tell), the name servers --> AutoSwitchHAService
 """
 from __future__ import annotations
 
@@ -26,21 +26,17 @@ class MasterHaAddress:
     Differs: in 5.1.4 a slave learns it when it registers with a name server next.
     """
 
-    def __init__(self, manager: ReplicasManager) -> None:
+    def __init__(self, manager: ReplicasManager, executor: NamedThreadPool) -> None:
         self._manager = manager
-        self._pool = NamedThreadPool("MasterHaAddressThread_", 2)
+        self._executor = executor
         self._pause = threading.Event()  # never set
 
     def find(self, role: Role, master_address: str) -> None:
         """Look for it; the manager's `follow_at` is called with what was found."""
         try:
-            self._pool.submit(self._find, role, master_address)
+            self._executor.submit(self._find, role, master_address)
         except RejectedExecutionError as error:
             log.warning("the master's HA address is not asked for: %s", error)
-
-    def shutdown(self) -> None:
-        """End the threads; the manager was stopped. Idempotent."""
-        self._pool.shutdown()
 
     def _find(self, role: Role, master_address: str) -> None:
         manager, pause_ms = self._manager, _FIRST_PAUSE_MS

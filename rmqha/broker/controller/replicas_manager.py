@@ -5,6 +5,7 @@
     AdminBrokerThread_: NOTIFY_BROKER_ROLE_CHANGED --> change_broker_role, at once
     AutoSwitchHAService_Executor_: a slave has caught up, or is gone --1001--> the sync-state set
     ReplicasManager_ScheduledService_: what follows a role change, in order: special services, name servers
+    ReplicasManager_ExecutorService_: asks other brokers, which may take long
 """
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from rmqha.broker.controller.master_ha_address import MasterHaAddress
 from rmqha.broker.controller.master_lease import MasterLease
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.broker.out.controller_api import ControllerApi
+from rmqha.broker.topic.topic_adoption import adopt_topics
 from rmqha.common import mix_all
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
@@ -36,6 +38,7 @@ from rmqha.common.protocol.header.controller_headers import (
 )
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting.common.dual_stack import all_addresses
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.config.store_path_config_helper import get_broker_identity
@@ -49,6 +52,7 @@ log = logging.getLogger("RocketmqBroker")
 # Differs: 5 s in 5.1.4
 _RETRY_MS = 500
 _UPDATE_ADDRESSES_MS = 2 * 60 * 1000
+_EXECUTOR_THREADS = 3
 _NEWS_MS = 100  # for so long a controller's word alone is enough to register as the master
 _REGISTER_AGAIN_MS = (1000, 3000)  # behind a role change: an old master may have registered meanwhile
 
@@ -108,7 +112,8 @@ class ReplicasManager(ServiceThread):
         self._heartbeats: dict[str, ControllerHeartbeat] = {}  # by address; replaced as a whole under _change
         self._count = 0  # of heartbeat threads so far; guarded by _change
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
-        self._master_ha_address = MasterHaAddress(self)
+        self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)  # what may take long
+        self._master_ha_address = MasterHaAddress(self, self._executor)
         self._has_stood_down = False  # until the next look; of this service's thread
 
     # Life.
@@ -139,7 +144,7 @@ class ReplicasManager(ServiceThread):
         for heartbeat in self._heartbeats.values():
             heartbeat.shutdown()
         self._services.shutdown()
-        self._master_ha_address.shutdown()
+        self._executor.shutdown()
         self.state = State.SHUTDOWN
 
     def run(self) -> None:
@@ -405,10 +410,19 @@ class ReplicasManager(ServiceThread):
             self._stand_down(epoch)
             return
         self.broker_config.brokerId = mix_all.MASTER_ID
+        adopt_topics(self.broker_controller)
+        predecessor = self.master_address if not old.leads else ""
         self.master_address, self._ha_address = self.broker_controller.broker_addr, None
         with self._lease_lock:
             self.role = Role(epoch, self.broker_id, True)
         self._role_is_changed(None)
+        if predecessor and predecessor != self.master_address:
+            self._executor.submit(self._take_last_offsets, predecessor)
+
+    def _take_last_offsets(self, predecessor: str) -> None:
+        """What consumers told the old master since the last copy, if that one still answers: a planned switch."""
+        if self.role.leads and not self.stopped:
+            self.broker_controller.slave_synchronize.take_consumer_offsets(predecessor)
 
     def _stand_down(self, epoch: int) -> None:
         """This log can't begin that epoch: end the connections, so that a controller elects a master anew."""

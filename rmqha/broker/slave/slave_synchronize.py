@@ -92,8 +92,14 @@ class SlaveSynchronize:
             raise RemotingException("no master is known")
         self._sync_topic_config(self.master_addr)
 
+    def take_consumer_offsets(self, address: str) -> None:
+        """Copy the consumer offsets of another broker that are higher than those here."""
+        self._sync_from(address, "SyncConsumerOffset", self._sync_consumer_offset)
+
     def _sync(self, name: str, copy: Callable[[str], None]) -> None:
-        master_addr = self.master_addr
+        self._sync_from(self.master_addr, name, copy)
+
+    def _sync_from(self, master_addr: str | None, name: str, copy: Callable[[str], None]) -> None:
         if master_addr is None or master_addr == self.broker_controller.broker_addr:
             return
         try:

@@ -6,6 +6,7 @@ from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.running_flags import RunningFlags
 
@@ -74,11 +75,13 @@ class FakeBroker:
         self.message_store_config = MessageStoreConfig(storePathRootDir="/nowhere")
         self.ha = FakeHa()
         self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),
-                                             get_max_phy_offset=lambda: 9)
+                                             get_max_phy_offset=lambda: 9,
+                                             consume_queue_table=ConsumeQueueTable(None))
         self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
         self.is_isolated = True
         self.slave_sync: list[tuple[BrokerRole, str | None]] = []
-        self.topic_config_manager = SimpleNamespace(note_another_owner=lambda: None)
+        self.topic_config_manager = SimpleNamespace(note_another_owner=lambda: None, topic_config_table={})
+        self.slave_synchronize = SimpleNamespace(take_consumer_offsets=lambda _address: None)
 
     def handle_slave_synchronize(self, role, master_address=None):
         self.slave_sync.append((role, master_address))

@@ -83,10 +83,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             one.shutdown()
 
 
-def send(broker: BrokerController) -> int:
+def send(broker: BrokerController, topic: str = "T", queue_id: int = 0) -> int:
     """The code of the answer to a send."""
     with BrokerHarness(broker) as harness:
-        return harness.send("T").code
+        return harness.send(topic, queue_id=queue_id).code
 
 
 def route(cluster: Cluster, broker: BrokerController) -> dict[int, str]:
@@ -135,3 +135,23 @@ def test_a_master_without_its_controller_acknowledges_nothing_and_goes_on_when_i
     wait_until(lambda: cluster.masters(), WAIT_MS, "there is a master again")
     cluster.wait_in_sync(2)
     wait_until(lambda: send(cluster.master()) == 0, WAIT_MS, "it acknowledges")
+
+
+def test_a_topic_that_only_the_dead_master_knew_can_be_read(cluster):
+    for number in range(3):
+        cluster.start_broker(number)
+    cluster.wait_in_sync(3)
+    first = cluster.master()
+    others = [broker for broker in cluster.brokers.values() if broker is not first]
+    for broker in others:
+        broker.slave_synchronize.take_topics = broker.slave_synchronize._sync_topic_config = lambda *_: None
+    assert send(first, "News", 3) == 0
+    assert not any("News" in broker.topic_config_manager.topic_config_table for broker in others)
+    cluster.brokers = {number: broker for number, broker in cluster.brokers.items() if broker is not first}
+    first.shutdown()
+    second = cluster.master()
+    config = second.topic_config_manager.topic_config_table["News"]
+    assert (config.readQueueNums, config.writeQueueNums) == (4, 4)
+    with BrokerHarness(second) as harness:
+        assert harness.next_offset("News", 3) == 1
+        wait_until(lambda: harness.pull("News", 0, queue_id=3).body, WAIT_MS, "it can be read")
