@@ -479,8 +479,7 @@ class CommitLog:
                   term: int) -> Completable[PutMessageStatus]:
         """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
         flush = self.submit_flush_request(context.end, context.waits)
-        guard = self.default_message_store.ha_service.guard
-        if guard is not None and flush is not _PUT_OK:
+        if flush is not _PUT_OK and (guard := self.default_message_store.ha_service.guard) is not None:
             flush = flush.then_apply(partial(self._when_flushed, guard, term),
                                      lambda _error: PutMessageStatus.UNKNOWN_ERROR)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(context.end, ack_nums, term)

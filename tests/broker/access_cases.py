@@ -163,4 +163,5 @@ CASES = [
     Case(1008, "", {"masterAddress": "x", "masterHaAddress": "x", "masterBrokerId": 0, "masterEpoch": 1,
                     "syncStateSetEpoch": 1}),
     Case(30001),
+    Case(30002, "", {"brokerId": "1"}),
 ]

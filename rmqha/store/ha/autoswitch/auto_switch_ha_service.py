@@ -219,8 +219,8 @@ class AutoSwitchHAService(HAService):
         """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
 
         Under a controller with its set, whose epoch is `sync_state_set_epoch`; the log's last epoch will do then: that
-        master was started anew, and goes on with it. Puts are taken from here on, but not by one that goes on: not before it
-        has an answer of the controller's, and others of the set hold all of this log, or are out of it.
+        master was started anew, and goes on with it. Puts are taken from here on; by one that goes on, not before it
+        has an answer of the controller's, and the others of the set hold all of this log, or are out of it.
 
         Differs: 5.1.4 takes the last epoch again, so that two masters may write under one, and lets it begin anew.
         """
