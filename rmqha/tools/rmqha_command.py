@@ -19,7 +19,7 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("up", "rmqha.tools.cluster.cluster_command:up_command",
                 "Start a cluster on this host that stays, or what does not run of it."),
     LazyCommand("down", "rmqha.tools.cluster.cluster_command:down_command",
-                "Stop a cluster: the slaves, the masters, the name server. Its data stays."),
+                "Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."),
     LazyCommand("ps", "rmqha.tools.cluster.cluster_command:ps_command",
                 "Show the servers of a cluster: role, address, pid, state, memory (RSS), store folder."),
     LazyCommand("logs", "rmqha.tools.cluster.logs_command:logs_command",
