@@ -1,0 +1,121 @@
+"""Java 5.1.4's brokers and mqadmin under our controller."""
+import subprocess
+import time
+
+import pytest
+
+from tests.support import real_rocketmq_5
+from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.nodes import BrokerNode
+from tests.support.raw_remoting import RawClient
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(280)]
+
+BROKER, TOPIC, CLUSTER = "broker-a", "UnderController", "InteropCluster"
+WAIT_MS = 60_000
+_ADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+
+
+@pytest.fixture
+def controller(nodes, tmp_path):
+    """Our controller, a process."""
+    node = ControllerNode("rmqha", tmp_path / "controller")
+    nodes.append(node)
+    return node.start()
+
+
+@pytest.fixture
+def replicas(make_broker, make_namesrv, controller, tmp_path):
+    """replicas(count) -> so many brokers of Java, all in sync."""
+    def make(count: int) -> list[BrokerNode]:
+        namesrv = make_namesrv("rmqha").address
+        made = []
+        for number in range(count):
+            store = tmp_path / f"replica{number}" / "store"
+            made.append(make_broker("java5", namesrv, f"replica{number}", **broker_keys(store, [controller.address])))
+            wait_in_sync(controller, number + 1)
+        return made
+    return make
+
+
+def state(controller: ControllerNode) -> dict:
+    """What the controller says of the brokers."""
+    return sync_state([controller.address], BROKER) or {}
+
+
+def wait_in_sync(controller: ControllerNode, count: int) -> dict:
+    """Until so many replicas are in sync, and live."""
+    wait_until(lambda: sum(each["alive"] for each in state(controller).get("inSyncReplicas", ())) == count, WAIT_MS,
+               f"{count} replicas in sync: {state(controller)}")
+    return state(controller)
+
+
+def master_of(brokers: list[BrokerNode], controller: ControllerNode) -> BrokerNode:
+    """The one that the controller calls the master."""
+    address = state(controller)["masterAddress"]
+    return next(each for each in brokers if each.address == address)
+
+
+def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
+    """Ask all each 20 ms until one acknowledges; how long behind `begin`."""
+    while time.monotonic() - begin < 30:
+        for broker in brokers:
+            try:
+                with RawClient(broker.address, 2) as client:
+                    if client.send_message(TOPIC, b"first").code == 0:
+                        return time.monotonic() - begin
+            except (OSError, EOFError):
+                continue
+        time.sleep(0.02)
+    raise AssertionError("nobody acknowledges")
+
+
+def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replicas, tmp_path):
+    brokers = replicas(3)
+    first = master_of(brokers, controller)
+    with RawClient(first.address) as client:
+        client.create_topic(TOPIC, 4)
+        for number in range(100):
+            assert client.send_message(TOPIC, b"before %d" % number).code == 0
+    epoch = state(controller)["masterEpoch"]
+    begin = time.monotonic()
+    first.kill()
+    others = [each for each in brokers if each is not first]
+    spent_s = first_acknowledgement_s(others, begin)
+    print(f"first acknowledgement by the new master behind {spent_s:.3f} s")
+    second = master_of(others, controller)
+    assert state(controller)["masterEpoch"] == epoch + 1
+    first.start()
+    wait_in_sync(controller, 3)
+    with RawClient(second.address) as client:
+        assert client.request(30, topic=TOPIC, queueId=0).fields["offset"] == str(100 + 1)
+
+    def admin(*arguments: str) -> str:
+        command, env = real_rocketmq_5._command(_ADMIN, tmp_path / "unused", tmp_path)
+        done = subprocess.run([*command[:-2], *arguments], env={**env, "HOME": str(tmp_path)}, capture_output=True,
+                              text=True, timeout=60)
+        return done.stdout + done.stderr
+
+    text = admin("getControllerMetaData", "-a", controller.address)
+    assert f"#ControllerLeaderAddress\t{controller.address}" in text, text
+    text = admin("getSyncStateSet", "-a", controller.address, "-b", BROKER)
+    assert f"#MasterAddr\t{second.address}" in text, text
+    first_id = next(each["brokerId"] for each in state(controller)["inSyncReplicas"]
+                    if each["brokerAddress"] == first.address)
+    text = admin("electMaster", "-a", controller.address, "-b", str(first_id), "-bn", BROKER, "-c", CLUSTER)
+    assert f"#BrokerMasterAddr\t{first.address}" in text, text
+    wait_in_sync(controller, 3)
+    assert state(controller)["masterEpoch"] == epoch + 2
+    assert "enableElectUncleanMaster" in admin("getControllerConfig", "-a", controller.address)
+    assert "update controller config success" in admin(
+        "updateControllerConfig", "-a", controller.address, "-k", "enableElectUncleanMaster", "-v", "false")
+    second.kill()
+    third = next(each for each in brokers if each not in (first, second))
+    wait_until(lambda: len(state(controller)["inSyncReplicas"]) == 2, WAIT_MS, "the dead one is out of sync")
+    gone = next(each["brokerId"] for each in state(controller)["notInSyncReplicas"])
+    text = admin("cleanBrokerMetadata", "-a", controller.address, "-bn", BROKER, "-b", str(gone), "-c", CLUSTER)
+    assert "success" in text, text
+    assert {each["brokerAddress"] for each in wait_in_sync(controller, 2)["inSyncReplicas"]} == {
+        first.address, third.address}
+    assert state(controller)["notInSyncReplicas"] == []
