@@ -33,7 +33,8 @@ def replicas(make_broker, make_namesrv, controller, tmp_path):
         made = []
         for number in range(count):
             store = tmp_path / f"replica{number}" / "store"
-            made.append(make_broker("java5", namesrv, f"replica{number}", **broker_keys(store, [controller.address])))
+            made.append(make_broker("java5", namesrv, f"replica{number}", **broker_keys(
+                store, [controller.address], registerNameServerPeriod=10_000)))
             wait_in_sync(controller, number + 1)
         return made
     return make

@@ -30,7 +30,7 @@ def test_servers_are_known_by_their_command_lines(command, is_one):
 @pytest.mark.parametrize("arguments, code", [([], 1), (["all"], 1), (["-h"], 0), (["--help"], 0)])
 def test_usage(arguments, code, capsys):
     assert mqshutdown.main(arguments) == code
-    assert capsys.readouterr().out == "Useage: mqshutdown broker | namesrv\n"
+    assert capsys.readouterr().out == "Useage: mqshutdown broker | namesrv | controller\n"
 
 
 def test_nothing_that_runs_is_255(capsys):

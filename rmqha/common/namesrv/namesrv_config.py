@@ -30,7 +30,7 @@ class NamesrvConfig:
     # `;` separated keys that UPDATE_NAMESRV_CONFIG may not touch
     configBlackList: PlainText = "configBlackList;configStorePath;kvConfigPath"
 
-    # 5.1.4's: a controller in the same process; its keys stand in the same file, its port is that of controllerDLegerPeers
+    # 5.1.4's: a controller in the same process; its keys stand in the same file, its port in controllerDLegerPeers
     enableControllerInNamesrv: bool = field(default=False, metadata={"extension": True})
 
     # rmqha's: from which level on lines are written (may change while it runs), and what they look like
