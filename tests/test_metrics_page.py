@@ -7,6 +7,7 @@ from rmqha.broker.metrics.own_metrics import OWN_METRICS
 from rmqha.broker.metrics.runtime_metrics import RUNTIME_METRICS
 from rmqha.common.metrics.metric import Metric
 from rmqha.common.metrics.pages import OF_EACH_ANSWER
+from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS
 from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS
 from tests.support.sources import ROOT
 
@@ -62,7 +63,7 @@ OTEL_LEFT_OUT = {
     "rocketmq_timer_*, rocketmq_timing_messages": "missing: 4.9 has no timer wheel; rmqha_delayed_messages has the "
                                                   "delay levels",
     "rocketmq_pop_*": "missing: 4.9 has no pop consumers",
-    "rocketmq_proxy_up, rocketmq_tiered_store_*, those of the controller": "missing: 4.9 has none of them",
+    "rocketmq_proxy_up, rocketmq_tiered_store_*": "missing: 4.9 has none of them",
 }
 HERE = {metric.name: metric for metric in (*EXPORTER_METRICS, *RUNTIME_METRICS)}
 
@@ -82,6 +83,7 @@ def _own(metrics: tuple[Metric, ...]) -> list[str]:
 def tables() -> str:
     """All of them."""
     text = ["### A broker's", *_own(OWN_METRICS), "", "### A name server's", *_own(NAMESRV_METRICS), "",
+            "### A controller's", *_own(CONTROLLER_METRICS), "",
             "### Of each answer", *_own(OF_EACH_ANSWER), "",
             "## The exporter's names, side by side",
             f"{len(exporter_names())} names, of which {len(HERE)} are told with the same labels.", "",
@@ -116,7 +118,8 @@ def test_every_name_of_the_exporter_is_told_with_its_labels_or_left_out_for_a_re
 
 
 def test_no_name_means_two_things():
-    metrics = (*OWN_METRICS, *NAMESRV_METRICS, *OF_EACH_ANSWER, *EXPORTER_METRICS, *RUNTIME_METRICS, *OTEL_METRICS)
+    metrics = (*OWN_METRICS, *NAMESRV_METRICS, *CONTROLLER_METRICS, *OF_EACH_ANSWER, *EXPORTER_METRICS,
+               *RUNTIME_METRICS, *OTEL_METRICS)
     assert len({metric.name for metric in metrics}) == len(metrics)
     for metric in metrics:
         assert metric.meaning and "|" not in metric.meaning and len(set(metric.labels)) == len(metric.labels)

@@ -34,6 +34,8 @@ from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatRespo
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stall_watch import StallWatch
+from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
+from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
 from rmqha.controller.store.etcd_store import EtcdStore
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.http_port import HttpPort
@@ -214,6 +216,19 @@ def _http_port(folder) -> Iterator[Plan]:
         _started(service, stack)
         yield Plan(service, (service, "_accept_all"), lambda: http_get(service.local_port, "/x")[1] == b"/x" or 1 / 0,
                    service.wakeup)
+
+
+@plan_of("BrokerLivenessWatch")
+def _broker_liveness_watch(folder) -> Iterator[Plan]:
+    liveness, silent = BrokerLiveness(3000), []
+    service = BrokerLivenessWatch(liveness, lambda: 5, silent.append)
+
+    def work() -> None:
+        liveness.heartbeat(BrokerLiveInfo(("c", "b", 1), "h:1", time.monotonic_ns(), 5, None))
+        wait_until(lambda: len(silent) == 1)
+
+    with ExitStack() as stack:
+        yield Plan(_started(service, stack), (service, "look"), work, service.wakeup)
 
 
 @plan_of("EventExecutor")

@@ -159,6 +159,7 @@ class RegisterBrokerToControllerRequestHeader(CommandCustomHeader):
     """A replica that has its id is here, at this address.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.RegisterBrokerToControllerRequestHeader
+    (5.1.4)
     """
 
     clusterName: str | None = None
@@ -173,6 +174,7 @@ class RegisterBrokerToControllerResponseHeader(CommandCustomHeader):
     """Who is the master, None when there is none; the body is the SyncStateSet.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.RegisterBrokerToControllerResponseHeader
+    (5.1.4)
     """
 
     clusterName: str | None = None
