@@ -226,7 +226,8 @@ class ControllerManager:
             return
         assert isinstance(header, ElectMasterResponseHeader) and isinstance(body, ElectMasterResponseBody)
         assert decided.master_id is not None
-        at_once, later = {}, {}
+        at_once: dict[int, str] = {}
+        later: dict[int, str] = {}
         for id_, replica in decided.replicas.items():
             info = self.liveness.get((decided.cluster_name, decided.broker_name, id_))
             if info is not None:
