@@ -64,7 +64,10 @@ class ControllerHeartbeat(ServiceThread):
                                               self._config.sendHeartbeatTimeoutMillis)
             self._heard_ns = time.monotonic_ns()
             if answer.leaseMillis is None:
+                self._ask_who_leads(doubted=False)
                 self._ask_for_more()
+            elif answer.masterEpoch is None:  # one of rmqha that does not lead, or does not know this broker yet
+                self._ask_who_leads(doubted=self._manager.controller_leader_address == self.address)
             else:
                 self._manager.told_by_leader(self.address, answer, asked_ns)
             self._last_error = ""
@@ -77,18 +80,24 @@ class ControllerHeartbeat(ServiceThread):
             self._failed(error)
             self._maybe_close()
 
-    def _ask_for_more(self) -> None:
-        """It is a controller of RocketMQ, or does not lead."""
-        manager, timeout_ms = self._manager, self._config.sendHeartbeatTimeoutMillis
+    def _ask_who_leads(self, doubted: bool) -> None:
+        """Now and then, while nobody is known to, and when that is in doubt."""
+        manager = self._manager
         now_ns = time.monotonic_ns()
         period_ns = self._config.syncControllerMetadataPeriod * _NS_PER_MS
         leader = manager.controller_leader_address
-        if not leader or leader != self.address and now_ns - self._asked_leader_ns > period_ns:
+        if doubted or not leader or leader != self.address and now_ns - self._asked_leader_ns > period_ns:
             self._asked_leader_ns = now_ns
-            manager.told_of_leader(self.address, self._api.get_controller_meta_data(self.address, timeout_ms))
+            manager.told_of_leader(self.address, self._api.get_controller_meta_data(
+                self.address, self._config.sendHeartbeatTimeoutMillis))
+
+    def _ask_for_more(self) -> None:
+        """It is a controller of RocketMQ: if it leads it says who is the master, which is as good as a lease."""
+        manager = self._manager
         if manager.controller_leader_address == self.address:
             asked_ns = time.monotonic_ns()
-            info, sync_state_set = self._api.get_replica_info(self.address, self._config.brokerName, timeout_ms)
+            info, sync_state_set = self._api.get_replica_info(self.address, self._config.brokerName,
+                                                              self._config.sendHeartbeatTimeoutMillis)
             manager.told_by_replica_info(info, sync_state_set, asked_ns)
 
     def _failed(self, error: Exception) -> None:

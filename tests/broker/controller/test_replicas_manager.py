@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
@@ -203,3 +204,25 @@ def test_the_sync_state_set_of_which_nobody_knows_whether_it_was_taken(make):
     answers(manager, RemotingTimeoutException("leader", 10))
     assert not manager.alter_sync_state_set(frozenset((ME, OTHER)), 1)
     assert not any(told[0] == "set" for told in ha(manager).told)
+
+
+def test_a_controller_of_rmqha_that_does_not_lead_is_not_taken_for_the_leader(make, monkeypatch):
+    manager = make()
+    lead(manager)
+    one, two = (ControllerHeartbeat(manager, address, number) for number, address in enumerate(("one:1", "two:2")))
+    answers = {"one:1": BrokerHeartbeatResponseHeader(ME, 1, 3000),
+               "two:2": BrokerHeartbeatResponseHeader(leaseMillis=0)}
+    asked: list[str] = []
+
+    def get_controller_meta_data(address: str, _timeout_ms: int) -> GetMetaDataResponseHeader:
+        asked.append(address)
+        return GetMetaDataResponseHeader(controllerLeaderAddress="two:2", isLeader=address == "two:2")
+    monkeypatch.setattr(manager.api, "send_heartbeat", lambda address, *_: answers[address])
+    monkeypatch.setattr(manager.api, "get_controller_meta_data", get_controller_meta_data)
+    one.beat()
+    two._asked_leader_ns = time.monotonic_ns()
+    two.beat()
+    assert manager.controller_leader_address == "one:1" and manager.lease.holds() and not asked
+    answers["one:1"] = BrokerHeartbeatResponseHeader(leaseMillis=0)
+    one.beat()
+    assert manager.controller_leader_address == "two:2" and asked == ["one:1"]
