@@ -57,7 +57,8 @@ class BrokerLiveness:
         self._channels: dict[BrokerIdentity, set[object]] = {}  # over which it was heard, and which have not ended
         # by this controller, and by the connection over which it was told: ends when that does, or by the clock
         self._leased_until_ns: dict[BrokerIdentity, dict[object, int]] = {}
-        self._renounced_ns: dict[BrokerIdentity, int] = {}  # when it said so, and has not been granted one since
+        # when it was asked to, by this controller, and did, and has not been granted one since
+        self._renounced_ns: dict[BrokerIdentity, int] = {}
 
     def heartbeat(self, info: BrokerLiveInfo) -> bool:
         """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)
@@ -88,11 +89,14 @@ class BrokerLiveness:
             self._renounced_ns.pop(master, None)
             return lease_ms
 
-    def renounced(self, master: BrokerIdentity) -> None:
-        """This master has answered just now that it has given up its lease, and takes none that it asked for before."""
+    def renounced(self, master: BrokerIdentity, asked_ns: int) -> None:
+        """This master, asked at `asked_ns` (of the clock), has given up its lease, and takes none of before.
+
+        When it answered says less: another controller that led then may have granted it a lease in between.
+        """
         with self._lock:
             self._leased_until_ns.pop(master, None)
-            self._renounced_ns[master] = self._clock()
+            self._renounced_ns[master] = asked_ns
 
     def closed(self, channel: object, by_peer: bool = True) -> list[BrokerIdentity]:
         """A connection has ended. Returns the brokers that were heard over it and no other one that stands: dead now.
@@ -137,11 +141,11 @@ class BrokerLiveness:
     def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
         """Whether no lease of this master can hold any more, by whichever controller it was granted.
 
-        It has said so to this controller since that leads. Or else this controller leads for longer than a lease of
-        those that led before; and those that it has granted are over, or the master has closed the connections over
-        which they were told: a broker gives up its lease before it closes any connection to a controller and when it
-        sees one end, and takes none that it has asked for before. (That it closed them says nothing of leases of other
-        controllers: the news may have been on its way since before this one began to lead.)
+        It has said so when this controller asked, since that leads. Or else this controller leads for longer than a
+        lease of those that led before; and those that it has granted are over, or the master has closed the connections
+        over which they were told: a broker gives up its lease before it closes any connection to a controller and when
+        it sees one end, and takes none that it has asked for before. (That it closed them says nothing of leases of
+        other controllers: the news may have been on its way since before this one began to lead.)
         """
         with self._lock:
             info = self._heard.get(master)

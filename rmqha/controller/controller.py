@@ -215,12 +215,10 @@ class Controller:
             successor in current.sync_state_set or self.config.enableElectUncleanMaster)
         if info is None or not info.takes_leases or not may_become or address is None:
             return None
-        leads_since_ns = self.store.leads_since_ns
+        asked_ns = time.monotonic_ns()
         refused = self._handover(address, successor)
         if refused is None:
-            # one that led meanwhile may have granted a lease behind the answer
-            if self.store.leads and self.store.leads_since_ns == leads_since_ns:
-                self.liveness.renounced(master)
+            self.liveness.renounced(master, asked_ns)
             return None
         return f"the old master, {current.master_id}, did not hand over: {refused}"
 

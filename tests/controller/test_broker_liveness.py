@@ -100,7 +100,7 @@ def test_what_a_master_says_of_its_lease_frees_its_place_until_it_is_granted_ano
     leads_since = clock()
     beat(liveness, clock)
     liveness.grant(A, "k1")
-    liveness.renounced(A)
+    liveness.renounced(A, clock())
     assert liveness.may_replace(A, leads_since)
     assert not liveness.may_replace(A, leads_since + 1)  # another has led meanwhile
     liveness.grant(A, "k1")

@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 
 from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
-from tests.controller.explorer.frozen import Frozen, Time, aged
+from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, aged
 from tests.controller.explorer.rules import MIN_IN_SYNC, Rules, Stored, identity
 
 Event = tuple[Any, ...]
 Message = tuple[Any, ...]
 NOW = Time(0)
+_AHEAD = Time(1 << 50)
+_SPENDS = {"put": "puts", "kill": "kills", "elect": "elections", "choose": "elections", "ask": "asks",
+           "timeout": "timeouts", "unlink": "unlinks", "look": "looks", "beat": "beats", "close": "breaks",
+           "cut": "breaks", "lead": "leaders", "overtake": "leaders", "switch": "switches", "tick": "ticks"}
 
 
 class Violation(Exception):
@@ -66,12 +70,16 @@ class Broker(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """A controller. `switching`: whom it elects once the master has answered; `electing`: whom it is about to write."""
+    """A controller. `switching`: whom it elects once the master has answered; `electing`: whom it is about to write.
+
+    `copy`: another one leads already, and this one does not know it yet: what it reads, and that it can write nothing.
+    """
 
     since: Time | None = None  # it leads since then
     live: Frozen | None = None
-    switching: int | None = None
+    switching: tuple[int, Time] | None = None  # and when it was asked
     electing: tuple[Stored, Stored] | None = None  # what it has read, what it writes
+    copy: Stored | None = None
 
 
 class State(NamedTuple):
@@ -138,11 +146,13 @@ class Model:
             if message[0] in ("look", "done"):
                 yield "deliver", message
             elif message[0] == "ask":
-                yield from (("decide", at, message) for at, each in enumerate(state.controllers) if self._serves(each))
-        if any(each.since is not None for each in state.controllers) and self._may(state, "looks"):
+                yield from (("decide", at, message) for at, each in enumerate(state.controllers)
+                            if each.copy is None and self._serves(each))
+        if self._may(state, "looks"):
             for id_, broker in enumerate(state.brokers, 1):
                 if broker.up and not any(message[:2] == ("look", id_) for message in state.net):
-                    yield "look", id_
+                    yield from (("look", id_, at) for at, each in enumerate(state.controllers)
+                                if each.since is not None)
         if self._may(state, "ticks"):
             yield ("tick",)
         if self.bounds.heartbeats:
@@ -216,6 +226,9 @@ class Model:
                 yield "write", at
             if controller.since is None:
                 continue
+            if controller.copy is not None:
+                yield "stop", at
+                continue
             leads = at
             if controller.electing is not None:
                 continue
@@ -224,7 +237,11 @@ class Model:
             else:
                 yield from self._elections(state, at, controller)
         if self._may(state, "leaders"):
-            yield from (("lead", at) for at in range(len(state.controllers)) if at != leads)
+            for at, controller in enumerate(state.controllers):
+                if at != leads and controller.copy is None:
+                    yield "lead", at
+                    if all(each.copy is None for each in state.controllers):
+                        yield "overtake", at
 
     def _elections(self, state: State, at: int, controller: Controller) -> Iterator[Event]:
         stored, bounds = state.stored, self.bounds
@@ -258,9 +275,7 @@ class Model:
     def after(self, state: State, event: Event) -> State:
         """The state behind an event. Violation."""
         name = event[0]
-        spends = {"put": "puts", "kill": "kills", "elect": "elections", "choose": "elections", "ask": "asks",
-                  "timeout": "timeouts", "unlink": "unlinks", "look": "looks", "beat": "beats", "close": "breaks",
-                  "cut": "breaks", "lead": "leaders", "switch": "switches", "tick": "ticks"}.get(name)
+        spends = _SPENDS.get(name)
         if spends is not None:
             at = self._at[spends]
             state = state._replace(spent=(*state.spent[:at], state.spent[at] + 1, *state.spent[at + 1:]))
@@ -426,8 +441,8 @@ class Model:
 
     # Roles.
 
-    def _on_look(self, state: State, id_: int) -> State:
-        return state._replace(net=state.net | {("look", id_, state.stored)})
+    def _on_look(self, state: State, id_: int, at: int) -> State:
+        return state._replace(net=state.net | {("look", id_, state.controllers[at].copy or state.stored)})
 
     def _deliver_look(self, state: State, id_: int, told: Stored) -> State:
         """As ReplicasManager._follow, change_broker_role."""
@@ -547,7 +562,7 @@ class Model:
 
     def _on_heard(self, state: State, message: Message) -> State:
         _, id_, at, number, asked, is_fresh = message
-        rules, channel, stored = self.rules, (id_, at, number), state.stored
+        rules, channel, stored = self.rules, (id_, at, number), state.controllers[at].copy or state.stored
         state = state._replace(net=state.net - {message})
         live = rules.beat(state.controllers[at].live, id_, channel)
         lease_ms = 0
@@ -576,9 +591,31 @@ class Model:
         for other, controller in enumerate(state.controllers):
             if controller.since is not None:
                 electing = None if self.rules.checks_leader else controller.electing
-                switching = None if self.rules.switches_within_a_lead else controller.switching
-                state = self._controller(state, other, since=None, switching=switching, electing=electing)
-        return self._controller(state, at, since=NOW)
+                state = self._controller(state, other, since=None, electing=electing, copy=None)
+        return self._controller(self._asked_before(state), at, since=NOW)
+
+    def _asked_before(self, state: State) -> State:
+        """What was asked already, was so before now."""
+        for at, controller in enumerate(state.controllers):
+            if controller.switching is not None:
+                heir, asked = controller.switching
+                state = self._controller(state, at, switching=(heir, Time(asked.from_now_ns - 1)))
+        return state
+
+    def _on_overtake(self, state: State, at: int) -> State:
+        """It leads, and can write, while the one before believes to lead: that one's lead counts until it stops."""
+        for other, controller in enumerate(state.controllers):
+            if controller.since is not None:
+                electing = None if self.rules.checks_leader else controller.electing
+                state = self._controller(state, other, copy=state.stored, electing=electing)
+        return self._controller(state, at, since=_AHEAD if self.rules.waits_for_the_one_before else NOW)
+
+    def _on_stop(self, state: State, at: int) -> State:
+        state = self._asked_before(self._controller(state, at, since=None, copy=None))
+        for other, controller in enumerate(state.controllers):
+            if controller.since is not None and self.rules.waits_for_the_one_before:
+                state = self._controller(state, other, since=NOW)
+        return state
 
     def _on_elect(self, state: State, at: int, asking: int | None) -> State:
         alive, may_replace = self._heard(state, state.controllers[at])
@@ -597,7 +634,7 @@ class Model:
         if not self.rules.asks_before_switch:
             return self._written(state, self.rules.elect(
                 state.stored, self.bounds.brokers, id_, True, self._heard(state, state.controllers[at])[0], True))
-        return self._controller(state, at, switching=id_)._replace(
+        return self._controller(state, at, switching=(id_, NOW))._replace(
             net=state.net | {("renounce", state.stored.master, at, id_)})
 
     def _deliver_renounce(self, state: State, id_: int, at: int, heir: int) -> State:
@@ -606,10 +643,13 @@ class Model:
 
     def _deliver_renounced(self, state: State, id_: int, at: int, heir: int) -> State:
         controller = state.controllers[at]
-        if controller.switching != heir or controller.since is None:
+        if controller.switching is None or controller.switching[0] != heir:
             return state
-        live = self.rules.live_call(controller.live, "renounced", identity(id_))[0]
+        asked_ns = NOW_NS + controller.switching[1].from_now_ns
+        live = self.rules.live_call(controller.live, "renounced", identity(id_), asked_ns)[0]
         state = self._controller(state, at, live=live, switching=None)
+        if controller.since is None or controller.copy is not None:
+            return state
         alive, may_replace = self._heard(state, state.controllers[at])
         return self._written(state, self.rules.elect(state.stored, self.bounds.brokers, heir, True, alive, may_replace))
 
@@ -621,8 +661,9 @@ class Model:
         brokers = tuple(broker._replace(
             lease=broker.lease and aged(broker.lease, broker_ns), sync=broker.sync and aged(broker.sync, broker_ns))
             for broker in state.brokers)
-        controllers = tuple(each._replace(since=each.since and aged(each.since, controller_ns),
-                                          live=aged(each.live, controller_ns)) for each in state.controllers)
+        controllers = tuple(each._replace(
+            since=each.since and aged(each.since, controller_ns), live=aged(each.live, controller_ns),
+            switching=each.switching and aged(each.switching, controller_ns)) for each in state.controllers)
         net = frozenset(aged(each, broker_ns) for each in state.net)
         return state._replace(brokers=brokers, controllers=controllers, net=net)
 

@@ -226,6 +226,10 @@ class EndsByItself(Rules):
     liveness = _EndsByItself
 
 
+class LeadsWithTheKey(Rules):
+    waits_for_the_one_before = False
+
+
 class GrantsAmidElections(Rules):
     one_at_a_time = False
 
@@ -238,8 +242,13 @@ class SwitchesUnasked(Rules):
     asks_before_switch = False
 
 
+class _RenouncedWhenItAnswered(BrokerLiveness):
+    def renounced(self, master: BrokerIdentity, asked_ns: int) -> None:
+        super().renounced(master, self._clock())
+
+
 class SwitchesWhenItLeadsAgain(Rules):
-    switches_within_a_lead = False
+    liveness = _RenouncedWhenItAnswered
 
 
 class _LeasesOfABroker(BrokerLiveness):
@@ -292,6 +301,8 @@ PLANTED = [
     Planted("a broker closes a connection and keeps its lease", ClosesFirst, LEASES._replace(breaks=1, beats=2)),
     Planted("a new leader does not wait for leases of the one before", LeadsAtOnce,
             LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
+    Planted("a new leader does not wait until the one before has stopped", LeadsWithTheKey,
+            LEASES._replace(controllers=2, leaders=1, beats=3, ticks=3)),
     Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
     Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
     Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,

@@ -52,13 +52,13 @@ class Rules:
     liveness = BrokerLiveness
     sync = ControlledSyncStateSet
     one_at_a_time = True  # an election and a grant of one name exclude each other
+    waits_for_the_one_before = True  # a lead counts from when the controller before knows that it does not lead
     checks_leader = True  # a write of one who does not lead any more is refused
     renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
     renounces_with_role = True
     asks_before_switch = True  # the old master gives its lease up before it is replaced
     gives_up_pending = True  # what waits for acknowledgement is given up with the role
     stands_down = True  # a log's last epoch is never begun again
-    switches_within_a_lead = True  # what a master has given up for a leader counts while that one leads on
     tells_who_closed = True
     unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
 

@@ -92,7 +92,8 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
     return found
 
 
-_FAULTS = ("kill", "choose", "lead", "tick", "close", "cut", "unlink", "timeout", "give up", "switch", "left")
+_FAULTS = ("kill", "choose", "lead", "overtake", "tick", "close", "cut", "unlink", "timeout", "give up", "switch",
+           "left")
 _RARE = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3)
 _PACES = ((95, 105), (105, 95), (100, 100), (98, 108))  # in %; no two clocks differ by more than a tenth
 _TICKS_NS = (100_000_000, 400_000_000, 1_000_000_000, 3_500_000_000)
@@ -126,12 +127,15 @@ _SAYINGS = {
     "read": "broker {0} gets the next message from its master", "unlink": "broker {0} loses its master",
     "report": "master {0} hears how far broker {1} is", "left": "master {0} sees that broker {1} has left",
     "ask": "master {0} asks for another sync-state set", "timeout": "master {0} no longer waits for the answer",
-    "kill": "broker {0} is killed", "start": "broker {0} starts", "look": "broker {0} is told who is the master",
+    "kill": "broker {0} is killed", "start": "broker {0} starts",
+    "look": "controller {1} tells broker {0} who is the master",
     "choose": "the controller elects {0}", "connect": "broker {0} connects to controller {1}",
     "beat": "broker {0} sends a heartbeat to controller {1}",
     "close": "broker {0} closes its connection to controller {1}",
     "cut": "controller {1} loses its connection from broker {0}, which does not see it yet",
-    "lead": "controller {0} leads from now on", "elect": "controller {0} elects a master, asked by {1}",
+    "lead": "controller {0} leads from now on", "stop": "controller {0} knows now that it leads no more",
+    "overtake": "controller {0} leads from now on, and the one before does not know it yet",
+    "elect": "controller {0} elects a master, asked by {1}",
     "write": "controller {0} writes whom it has elected", "give up": "controller {0} no longer waits for the master",
     "switch": "controller {0} asks the master to give its lease up for broker {1}", "tick": "time goes on",
 }
