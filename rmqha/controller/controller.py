@@ -250,13 +250,13 @@ class Controller:
     def _decide_locked(self, broker_name: str, decide: Callable[[ReplicaSet | None, Heard], Decision | None],
                        ) -> Decision | None:
         for _ in range(_MAX_TRIES):
-            seen = self.store.get(broker_name)
+            term, seen = self.store.term, self.store.get(broker_name)  # in this order
             decision = decide(seen.replica_set, self._heard(seen.replica_set))
             if decision is None or not decision.writes:
                 return decision
             try:
                 begin_ns = time.monotonic_ns()
-                self.store.put(broker_name, seen.version, decision.replica_set)
+                self.store.put(broker_name, seen.version, decision.replica_set, term)
             except StoreConflictError as conflict:
                 log.info("%s, deciding again", conflict)
                 continue

@@ -53,6 +53,10 @@ class ControllerStore(Protocol):
         """When (monotonic) this leadership began; of no meaning while it does not lead."""
 
     @property
+    def term(self) -> int:
+        """Which time of leading this is: no two of this controller are the same. 0 while it does not lead."""
+
+    @property
     def leader_id(self) -> str | None:
         """The id of the controller that leads; None when nobody is known to."""
 
@@ -66,8 +70,12 @@ class ControllerStore(Protocol):
     def get(self, broker_name: str) -> Versioned:
         """The replica set of a name, as it was last written. NotLeaderError when another one leads."""
 
-    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None) -> Versioned:
+    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
+            term: int | None = None) -> Versioned:
         """Write it, durably, if this one leads and the stored one still has that version; None deletes it.
+
+        `term`: as it was before the version was read and the decision taken. If another controller has led since, which
+        may have written nothing, and granted a lease, nothing is written.
 
         NotLeaderError, StoreConflictError, StoreFailedError.
         """

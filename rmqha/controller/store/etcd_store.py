@@ -106,6 +106,12 @@ class EtcdStore:
         return self._leadership.leads_since_ns
 
     @property
+    def term(self) -> int:
+        """The revision of etcd with which it began to lead; 0 while it does not."""
+        term = self._leadership.current()
+        return 0 if term is None else term.revision
+
+    @property
     def leader_id(self) -> str | None:
         """The id of the controller that leads; None when nobody is known to."""
         leader = self._leadership.leader()
@@ -131,27 +137,30 @@ class EtcdStore:
             record = term.records.get(broker_name, Versioned(None, 0))
         return self._read_again(term, broker_name) if isinstance(record, ValueError) else record
 
-    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None) -> Versioned:
+    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
+            term: int | None = None) -> Versioned:
         """Write it if this one leads, and the stored one still has that version; None deletes it.
 
         Members that do not answer are asked in turn, for a lease in all. NotLeaderError, StoreConflictError,
         StoreFailedError.
         """
-        term, key = self._term(), self._key(broker_name)
+        now, key = self._term(), self._key(broker_name)
+        if term is not None and term != now.revision:
+            raise NotLeaderError(f"{broker_name} was not changed: another controller may have led since it was read")
         value, sure = encode_record(f"{self._nonce}-{next(self._puts)}", replica_set), True
         give_up_ns = self._clock() + self._lease_ns
         while True:
             asked_ns = self._clock()
             try:
                 answer = self._client.transaction(
-                    [created_at(self._leadership.leader_key, term.revision), written_at(key, version)],
+                    [created_at(self._leadership.leader_key, now.revision), written_at(key, version)],
                     [put_of(key, value)], [range_of(self._leadership.leader_key), range_of(key)])
-                return self._written(term, broker_name, (version, value, replica_set), answer, asked_ns,
+                return self._written(now, broker_name, (version, value, replica_set), answer, asked_ns,
                                      sure and answer.sure)
             except EtcdError as error:
                 sure = sure and error.sure
                 if isinstance(error, EtcdRefusedError) or self._clock() > give_up_ns:
-                    self._leadership.drop(term, f"whether {broker_name} was written is not known: {error}")
+                    self._leadership.drop(now, f"whether {broker_name} was written is not known: {error}")
                     raise StoreFailedError(f"whether {broker_name} was written is not known: {error}") from error
             time.sleep(_PAUSE_S)
 

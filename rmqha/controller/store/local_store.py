@@ -122,6 +122,11 @@ class LocalStore:
         return self._leads_since_ns
 
     @property
+    def term(self) -> int:
+        """One, for as long as it leads."""
+        return int(self._leads)
+
+    @property
     def leader_id(self) -> str | None:
         """This controller's id while it leads."""
         return self._self_id if self._leads else None
@@ -143,7 +148,8 @@ class LocalStore:
             self._check_leads()
             return self._table.get(broker_name, _ABSENT)
 
-    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None) -> Versioned:
+    def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
+            term: int | None = None) -> Versioned:
         """Write the file anew. A StoreFailedError behind which this one still leads: nothing was written."""
         with self._lock:
             self._check_leads()

@@ -161,6 +161,18 @@ def test_one_whose_key_was_deleted_leads_anew(config):
         assert put(store, 3).replica_set.master_epoch == 3
 
 
+def test_what_was_decided_in_another_time_of_leading_is_not_written(config):
+    with etcd_stores(config, "n0") as (store,):
+        wait_until(lambda: store.leads)
+        seen, term = put(store, 1), store.term
+        raw(config).transaction([], [deletion_of(key(config, "leader"))])
+        wait_until(lambda: store.leads and store.term != term)
+        assert store.get("broker-a").version == seen.version, "whoever led meanwhile has written nothing"
+        with pytest.raises(NotLeaderError):
+            store.put("broker-a", seen.version, replace(ONE, master_epoch=2), term)
+        store.put("broker-a", seen.version, replace(ONE, master_epoch=2), store.term)
+
+
 def test_what_another_hand_changes_is_a_conflict_once(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
