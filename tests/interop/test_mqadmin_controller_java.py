@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS_OF_5
+from rmqha.tools.rmqha_command import rmqha
 from tests.support import real_rocketmq, real_rocketmq_5
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
 from tests.support.mqadmin import rmqha_tool
@@ -113,6 +115,26 @@ def test_both_tools_change_a_setting(stage: Stage, java_tool: Tool):
                                       f"scanNotActiveBrokerInterval : {value}\n")
         assert re.search(rf"scanNotActiveBrokerInterval *= *{value}\n", ours(
             "getControllerConfig", "-a", stage.controller.address))
+
+
+def test_rmqha_shows_checks_and_switches_both(stage: Stage):
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(rmqha, list(args))
+        assert result.exit_code == 0, result.output
+        return result.output
+    namesrv, controller = stage.namesrv.address, stage.controller.address
+    before = sync_state([controller], NAME)
+    shown = json.loads(run("ha", "status", "-n", namesrv, "-o", "json"))[0]["failover"]
+    assert (shown["leader"], shown["master"], shown["master_epoch"], shown["sync_state_set_epoch"]) == (
+        controller, before["masterAddress"], before["masterEpoch"], before["syncStateSetEpoch"])
+    assert [(each["may_lead"], each["why_not"], each["epoch"]) for each in shown["replicas"]] == [
+        (True, "", before["masterEpoch"])] * 2
+    assert run("check", "controller", "-a", controller, "-n", namesrv).startswith(f"CONTROLLER OK - {controller} leads")
+    slave = next(each.address for each in stage.brokers if each.address != before["masterAddress"])
+    said = run("ha", "switch", slave)
+    assert f"{slave} is the master of epoch {before['masterEpoch'] + 1}" in said
+    assert ("which knows no handover" in said) == (stage.controller.kind == "java")
+    wait_until(lambda: stage.in_sync() == 2, _WAIT_MS, "both in sync again")
 
 
 def test_both_tools_elect_a_master_and_clean_a_replica(stage: Stage, java_tool: Tool):

@@ -1,0 +1,186 @@
+"""docs/how-to/automatic-failover.md: from a pair of Java's 4.9 to replicas of rmqha under a controller, and back to Java.
+
+A producer sends all the time. Whatever it got SEND_OK for is there in the end.
+"""
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_result import SendStatus
+from rmqha.common.message.message import Message
+from rmqha.tools.dialect.errors import CLIENT_ERRORS
+from rmqha.tools.messages.clients import new_consumer, read_queues
+from rmqha.tools.messages.positions import EARLIEST, Position
+from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.rmqha_command import rmqha
+from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.mqadmin import rmqha_tool
+from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
+
+CLUSTER, NAME, TOPIC = "InteropCluster", "broker-a", "Orders"
+WAIT_MS = 90_000
+PLAIN = {"enableControllerMode": None, "controllerAddr": None, "allAckInSyncStateSet": None, "minInSyncReplicas": None,
+         "haSyncFromFirstFile": None}
+
+
+class Sending:
+    """A producer that does not stop; what it sends is tried again until it is acknowledged."""
+
+    def __init__(self, namesrv: str) -> None:
+        self._producer = DefaultMQProducer("makers", namesrv)
+        self._producer.poll_name_server_interval = 1_000
+        self._stop = threading.Event()
+        self.acknowledged: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="sending")
+
+    def start(self) -> None:
+        self._producer.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            try:
+                result = self._producer.send(Message(TOPIC, b"x" * 200, keys=str(number)), 2_000)
+                if result.send_status is SendStatus.SEND_OK:
+                    self.acknowledged.append(str(number))
+            except CLIENT_ERRORS:
+                time.sleep(0.1)
+            time.sleep(0.01)
+
+    def goes_on(self) -> None:
+        """Until more is acknowledged."""
+        before = len(self.acknowledged)
+        wait_until(lambda: len(self.acknowledged) > before + 20, WAIT_MS, "sends are acknowledged")
+
+    def end(self) -> list[str]:
+        self._stop.set()
+        self._thread.join()
+        self._producer.shutdown()
+        return self.acknowledged
+
+
+def command(*args: str) -> str:
+    """What `rmqha` says."""
+    result = CliRunner().invoke(rmqha, list(args))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def make(nodes: list, tmp_path: Path) -> Callable[..., BrokerNode]:
+    """Brokers, their folders below tmp_path."""
+    def made(kind: str, name: str, namesrv: str, **properties: object) -> BrokerNode:
+        nodes.append(BrokerNode(kind, tmp_path / name, namesrv, name, **properties))
+        return nodes[-1]
+    return made
+
+
+def test_a_pair_of_java_gets_automatic_failover_and_goes_back(make, nodes, tmp_path):
+    namesrv = NamesrvNode("rmqha", tmp_path / "namesrv")
+    nodes.append(namesrv)
+    namesrv.start()
+    one = make("java", "one", namesrv.address)
+    two = make("java", "two", namesrv.address, brokerId=1, brokerRole="SLAVE")
+    one.start()
+    rmqha_tool(["updateTopic", "-n", namesrv.address, "-b", one.address, "-t", TOPIC, "-r", "2", "-w", "2"])
+    two.start()
+    one.wait_for_slave(WAIT_MS)
+    sending = Sending(namesrv.address)
+    sending.start()
+    try:
+        sending.goes_on()
+        for broker in (two, one):  # 1. rmqha, the slave first
+            broker.stop()
+            broker.become("rmqha").start()
+            sending.goes_on()
+        one.wait_for_slave(WAIT_MS)
+        three = forth(make, nodes, tmp_path, namesrv, one, two, sending)
+        back(namesrv, one, two, three, sending)
+    finally:
+        acknowledged = sending.end()
+    wait_until(lambda: read_keys(namesrv.address) >= set(acknowledged), WAIT_MS, "all that was acknowledged")
+    wait_until(lambda: same_log(one, two), WAIT_MS, "the slave has all, byte for byte")
+
+
+def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode,
+          sending: Sending) -> BrokerNode:
+    """Steps 2 to 5; the third box."""
+    controller = ControllerNode("rmqha", folder / "controller")  # 2.
+    nodes.append(controller)
+    controller.start()
+
+    def in_sync() -> int:
+        state = sync_state([controller.address], NAME)
+        return len(state["inSyncReplicas"]) if state else 0
+
+    def keys(broker: BrokerNode) -> dict[str, object]:
+        keys = broker_keys(broker.store, [controller.address], minInSyncReplicas=1, haSyncFromFirstFile="true")
+        return {key: value for key, value in keys.items() if not key.startswith("storePath")}
+    one.stop()  # 3.
+    one.properties |= keys(one)
+    one.become("rmqha").start()
+    sending.goes_on()
+    assert in_sync() == 1
+    three = make("rmqha", "three", namesrv.address)  # 4.
+    three.properties |= keys(three)
+    three.become("rmqha").start()
+    wait_until(lambda: in_sync() == 2, WAIT_MS, "the third box in sync")
+    two.stop()
+    two.store = two.folder / "replica"
+    two.properties |= {**keys(two), "storePathRootDir": two.store, "storePathCommitLog": two.store / "commitlog"}
+    two.become("rmqha").start()
+    wait_until(lambda: in_sync() == 3, WAIT_MS, "all in sync")
+    rmqha_tool(["updateBrokerConfig", "-n", namesrv.address, "-c", CLUSTER, "-k", "minInSyncReplicas", "-v", "2"])
+    sending.goes_on()
+    assert command("check", "ha", "-n", namesrv.address).startswith("HA OK")  # 5.
+    for broker in (three, one):
+        assert "is the master of epoch" in command("ha", "switch", broker.address)
+        sending.goes_on()
+    return three
+
+
+def back(namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode, three: BrokerNode, sending: Sending) -> None:
+    """The way back, as far as Java."""
+    three.stop()
+    two.stop()
+    one.stop()
+    one.properties |= {**PLAIN, "brokerId": 0, "brokerRole": "ASYNC_MASTER"}
+    two.properties |= {**PLAIN, "brokerId": 1, "brokerRole": "SLAVE"}
+    for kind in ("rmqha", "java"):
+        for broker in (one, two):
+            if broker.is_alive:
+                broker.stop()
+            broker.become(kind).start()
+            sending.goes_on()
+        one.wait_for_slave(WAIT_MS)
+    assert namesrv.is_alive
+
+
+def read_keys(namesrv: str) -> set[str]:
+    """The keys of all messages that are there."""
+    keys: set[str] = set()
+    with new_consumer(namesrv) as consumer:
+        feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
+        for queue in read_queues(consumer, TOPIC):
+            feed.open(queue, Position(word=EARLIEST).offset_of(consumer, queue))
+        for batch in feed.batches(1.0):
+            keys.update(message.keys or "" for message in batch.messages)
+    return keys
+
+
+def same_log(one: BrokerNode, two: BrokerNode) -> bool:
+    """Whether both logs are the same bytes; the next file may be there already, empty."""
+    logs = [b"".join(path.read_bytes() for path in sorted(broker.commit_log.iterdir())).rstrip(b"\0")
+            for broker in (one, two)]
+    return logs[0] == logs[1]
