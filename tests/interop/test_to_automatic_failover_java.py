@@ -1,4 +1,4 @@
-"""docs/how-to/automatic-failover.md: from a pair of Java's 4.9 to replicas of rmqha under a controller, and back to Java.
+"""docs/how-to/automatic-failover.md: from a pair of 4.9 to replicas of rmqha under a controller, and back to Java.
 
 A producer sends all the time. Whatever it got SEND_OK for is there in the end.
 """
