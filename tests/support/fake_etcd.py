@@ -103,6 +103,7 @@ class FakeEtcdClient:
         self.etcd = etcd
         self.fate = fate
         self.timeout_ns = timeout_ns
+        self.meanwhile: Callable[[], object] = lambda: None  # called behind what is done, before it is answered
         self.late: list[Callable[[], object]] = []
         self.watch_s = 0.0  # 0 where one thread does all
         self._interrupted = threading.Event()
@@ -110,7 +111,10 @@ class FakeEtcdClient:
     def _ask(self, act: Callable[[], object]) -> object:
         fate = self.fate()
         if fate == "ok":
-            return act()
+            try:
+                return act()
+            finally:
+                self.meanwhile()
         if fate == "refused":
             raise EtcdRefusedError("permission denied")
         if fate == "unheard":

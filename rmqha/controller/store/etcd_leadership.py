@@ -32,6 +32,7 @@ from rmqha.controller.store.etcd_client import (
     EtcdError,
     EtcdRefusedError,
     KeyValue,
+    TxnAnswer,
     created_at,
     deletion_of,
     put_of,
@@ -72,15 +73,23 @@ class Leader:
         return found if all(isinstance(text, str) for text in (found.id, found.address, found.nonce)) else None
 
 
+@dataclass(frozen=True)
+class Known:
+    """What was stored for a name at a revision of the cluster; an error says why it is no replica set."""
+
+    as_of: int
+    record: Versioned | ValueError
+
+
 @dataclass(frozen=True, eq=False)
 class Term:
     """One leadership of this controller. `records`, by broker name, is what was read with its beginning, and written
-    since; errors stand where what is stored is no replica set. Guarded by the store."""
+    since; guarded by the store."""
 
     revision: int
     lease_id: int
     since_ns: int
-    records: dict[str, Versioned | ValueError] = field(default_factory=dict)
+    records: dict[str, Known] = field(default_factory=dict)
 
 
 def held(seconds: int) -> bytes:
@@ -105,9 +114,9 @@ class EtcdLeadership:
 
     def __init__(self, client: EtcdClient, prefix: str, controller_id: str, address: str, lease_seconds: int,
                  records: tuple[bytes, bytes],
-                 parse: Callable[[tuple[KeyValue, ...]], dict[str, Versioned | ValueError]],
+                 parse: Callable[[TxnAnswer], dict[str, Known]],
                  clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`records`: from which key to which what the leader decides is stored; `parse` reads that."""
+        """`records`: from which key to which what the leader decides is stored; `parse` reads it in the last range."""
         self._client = client
         self._leader_key, self._term_key = f"{prefix}/leader".encode(), f"{prefix}/term".encode()
         self._me = Leader(controller_id, address, uuid.uuid4().hex)
@@ -284,7 +293,7 @@ class EtcdLeadership:
             # it may be this one's own, when a member did not answer: the next look gives that up
             self._revoke(lease_id)
             return
-        term = Term(answer.revision, lease_id, self._since_ns(_first(answer.ranges[0])), self._parse(answer.ranges[1]))
+        term = Term(answer.revision, lease_id, self._since_ns(_first(answer.ranges[0])), self._parse(answer))
         with self._lock:
             self._term = self._last_term = term
             self._until_ns = asked_ns + int(self._seconds * _OWN_SHARE * _NS_PER_S)

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import TypeVar
 
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
@@ -32,13 +33,15 @@ from rmqha.controller.store.etcd_client import (
     range_of,
     written_at,
 )
-from rmqha.controller.store.etcd_leadership import EtcdLeadership, Term
+from rmqha.controller.store.etcd_leadership import EtcdLeadership, Known, Term
 
 log = logging.getLogger("RocketmqController")
 
 _NS_PER_S = 1_000_000_000
 _TIMEOUT_SHARE = 6  # how many members that hang may be asked in a lease
 _PAUSE_S = 0.02  # after all members have failed
+
+_Record = TypeVar("_Record", Versioned, Versioned | ValueError)
 
 
 def encode_record(token: str, replica_set: ReplicaSet | None) -> bytes:
@@ -127,14 +130,14 @@ class EtcdStore:
         """All broker names, less those of which the document is damaged. NotLeaderError."""
         term = self._term()
         with self._lock:
-            return sorted(name for name, record in term.records.items()
-                          if isinstance(record, Versioned) and record.replica_set is not None)
+            return sorted(name for name, known in term.records.items()
+                          if isinstance(known.record, Versioned) and known.record.replica_set is not None)
 
     def get(self, broker_name: str) -> Versioned:
         """The replica set of a name. NotLeaderError; ReplicaSetError says what is wrong with a damaged document."""
         term = self._term()
         with self._lock:
-            record = term.records.get(broker_name, Versioned(None, 0))
+            record = term.records[broker_name].record if broker_name in term.records else Versioned(None, 0)
         return self._read_again(term, broker_name) if isinstance(record, ValueError) else record
 
     def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
@@ -170,26 +173,26 @@ class EtcdStore:
         version, value, replica_set = wanted
         if answer.succeeded:
             self._leadership.confirm(term, asked_ns)
-            return self._keep(term, broker_name, Versioned(replica_set, answer.revision))
+            return self._keep(term, broker_name, answer, Versioned(replica_set, answer.revision))
         leader, found = (keys[0] if keys else None for keys in answer.ranges)
         still_leads = leader is not None and leader.create_revision == term.revision
         if not still_leads:
             self._leadership.drop(term, "another one may lead")
         if found is not None and found.value == value:  # by the question of which the answer was not heard
-            return self._keep(term, broker_name, Versioned(replica_set, found.mod_revision))
+            return self._keep(term, broker_name, answer, Versioned(replica_set, found.mod_revision))
         if not still_leads:
             if sure:
                 raise NotLeaderError(f"{broker_name} was not changed: another controller leads by now")
             raise StoreFailedError(f"whether {broker_name} was written is not known: another controller leads by now")
-        with self._lock:
-            term.records[broker_name] = Versioned(None, 0) if found is None else _parsed(found)
+        self._keep(term, broker_name, answer, Versioned(None, 0) if found is None else _parsed(found))
         raise StoreConflictError(f"{broker_name} has another version than {version}")
 
-    def _keep(self, term: Term, broker_name: str, record: Versioned) -> Versioned:
+    def _keep(self, term: Term, broker_name: str, answer: TxnAnswer, record: _Record) -> _Record:
+        """Note what an answer says of a name, unless a later one has come before it."""
         with self._lock:
             known = term.records.get(broker_name)
-            if not isinstance(known, Versioned) or known.version < record.version:
-                term.records[broker_name] = record
+            if known is None or known.as_of < answer.revision:
+                term.records[broker_name] = Known(answer.revision, record)
         return record
 
     def _read_again(self, term: Term, broker_name: str) -> Versioned:
@@ -203,9 +206,8 @@ class EtcdStore:
         if not answer.succeeded:
             self._leadership.drop(term, "another one may lead")
             raise NotLeaderError(f"{broker_name} is not read: another controller leads by now")
-        record = _parsed(answer.ranges[0][0]) if answer.ranges[0] else Versioned(None, 0)
-        with self._lock:
-            term.records[broker_name] = record
+        found = answer.ranges[0]
+        record = self._keep(term, broker_name, answer, _parsed(found[0]) if found else Versioned(None, 0))
         if isinstance(record, ValueError):
             raise record
         return record
@@ -219,16 +221,16 @@ class EtcdStore:
     def _key(self, broker_name: str) -> bytes:
         return self._prefix + broker_name.encode()
 
-    def _parse_all(self, keys: tuple[KeyValue, ...]) -> dict[str, Versioned | ValueError]:
-        """What is stored, by broker name."""
-        found: dict[str, Versioned | ValueError] = {}
-        for key in keys:
+    def _parse_all(self, answer: TxnAnswer) -> dict[str, Known]:
+        """What is stored, by broker name, given the last range of a transaction."""
+        found: dict[str, Known] = {}
+        for key in answer.ranges[-1]:
             try:
                 name = key.key.removeprefix(self._prefix).decode()
             except UnicodeDecodeError:
                 log.error("key %r is no broker's name, and is left alone", key.key)
                 continue
-            found[name] = _parsed(key)
+            found[name] = Known(answer.revision, _parsed(key))
         return found
 
 

@@ -245,12 +245,18 @@ def test_random_trouble(cluster, seed):
             for writer in writers:
                 writer.join(20)
         assert not watch.faults and watch.looks > 100
+        wait_until(lambda: _is_settled(stores), what="one leads, and nobody else believes to")
         leader = leader_of(stores)
         found = leader.get("broker-a").replica_set
         done = writers[0].done | writers[1].done
         assert len(done) > 20 and done <= found.sync_state_set, "nothing is lost"
         assert not found.sync_state_set & (writers[0].never | writers[1].never)
         assert found.master_epoch == len(found.sync_state_set), "nothing was written twice"
+
+
+def _is_settled(stores):
+    leading = [store for store in stores if store.leads]
+    return len(leading) == 1 and leading[0].leads_since_ns < time.monotonic_ns()
 
 
 def _trouble(rng, cluster, lines):
