@@ -38,7 +38,7 @@ from rmqha.common.protocol.header.controller_headers import (
 )
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.common.dual_stack import all_addresses
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.config.store_path_config_helper import get_broker_identity
@@ -417,7 +417,10 @@ class ReplicasManager(ServiceThread):
             self.role = Role(epoch, self.broker_id, True)
         self._role_is_changed(None)
         if predecessor and predecessor != self.master_address:
-            self._executor.submit(self._take_last_offsets, predecessor)
+            try:
+                self._executor.submit(self._take_last_offsets, predecessor)
+            except RejectedExecutionError as error:
+                log.warning("the old master is not asked for consumer offsets: %s", error)
 
     def _take_last_offsets(self, predecessor: str) -> None:
         """What consumers told the old master since the last copy, if that one still answers: a planned switch."""
