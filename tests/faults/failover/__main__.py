@@ -65,7 +65,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=16)
     parser.add_argument("--pause", type=float, default=40, help="of a producer between two messages, in ms")
     parser.add_argument("--jobs", type=int, default=1, help="lives at a time")
-    parser.add_argument("--folder", type=Path, default=None, help="where the stores go; default: a new one in memory")
+    parser.add_argument("--folder", type=Path, default=None,
+                        help="where the stores go, and stay; default: a new one in memory")
     parser.add_argument("--json", type=Path, default=None, help="append a line per life")
     parser.add_argument("--record", action="store_true", help="append the result to the ledger, see ledger.py")
     return parser.parse_args()
@@ -74,7 +75,8 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Run, print, and say by the exit code whether all holds."""
     options = _options()
-    plan = Plan(options.controller, options.store, options.brokers, clocks=options.clocks, min_in_sync=options.min_in_sync)
+    plan = Plan(options.controller, options.store, options.brokers, clocks=options.clocks,
+                min_in_sync=options.min_in_sync)
     kinds = []
     for kind in options.kind or ["kill"]:
         reason = why_not(kind, plan)
@@ -86,7 +88,8 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="failover-", dir=memory if memory.is_dir() else None))
     begin = time.monotonic()
     lives = campaign.lives_of(kinds, plan, options.seed, options.cycles, folder, until=begin + options.minutes * 60,
-                              seconds=options.seconds, producers=options.producers, pause_s=options.pause / 1000)
+                              seconds=options.seconds, producers=options.producers, pause_s=options.pause / 1000,
+                              keep=options.folder is not None)
     outcomes = campaign.run(lives, options.jobs)
     print("\n" + campaign.summary(outcomes))
     print(f"{time.monotonic() - begin:.0f} s, seed {options.seed}")

@@ -45,6 +45,7 @@ class Plan:
     partitions: bool = False  # each node has a network of its own
     clocks: bool = False  # the brokers' and controllers' wall clocks can be set
     min_in_sync: int = 2
+    plants: tuple[str, ...] = ()  # faults of planted.py in all brokers, which have to be found out
 
     def __str__(self) -> str:
         of = self.controller if self.controller == "java" else f"{self.controller}/{self.store}"
@@ -74,8 +75,11 @@ class Replica(Broker):
     def told_end(self) -> int:
         """Where its log ends, as it says itself."""
         def asked() -> dict | None:
-            with RawClient(self.address, 10) as client:
-                answer = client.request(GET_BROKER_RUNTIME_INFO)
+            try:
+                with RawClient(self.address, 10) as client:
+                    answer = client.request(GET_BROKER_RUNTIME_INFO)
+            except (OSError, EOFError):
+                return None  # it is killed or stopped and still in sync, as long as nobody has noticed
             return json.loads(answer.body) if answer.code == 0 else None  # the original fails in its first second
         return int(wait_until(asked, BOOT_MS, f"runtime information of {self.name}")["table"]["commitLogMaxOffset"])
 
@@ -111,6 +115,7 @@ class Cluster:
         self._rng = random.Random(f"cluster {seed}")
         self._library: Path | None = None
         self.namesrv: NamesrvNode | None = None
+        self.leads_since = 0.0  # monotonic: not later than when the present controller began to lead
 
     def open(self) -> "Cluster":
         """Start all. The first broker becomes the master."""
@@ -126,7 +131,7 @@ class Cluster:
             ip, prefix = self._place(f"b{index}")
             replica = Replica(kind, self.folder / f"b{index}", index, ip, addresses, prefix=prefix,
                               env=self._clock_env(f"b{index}"), namesrvAddr=self._namesrv_address(),
-                              minInSyncReplicas=self.plan.min_in_sync)
+                              minInSyncReplicas=self.plan.min_in_sync, plants=self.plan.plants)
             self.names[replica.name] = f"b{index}"
             replica.knows_topic()
             self.replicas.append(replica)
@@ -162,6 +167,7 @@ class Cluster:
         for node in self.controllers:
             node.start(BOOT_MS)
         wait_until(self.leading_controller, BOOT_MS, "a controller leads")
+        self.leads_since = time.monotonic()
 
     def _place(self, name: str) -> tuple[str, tuple[str, ...]]:
         return self.star.add(name) if self.star is not None else (_LOOPBACK, ())

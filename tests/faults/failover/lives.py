@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults.failover.cluster import BOOT_MS, Cluster, Plan, Replica
 from tests.faults.failover.judge import Judge
-from tests.faults.failover.switching import switch
+from tests.faults.failover.switching import switch, warm_up
 from tests.faults.failover.traffic import Traffic
 from tests.faults.pair_broker import Broker
 from tests.support.processes import ServerProcess
@@ -20,6 +20,7 @@ from tests.support.wait import wait_until
 
 _FIRST_ACK_S = 90.0
 _OFTEN_S, _SELDOM_S = 0.02, 0.2
+_NEW_LEADER_S = 4.0  # a controller of rmqha's waits for leases that another one may have granted before it
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Life:
     seconds: float = 180.0  # of a sequence
     producers: int = 16
     pause_s: float = 0.04  # of a producer, between two messages
+    keep: bool = False  # True: the stores stay
 
     def label(self) -> str:
         """Short, for the lines."""
@@ -146,7 +148,8 @@ class Kill(Failover):
         looked = self.judge.look() if members == 3 else 0
         shake = self._shake_etcd() if self.cluster.etcd and self.rng.random() < 1 / 3 else ""
         self.load(0.2, 1.0)
-        what = "kill" + (", two in sync" if members == 2 else "") + (", etcd shaken" if shake else "")
+        what = "kill" + (", two in sync" if members == 2 else "") + (", etcd shaken" if shake else "") + (
+            ", new leader" if time.monotonic() - self.cluster.leads_since < _NEW_LEADER_S else "")
         since = time.monotonic()
         master.process.kill()
         seconds = self.await_new_master(master, since, what)
@@ -207,6 +210,7 @@ class Switch(Failover):
         master = self.cluster.wait_whole()
         looked = self.judge.look()
         self.load(0.2, 0.5)
+        warm_up()
         target = self.rng.choice([replica for replica in self.cluster.replicas if replica is not master])
         since = time.monotonic()
         switch(self.cluster, target)
@@ -243,6 +247,7 @@ class Mixed(Kill):
             master.kill()
             master.launch()
         node.start(BOOT_MS)
+        self.cluster.leads_since = time.monotonic()
         self.traffic.wait_for_more(self.life.producers, BOOT_MS)
         wait = self.traffic.refusals.longest_s(since)
         self.times["longest wait of a producer at the end of a controller"].append(wait)
@@ -410,6 +415,6 @@ def run_life(life: Life) -> Outcome:
         outcome.times = dict(fault.times)
         fault.close()
     outcome.seconds = time.monotonic() - begin
-    if not outcome.failure:
+    if not outcome.failure and not life.keep:
         shutil.rmtree(life.folder)
     return outcome

@@ -62,7 +62,7 @@ class _Attempt:
 class Refusals:
     """How long producers waited for an acknowledgement, from their first attempt on: (begin, end), if it was long."""
 
-    at_least_s: float = 0.1
+    at_least_s: float = 0.02
     waits: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, begin: float, end: float) -> None:

@@ -1,0 +1,67 @@
+"""A few cycles of each kind of failover: nothing acknowledged is lost, one master at a time, all logs are the same.
+
+The long forms are `python -m tests.faults.failover`; see failover/__main__.py.
+"""
+import pytest
+
+from tests.faults.failover import campaign
+from tests.faults.failover.__main__ import why_not
+from tests.faults.failover.cluster import Plan
+from tests.faults.failover.lives import KINDS, Life, Outcome, run_life
+
+LOCAL, ETCD = Plan(), Plan(store="etcd")
+JAVA, MIXED = Plan("java", brokers="java"), Plan("java", brokers="mixed")
+OURS_WITH_JAVA = Plan("rmqha", brokers="mixed")
+# name -> kind, plan, cycles
+LIVES = {
+    "kill": ("kill", LOCAL, 4), "hang": ("hang", LOCAL, 1), "switch": ("switch", LOCAL, 4),
+    "mixed": ("mixed", LOCAL, 4),
+    "partition": ("partition", Plan(partitions=True, clocks=True), 1), "kill with etcd": ("kill", ETCD, 3),
+    "partition with etcd": ("partition", Plan(store="etcd", partitions=True), 1),
+    "kill of Java's": ("kill", JAVA, 1), "kill of both under Java's": ("kill", MIXED, 2),
+    "kill of both under ours": ("kill", OURS_WITH_JAVA, 2),
+}
+_OF_JAVA = {name for name, (_, plan, _) in LIVES.items() if "java" in (plan.controller, plan.brokers)
+            or plan.brokers == "mixed"}
+SEED = 5
+SECONDS = 15.0  # of a sequence
+JOBS = 2  # most of a cycle is waiting, but for starts
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
+    """All selected lives."""
+    wanted = [item.callspec.params["name"] for item in request.session.items
+              if item.path == request.path and "name" in getattr(getattr(item, "callspec", None), "params", ())]
+    folder = tmp_path_factory.mktemp("failover")
+    lives = {}
+    for name in wanted:
+        kind, plan, cycles = LIVES[name]
+        if why_not(kind, plan) is None:
+            lives[name] = Life(kind, plan, SEED, cycles, folder / name.replace(" ", "-"), seconds=SECONDS)
+    by_life = {outcome.life: outcome for outcome in campaign.run(lives.values(), JOBS)}
+    return {name: by_life[life] for name, life in lives.items()}
+
+
+@pytest.mark.timeout(900)  # the first one waits for all
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.java if name in _OF_JAVA else ())
+                                  for name in LIVES])
+def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outcomes):
+    kind, plan, cycles = LIVES[name]
+    reason = why_not(kind, plan)
+    if reason:
+        pytest.skip(reason)
+    outcome = outcomes[name]
+    assert not outcome.failure
+    assert outcome.cycles == cycles and outcome.acknowledged >= 100
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("plant", ["ack_before_replica", "ack_before_write"])
+def test_a_planted_fault_is_found(plant, tmp_path):
+    outcome = run_life(Life("kill", Plan(plants=(plant,)), SEED, 12, tmp_path / "life"))
+    assert "A: " in outcome.failure or "B: " in outcome.failure, outcome
+
+
+def test_each_kind_has_its_cycles():
+    assert {kind for kind, _, _ in LIVES.values()} == set(KINDS)
