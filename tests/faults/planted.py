@@ -137,11 +137,22 @@ def die() -> None:
     signal.signal(ARM, arm)
 
 
+def slow_slave() -> None:
+    """Not a fault: a slave writes what it has received a moment later, and only then reports it."""
+    append = DefaultMessageStore.append_to_commit_log
+
+    def append_to_commit_log(self, start_offset, data, data_start, data_length):
+        time.sleep(_LATE_S)
+        return append(self, start_offset, data, data_start, data_length)
+    DefaultMessageStore.append_to_commit_log = append_to_commit_log
+
+
+HELPERS = {helper.__name__: helper for helper in (die, slow_slave)}
 PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
                                               tail_not_zeroed, first_ack_unchecked, offsets_not_loaded)}
 
 
 if __name__ == "__main__":
     for name in sys.argv[1].split(","):
-        (die if name == "die" else PLANTS[name])()
+        (HELPERS | PLANTS)[name]()
     sys.exit(broker_startup.main(sys.argv[2:]))
