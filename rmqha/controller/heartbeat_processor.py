@@ -55,8 +55,8 @@ class HeartbeatProcessor:
                                                            "Heart beat with empty brokerId")
         info = BrokerLiveInfo(
             (header.clusterName or "", header.brokerName or "", header.brokerId), header.brokerAddr or "",
-            time.monotonic_ns(), _or(header.heartbeatTimeoutMills, _DEFAULT_TIMEOUT_MS), channel, header.haServerAddr,
-            _or(header.epoch, NOT_TOLD_EPOCH), _or(header.maxOffset, NOT_TOLD_OFFSET),
+            time.monotonic_ns(), max(0, _or(header.heartbeatTimeoutMills, _DEFAULT_TIMEOUT_MS)), channel,
+            header.haServerAddr, _or(header.epoch, NOT_TOLD_EPOCH), _or(header.maxOffset, NOT_TOLD_OFFSET),
             _or(header.confirmOffset, NOT_TOLD_OFFSET), _or(header.electionPriority, LAST_PRIORITY))
         self._manager.note_heartbeat(info)
         answer: Completable[RemotingCommand | None] = Completable()

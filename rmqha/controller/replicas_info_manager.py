@@ -43,6 +43,7 @@ from rmqha.controller.replica_set import FIRST_BROKER_CONTROLLER_ID, Replica, Re
 
 Body = SyncStateSet | ElectMasterResponseBody
 
+_MAX_BROKER_ID = (1 << 62) - 1  # another one can follow it
 _MAX_EPOCH = 1 << 30  # what tells of a higher one is mistaken; epochs are of 31 bits
 
 
@@ -226,7 +227,7 @@ def apply_broker_id(current: ReplicaSet | None, request: ApplyBrokerIdRequestHea
     id_, code = request.appliedBrokerId, request.registerCheckCode
     done = ApplyBrokerIdResponseHeader(clusterName=request.clusterName, brokerName=request.brokerName)
     invalid = response_code.CONTROLLER_BROKER_ID_INVALID
-    if id_ is None or id_ < FIRST_BROKER_CONTROLLER_ID or not code or not request.brokerName:
+    if id_ is None or not FIRST_BROKER_CONTROLLER_ID <= id_ <= _MAX_BROKER_ID or not code or not request.brokerName:
         return Decision(invalid, f"Fail to apply brokerId: {_text(id_)} in broker-set: {string_of(request.brokerName)}",
                         done)
     if current is None:

@@ -211,7 +211,7 @@ def test_id_that_was_taken_by_the_same_one_is_given_again():
 
 @pytest.mark.parametrize(("current", "id_", "check"), [
     (replica_set(), 2, "other:2;1"), (None, 2, "host:2;1"), (replica_set(), 0, "host:0;1"),
-    (replica_set(), None, "h;1"), (replica_set(), 4, None)])
+    (replica_set(), None, "h;1"), (replica_set(), 4, None), (replica_set(), (1 << 63) - 1, "h;1")])
 def test_id_is_not_given(current, id_, check):
     decision = decisions.apply_broker_id(current, ApplyBrokerIdRequestHeader(CLUSTER, NAME, id_, check))
     assert decision.code == code.CONTROLLER_BROKER_ID_INVALID and not decision.writes
