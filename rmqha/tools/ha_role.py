@@ -11,6 +11,7 @@ from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.ha.broker_admin import BrokerAdmin, NoAnswerError, ReplicationToolError, chosen, parsed_address
+from rmqha.tools.ha.controllers import controllers_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,6 +79,7 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
 
 def promote(admin: RoleAdmin, broker: str, epoch: int | None, force: bool) -> Iterator[str]:
     """Do it; what has happened, line by line. ReplicationToolError when it would lose what is acknowledged."""
+    _check_no_controller(admin, broker)
     target, others = admin.epochs(broker), _reachable(admin, broker)
     if not force:
         _check_in_sync(admin, broker, target, others)
@@ -103,6 +105,14 @@ def _reachable(admin: RoleAdmin, broker: str) -> dict[str, EpochEntryCache]:
         except NoAnswerError as error:
             click.echo(f"warning: {error.message}. What only this one holds is cut off when it comes back", err=True)
     return found
+
+
+def _check_no_controller(admin: RoleAdmin, broker: str) -> None:
+    """Where a controller decides, an epoch of which it does not know would make two masters."""
+    controllers = controllers_of(admin.config(broker))
+    if controllers:
+        raise ReplicationToolError(f"a controller decides the role of {broker} ({', '.join(controllers)}): "
+                                   f"`rmqha ha switch {broker}` makes it the master")
 
 
 def _check_in_sync(admin: RoleAdmin, broker: str, target: EpochEntryCache, others: dict[str, EpochEntryCache]) -> None:
@@ -132,6 +142,7 @@ def follow_command(broker: str, master: str, ha_address: str | None, timeout_s: 
         if text is not None:
             parsed_address(text, what)
     with RoleAdmin(None, timeout_s * 1000) as admin:
+        _check_no_controller(admin, broker)
         leader, follower = admin.epochs(master), admin.epochs(broker)
         if leader.brokerId == follower.brokerId:
             raise ReplicationToolError(f"{broker} and {master} are the same broker, or have the same identity "
