@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 _NS_PER_MS = 1_000_000
+_MAX_DOUBLED = 4
 _LEADERLESS_INTERVAL_MS = 200  # while no controller is known to lead
 
 CALL_ERRORS = (RemotingException, FastjsonError)
@@ -42,6 +43,7 @@ class ControllerHeartbeat(ServiceThread):
         self._config = manager.broker_config
         self._number = number
         self._heard_ns = time.monotonic_ns()  # the last answer, or when the silent connection was closed
+        self._closed = 0  # how often in a row it was closed because it was silent
         self._asked_leader_ns = 0  # who leads
         self._last_error = ""
 
@@ -62,7 +64,7 @@ class ControllerHeartbeat(ServiceThread):
         try:
             answer = self._api.send_heartbeat(self.address, self._manager.heartbeat(),
                                               self._config.sendHeartbeatTimeoutMillis)
-            self._heard_ns = time.monotonic_ns()
+            self._heard_ns, self._closed = time.monotonic_ns(), 0
             if answer.leaseMillis is None:
                 self._ask_who_leads(doubted=False)
                 self._ask_for_more()
@@ -106,8 +108,13 @@ class ControllerHeartbeat(ServiceThread):
             self._last_error = str(error)
 
     def _maybe_close(self) -> None:
-        """No answer: after a while the connection is given up, in case it leads nowhere."""
+        """No answer: after a while the connection is given up, in case it leads nowhere; each time after a longer one.
+
+        Since the lease goes with it, a controller that hangs and does not lead should cost it seldom.
+        """
         self._manager.leads_no_more(self.address)
-        if time.monotonic_ns() - self._heard_ns > self._config.controllerHeartBeatTimeoutMills * _NS_PER_MS:
+        limit_ms = self._config.controllerHeartBeatTimeoutMills << min(self._closed, _MAX_DOUBLED)
+        if time.monotonic_ns() - self._heard_ns > limit_ms * _NS_PER_MS:
             self._heard_ns = time.monotonic_ns()
+            self._closed += 1
             self._api.close(self.address)

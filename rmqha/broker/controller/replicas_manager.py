@@ -489,8 +489,13 @@ class ReplicasManager(ServiceThread):
 
     def _settle(self) -> None:
         """Delayed messages, transactions: as the role is by now."""
-        if not self.stopped:
-            self.broker_controller.change_special_service_status(self.role.leads)
+        if self.stopped:
+            return
+        role, controller = self.role, self.broker_controller
+        controller.change_special_service_status(role.leads)
+        with self._change:
+            if self.role is role and not role.leads:  # how far delayed messages are was written once more
+                controller.handle_slave_synchronize(BrokerRole.SLAVE, self.master_address or None)
 
     def may_register(self) -> bool:
         """Whether name servers may be told who this broker is: as the master only while it is known to be."""

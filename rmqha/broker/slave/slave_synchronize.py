@@ -78,6 +78,7 @@ class SlaveSynchronize:
         """The role was changed: no master is known, nor what one has."""
         self.master_addr = None
         self._versions.forget()
+        self._waiting_of = None  # the delay offsets, too: those in the file may be this broker's own
 
     def sync_all(self) -> None:
         """Copy all four tables from the master."""
