@@ -95,6 +95,7 @@ _DAY_MS = 24 * 60 * _MINUTE_MS
 _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
 # Differs: a slave that a controller may make the master at any time asks each 3 s; in 5.1.4 each 10 s, too
 _FIRST_CONTROLLED_SYNC_MS, _CONTROLLED_SYNC_MS = 200, 3 * _SECOND_MS
+_REGISTER_PATIENCE_S = 0.05
 _ADMIN_QUEUE_CAPACITY = 10_000  # Differs: the original's queue of admin requests has no end
 _MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 
@@ -466,6 +467,16 @@ class BrokerController:
         with self._register_lock:
             if self._may_register and (force_register or self._need_register()):
                 self._do_register_broker_all(check_order_config, oneway)
+
+    def register_broker_at_once(self) -> None:
+        """Register all topics, even while another registration still waits for a name server that does not answer."""
+        has_lock = self._register_lock.acquire(timeout=_REGISTER_PATIENCE_S)
+        try:
+            if self._may_register:
+                self._do_register_broker_all(True, False)
+        finally:
+            if has_lock:
+                self._register_lock.release()
 
     def _registered_topics(self, names: Iterable[str] | None) -> TopicConfigSerializeWrapper:
         """These topics, or all, as name servers are told of them."""

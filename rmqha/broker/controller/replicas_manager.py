@@ -4,7 +4,8 @@
     ReplicasManager_Heartbeat_<n>, one per controller --904--> who is the master; the lease; wakes the above
     AdminBrokerThread_: NOTIFY_BROKER_ROLE_CHANGED --> change_broker_role, at once
     AutoSwitchHAService_Executor_: a slave has caught up, or is gone --1001--> the sync-state set
-    ReplicasManager_ScheduledService_: what follows a role change, in order: special services, name servers
+    ReplicasManager_ScheduledService_: what follows a role change, in order: special services; later tasks
+    ReplicasManager_RegisterThread_: name servers are told, at once
     ReplicasManager_ExecutorService_: asks other brokers, which may take long
 """
 from __future__ import annotations
@@ -53,6 +54,7 @@ log = logging.getLogger("RocketmqBroker")
 _RETRY_MS = 500
 _UPDATE_ADDRESSES_MS = 2 * 60 * 1000
 _EXECUTOR_THREADS = 3
+_REGISTRATIONS = 8  # at a time, each of which waits for the slowest name server
 _NEWS_MS = 100  # for so long a controller's word alone is enough to register as the master
 _REGISTER_AGAIN_MS = (1000, 3000)  # behind a role change: an old master may have registered meanwhile
 
@@ -113,6 +115,7 @@ class ReplicasManager(ServiceThread):
         self._count = 0  # of heartbeat threads so far; guarded by _change
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
         self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)  # what may take long
+        self._registrations = NamedThreadPool("ReplicasManager_RegisterThread_", _REGISTRATIONS)
         self._master_ha_address = MasterHaAddress(self, self._executor)
         self._has_stood_down = False  # until the next look; of this service's thread
 
@@ -145,6 +148,7 @@ class ReplicasManager(ServiceThread):
             heartbeat.shutdown()
         self._services.shutdown()
         self._executor.shutdown()
+        self._registrations.shutdown()
         self.state = State.SHUTDOWN
 
     def run(self) -> None:
@@ -320,7 +324,7 @@ class ReplicasManager(ServiceThread):
                 self.wakeup()
         if is_new:
             self.ha_service.lease_granted()
-            self._services.schedule(self.register_when_role_changed, 0)
+            self.register_when_role_changed()
 
     # Who is the master.
 
@@ -477,7 +481,8 @@ class ReplicasManager(ServiceThread):
             BrokerRole.SYNC_MASTER if master_address is None else BrokerRole.SLAVE, master_address)
         controller.topic_config_manager.note_another_owner()
         self._services.schedule(self._settle, 0)
-        for delay_ms in (0, *_REGISTER_AGAIN_MS):
+        self.register_when_role_changed()
+        for delay_ms in _REGISTER_AGAIN_MS:
             self._services.schedule(self.register_when_role_changed, delay_ms)
 
     def _serve(self) -> None:
@@ -513,8 +518,14 @@ class ReplicasManager(ServiceThread):
 
         Java: org.apache.rocketmq.broker.controller.ReplicasManager#registerBrokerWhenRoleChange (5.1.4)
         """
+        try:
+            self._registrations.submit(self._register_at_name_servers)
+        except RejectedExecutionError as error:
+            log.warning("name servers are not told: %s", error)
+
+    def _register_at_name_servers(self) -> None:
         if not self.stopped:
-            self.broker_controller.register_broker_all(True, False, True)
+            self.broker_controller.register_broker_at_once()
 
     # The sync-state set.
 

@@ -86,7 +86,7 @@ class FakeBroker:
     def handle_slave_synchronize(self, role, master_address=None):
         self.slave_sync.append((role, master_address))
 
-    def register_broker_all(self, *_: bool) -> None:
+    def register_broker_at_once(self) -> None:
         pass
 
     def change_special_service_status(self, should_start: bool) -> None:

@@ -1,4 +1,5 @@
 """A controller and three brokers in this process: who is the master, who registers, and what a stop does."""
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,10 @@ import pytest
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.header.controller_headers import ElectMasterRequestHeader
 from rmqha.controller.controller_manager import ControllerManager
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, new_controller
@@ -93,8 +97,6 @@ def route(cluster: Cluster, broker: BrokerController) -> dict[int, str]:
     """Addresses by id, as the name server tells."""
     with BrokerHarness(broker) as harness:
         body = harness.call(request_code.GET_BROKER_CLUSTER_INFO, address=cluster.namesrv).body
-    from rmqha.common.protocol.body.cluster_info import ClusterInfo
-    from rmqha.remoting.protocol import remoting_serializable
     table = remoting_serializable.from_json(ClusterInfo, body).brokerAddrTable
     return dict(table[NAME].brokerAddrs) if NAME in table else {}
 
@@ -155,3 +157,26 @@ def test_a_topic_that_only_the_dead_master_knew_can_be_read(cluster):
     with BrokerHarness(second) as harness:
         assert harness.next_offset("News", 3) == 1
         wait_until(lambda: harness.pull("News", 0, queue_id=3).body, WAIT_MS, "it can be read")
+
+
+def test_a_name_server_that_hangs_delays_no_registration(cluster):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        cluster.namesrv += f";127.0.0.1:{silent.getsockname()[1]}"
+        for number in range(2):
+            cluster.start_broker(number)
+        cluster.wait_in_sync(2)
+        master = cluster.master()
+        address = cluster.namesrv.partition(";")[0]
+        cluster.namesrv = address
+        wait_until(lambda: set(route(cluster, master)) == {0, 1} or set(route(cluster, master)) == {0, 2}, WAIT_MS,
+                   "both are registered")
+        slave = next(broker for broker in cluster.brokers.values() if broker is not master)
+        with master._register_lock, slave._register_lock:  # as while a registration waits for the silent one
+            begin = time.monotonic()
+            slave_id = slave.replicas_manager.broker_id
+            with BrokerHarness(slave) as harness:
+                header = ElectMasterRequestHeader("DefaultCluster", NAME, slave_id, True)
+                assert harness.call(request_code.CONTROLLER_ELECT_MASTER, header,
+                                    address=f"127.0.0.1:{cluster.port}").code == 0
+            wait_until(lambda: route(cluster, slave).get(0) == slave.broker_addr, WAIT_MS, "it is registered")
+            assert time.monotonic() - begin < 4, "it has waited for the other name server"
