@@ -11,6 +11,7 @@ from rmqha.broker.metrics.broker_metrics import BROKER_METRICS
 from rmqha.common.metrics.exposition import process_metrics
 from rmqha.common.metrics.metric import HISTOGRAM
 from rmqha.common.metrics.pages import OF_EACH_ANSWER
+from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS
 from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS
 from tests.support.sources import ROOT
 
@@ -18,7 +19,8 @@ CONF = ROOT / "conf"
 DASHBOARDS = sorted((CONF / "grafana").glob("*.json"))
 ALERTS = CONF / "prometheus" / "alerts.yml"
 SCRAPED = {"job", "instance"}  # what Prometheus adds
-METRICS = {metric.name: metric for metric in (*BROKER_METRICS, *NAMESRV_METRICS, *OF_EACH_ANSWER)}
+METRICS = {metric.name: metric for metric in (
+    *BROKER_METRICS, *NAMESRV_METRICS, *CONTROLLER_METRICS, *OF_EACH_ANSWER)}
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _WORD = re.compile(r"(?<![\w.$])[a-zA-Z_:][\w:]*")
 _BY = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
@@ -139,7 +141,7 @@ def test_promtool_takes_rules_and_configuration():
 def test_configuration_names_the_jobs_that_alerts_and_dashboards_ask_for():
     config = yaml.safe_load((CONF / "prometheus" / "prometheus.yml").read_text("utf-8"))
     jobs = {job["job_name"] for job in config["scrape_configs"]}
-    assert jobs == {"rmqha-broker", "rmqha-namesrv"} and config["rule_files"] == ["alerts.yml"]
+    assert jobs == {"rmqha-broker", "rmqha-namesrv", "rmqha-controller"} and config["rule_files"] == ["alerts.yml"]
     for _where, expression in expressions():
         for job in re.findall(r'job="([^"]*)"', expression):
             assert job in jobs
