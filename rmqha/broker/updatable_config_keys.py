@@ -11,7 +11,8 @@ _TEXTS = frozenset({"deleteWhen", "namesrvAddr", "regionId"})
 _FIXED = frozenset({
     "brokerId", "brokerRole", "listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "mappedFileSizeConsumeQueueExt", "enableConsumeQueueExt", "maxHashSlotNum", "maxIndexNum",
-    "enableAutoSwitchHA", "enableDLegerCommitLog", "enableLmq", "enableMultiDispatch", "aclEnable",
+    "enableAutoSwitchHA", "enableControllerMode", "controllerLease", "enableDLegerCommitLog", "enableLmq",
+    "enableMultiDispatch", "aclEnable",
     "transientStorePoolEnable", "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver",
     "transientStorePoolSize", "logFormat", "logTimeZone", "metricsPort", "metricsNames",
 })

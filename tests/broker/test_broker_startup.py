@@ -13,6 +13,7 @@ from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.extras import how_to_install
 from rmqha.common.metrics import exposition
+from rmqha.store.config.message_store_config import BrokerRole
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
 
@@ -64,11 +65,21 @@ def test_slave_keeps_its_id(tmp_path):
      "broker.conf:4: writeBufferLowWaterMark: 6 is above writeBufferHighWaterMark=5"),
     ("enableAutoSwitchHA=true\ntransientStorePoolEnable=true\n",
      "transientStorePoolEnable: with enableAutoSwitchHA there are no write buffers"),
+    ("enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\ntransientStorePoolEnable=true\n",
+     "transientStorePoolEnable: with enableControllerMode there are no write buffers"),
+    ("enableControllerMode=true\nbrokerId=-1\nbrokerRole=SLAVE\n",
+     "controllerAddr: enableControllerMode needs the controllers, host:port joined by ;"),
 ])
 def test_config_that_cannot_be_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as failure:
         controller_of(tmp_path, text)
     assert message in str(failure.value)
+
+
+def test_a_controller_decides_role_and_id_whatever_the_file_says(tmp_path):
+    for role in ("brokerRole=SLAVE\nbrokerId=-1\n", "brokerRole=SYNC_MASTER\nbrokerId=0\n", ""):
+        controller = controller_of(tmp_path, f"enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n{role}")
+        assert controller.message_store_config.brokerRole is BrokerRole.SLAVE and controller.is_isolated
 
 
 def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, capsys):
