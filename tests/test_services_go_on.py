@@ -39,6 +39,7 @@ from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
 from rmqha.controller.store.etcd_store import EtcdStore
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.http_port import HttpPort
+from rmqha.remoting.peer_watch import PeerWatch
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
@@ -561,6 +562,15 @@ def _controller_election(_folder) -> Iterator[Plan]:
                    store._leadership.wake_election)
     finally:
         store.shutdown()
+
+
+@plan_of("PeerWatch")
+def _peer_watch(_folder) -> Iterator[Plan]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+        gone = []
+        service = _started(PeerWatch("ControllerLeaderWatch", lambda: "127.0.0.1:%d" % listener.getsockname()[1],
+                                     gone.append), stack)
+        yield Plan(service, (service, "_ends_for_good"), lambda: listener.accept()[0].close(), service.wakeup)
 
 
 @plan_of("ControllerKeepAliveService")

@@ -32,7 +32,8 @@ def etcd_config(addresses: Iterable[str], **keys: object) -> ControllerConfig:
 @contextmanager
 def etcd_stores(config: ControllerConfig, *ids: str):
     """A started EtcdStore of each id at one cluster; all are shut down at the end."""
-    stores = [EtcdStore(config, id_, f"{id_}.example:9878") for id_ in ids]
+    # nobody listens there
+    stores = [EtcdStore(config, id_, f"127.0.0.{number}:1") for number, id_ in enumerate(ids, 1)]
     started = []
     try:
         for store in stores:

@@ -129,6 +129,7 @@ class EtcdLeadership:
         self._last_term: Term | None = None  # of this process: the present one, too
         self._seen: Leader | None = None
         self._seen_ns = 0
+        self._gone: str | None = None  # the nonce of a leader that has ended
         self._told: Term | None = None  # what `on_changed` was called for last; ControllerElectionService's
         self._failures = 0  # in a row; ControllerElectionService's
         self._failures_to_keep = 0  # in a row; ControllerKeepAliveService's
@@ -221,6 +222,17 @@ class EtcdLeadership:
         self._election.wakeup()
         self._client.interrupt()
 
+    def leader_has_gone(self, address: str) -> None:
+        """Nobody listens any more where the leader did: its lease need not be waited for.
+
+        To take a leadership away is safe at any time, whether its leader lives or not.
+        """
+        seen = self._seen
+        if seen is not None and seen.address == address and seen.nonce != self._me.nonce:
+            log.info("controller %s, which led, has ended", seen.id)
+            self._gone = seen.nonce
+            self.wake_election()
+
     # ---- ControllerElectionService
 
     def take_part(self) -> None:
@@ -267,8 +279,9 @@ class EtcdLeadership:
             self._campaign()
             return 0 if self._term is None else self._term.revision
         is_own = self._seen is not None and self._seen.nonce == self._me.nonce
-        if is_own and (term is None or term.revision != key.create_revision):
-            self._give_up(key)
+        has_gone = self._seen is not None and self._seen.nonce == self._gone
+        if has_gone or is_own and (term is None or term.revision != key.create_revision):
+            self._take_away(key)
             return 0
         if not is_own and term is not None:
             self.drop(term, f"{key.value[:200]!r} leads")
@@ -290,7 +303,7 @@ class EtcdLeadership:
              put_of(self._leader_key, self._me.encode(), lease_id), range_of(*self._records)],
             [range_of(self._leader_key)])
         if not answer.succeeded:
-            # it may be this one's own, when a member did not answer: the next look gives that up
+            # it may be this one's own, when a member did not answer: the next look takes that away
             self._revoke(lease_id)
             return
         term = Term(answer.revision, lease_id, self._since_ns(_first(answer.ranges[0])), self._parse(answer))
@@ -308,8 +321,8 @@ class EtcdLeadership:
             return last.since_ns  # nobody else has led meanwhile
         return now + int(held_seconds(before.value, self._seconds) * _OTHERS_SHARE * _NS_PER_S)
 
-    def _give_up(self, key: KeyValue) -> None:
-        """Delete the own key of a term that is over, or of which the beginning was not heard of."""
+    def _take_away(self, key: KeyValue) -> None:
+        """Delete a leader's key: it has ended, or it is this one, whose term is over or has begun without a word."""
         self._client.transaction([created_at(self._leader_key, key.create_revision)], [deletion_of(self._leader_key)],
                                  [range_of(self._leader_key)])
 

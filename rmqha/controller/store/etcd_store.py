@@ -34,6 +34,7 @@ from rmqha.controller.store.etcd_client import (
     written_at,
 )
 from rmqha.controller.store.etcd_leadership import EtcdLeadership, Known, Term
+from rmqha.remoting.peer_watch import PeerWatch
 
 log = logging.getLogger("RocketmqController")
 
@@ -81,6 +82,7 @@ class EtcdStore:
         self._leadership = EtcdLeadership(self._client, prefix, controller_id, address, config.etcdLeaseSeconds,
                                           (self._prefix, end), self._parse_all, clock)
         self._leadership.on_changed = self._tell
+        self._leader_watch = PeerWatch("ControllerLeaderWatch", self._other_leader, self._leadership.leader_has_gone)
 
     def start(self) -> None:
         """Take part in who leads. OSError: the cluster refuses this user, or is none of etcd's."""
@@ -88,11 +90,16 @@ class EtcdStore:
             self._leadership.start()
         except EtcdRefusedError as error:
             raise OSError(f"etcd refuses this controller: {error}") from error
+        self._leader_watch.start()
 
     def shutdown(self) -> None:
         """Give the leadership back, and close. May be called twice."""
+        self._leader_watch.shutdown()
         self._leadership.shutdown()
         self._client.close()
+
+    def _other_leader(self) -> str | None:
+        return None if self.leads else self.leader_address
 
     def _tell(self) -> None:
         if self.on_leader_changed is not None:

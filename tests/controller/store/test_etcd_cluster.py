@@ -130,7 +130,7 @@ def stores_behind_proxies(cluster, *ids):
     config = etcd_config([], etcdLeaseSeconds=LEASE_S)
     with ExitStack() as stack:
         lines = [Line(cluster, stack) for _ in ids]
-        stores = [EtcdStore(replace(config, etcdEndpoints=";".join(line.addresses)), id_, f"{id_}:1")
+        stores = [EtcdStore(replace(config, etcdEndpoints=";".join(line.addresses)), id_, f"127.0.0.1:{ord(id_[1])}")
                   for id_, line in zip(ids, lines)]
         for store in stores:
             stack.callback(store.shutdown)

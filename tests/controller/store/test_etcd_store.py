@@ -73,7 +73,7 @@ def key(config, name):
 def test_one_of_three_leads_and_the_others_know_it(config):
     with etcd_stores(config, "n0", "n1", "n2") as stores:
         leader = leader_of(stores)
-        assert leader.leader_address == f"{leader.leader_id}.example:9878"
+        assert leader.leader_address == f"127.0.0.{int(leader.leader_id[1:]) + 1}:1"
         for other in others(stores, leader):
             wait_until(lambda other=other: other.leader_id == leader.leader_id)
             assert not other.leads and other.leader_address == leader.leader_address
@@ -122,7 +122,7 @@ def _stop_services(store):
 def test_one_that_was_paused_writes_nothing(config):
     """Its clock stands still meanwhile: it believes that it leads."""
     now = [time.monotonic_ns()]
-    paused = EtcdStore(config, "n0", "n0:1", lambda: now[0])
+    paused = EtcdStore(config, "n0", "127.0.0.1:1", lambda: now[0])
     try:
         paused.start()
         wait_until(lambda: paused.leads)
@@ -375,7 +375,7 @@ def test_user_and_password(guarded_etcd):
     ({"etcdUser": None, "etcdPassword": None}, "user name is empty"),
     ({"etcdPrefix": "/other"}, "permission denied")])
 def test_who_is_refused_is_told_why(guarded_etcd, keys, words):
-    store = EtcdStore(guarded(guarded_etcd, **keys), "n0", "n0:1")
+    store = EtcdStore(guarded(guarded_etcd, **keys), "n0", "127.0.0.1:1")
     try:
         with pytest.raises(OSError, match=f"etcd refuses this controller: .*{words}"):
             store.start()
@@ -429,7 +429,7 @@ def test_files_of_tls_that_are_of_no_use(tmp_path):
             ({"etcdCertFile": str(one.certificate), "etcdKeyFile": str(other.key)}, "etcdCertFile"),
             ({"etcdPassword": "alone"}, "without etcdUser"), ({"etcdPrefix": "/"}, "etcdPrefix is empty")):
         with pytest.raises(ValueError, match=words):
-            EtcdStore(etcd_config(["127.0.0.1:1"], **keys), "n0", "n0:1")
+            EtcdStore(etcd_config(["127.0.0.1:1"], **keys), "n0", "127.0.0.1:1")
 
 
 def test_without_the_extra_it_says_what_to_install():

@@ -127,6 +127,9 @@ class World:
             self.trouble = self.random.choice((0.0, 0.0, 0.05, 0.3, 0.9))
         elif kind < 0.93:
             self.lose_leader_key()
+        elif kind < 0.94:
+            # rightly or not
+            one.store._leadership.leader_has_gone(f"{self.random.choice(self.controllers).id}:1")
         else:
             self.etcd.advance(self.random.choice((1, 100, 500, 1000, 4000)) * MS)
         self.check()
