@@ -150,12 +150,17 @@ class AutoSwitchHAService(HAService):
         syncStateSetEpoch, calls `set_sync_state_set` with the set of a good answer (of one that names another epoch, it
         asks with 1004, and hands that over), and returns whether the controller, as leader, has answered. False, or an
         exception: no answer, not the leader: nobody knows whether it will still be carried out.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#registerSyncStateSetChangedListener (5.1.4)
         """
         self._sync_state_set_listener = listener
         self._ask_for_sync_state_set()
 
     def set_sync_state_set(self, sync_state_set: Iterable[int], epoch: int) -> None:
-        """The controller's set is this one, at `epoch`; an epoch that is not new is ignored."""
+        """The controller's set is this one, at `epoch`; an epoch that is not new is ignored.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#setSyncStateSet (5.1.4)
+        """
         if self._controlled is None or not self._controlled.decide(sync_state_set, epoch):
             return
         log.info("the controller's syncStateSet is %s at epoch %d", sorted(sync_state_set), epoch)
@@ -163,15 +168,23 @@ class AutoSwitchHAService(HAService):
         self._ask_for_sync_state_set()
 
     def get_sync_state_set(self) -> frozenset[int]:
-        """Who has to hold what is acknowledged: what the controller has decided, and what it was asked for."""
+        """Who has to hold what is acknowledged: what the controller has decided, and what it was asked for.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#getSyncStateSet (5.1.4)
+        """
         return self.sync_state_set.members
 
     def get_local_sync_state_set(self) -> frozenset[int]:
-        """Who is in sync as far as this master knows."""
+        """Who is in sync as far as this master knows.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#getLocalSyncStateSet (5.1.4)
+        """
         return self.sync_state_set.wanted
 
     def maybe_shrink_sync_state_set(self) -> frozenset[int]:
         """Drop who has not caught up for haMaxTimeSlaveNotCatchup; who is in sync then. It is done each second anyhow.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#maybeShrinkSyncStateSet (5.1.4)
         """
         late = self.sync_state_set.shrink(self.config.haMaxTimeSlaveNotCatchup)
         if late:
@@ -289,7 +302,10 @@ class AutoSwitchHAService(HAService):
 
     def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
                                                   sync_state_set_epoch: int = 0) -> bool:
-        """Stay the master, under a new epoch: slaves stay connected, waiting puts wait on. False: the epoch is old."""
+        """Stay the master, under a new epoch: slaves stay connected, waiting puts wait on. False: the epoch is old.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#changeToMasterWhenLastRoleIsMaster (5.1.4)
+        """
         with self._role_lock:
             last_epoch = self.epoch_cache.last_epoch()
             if self._controlled is None or self.guard is None or not self.is_master or master_epoch < last_epoch:
@@ -326,7 +342,10 @@ class AutoSwitchHAService(HAService):
             return True
 
     def change_to_slave_when_master_not_change(self, new_master_addr: str | None, new_master_epoch: int) -> bool:
-        """Follow on: the same master has a new epoch. False: the epoch is old."""
+        """Follow on: the same master has a new epoch. False: the epoch is old.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#changeToSlaveWhenMasterNotChange (5.1.4)
+        """
         with self._role_lock:
             client, last_epoch = self.ha_client, self.epoch_cache.last_epoch()
             if new_master_epoch >= last_epoch and not self.is_master and client.is_alive() \

@@ -44,6 +44,17 @@ def test_an_addition_counts_before_the_controller_has_heard_of_it():
     assert log.set.decided == {MASTER, SLAVE} and log.set.epoch == 8 and log.ask() is None
 
 
+def test_an_addition_that_is_asked_for_counts_when_its_slave_is_gone():
+    log = Log()
+    log.ack(SLAVE, 100)
+    ask = log.ask()
+    log.set.left(SLAVE)
+    log.end = 200
+    assert log.set.wanted == {MASTER} and log.set.members == {MASTER, SLAVE} and log.set.confirm_offset() == 100
+    log.decided(ask)
+    assert log.ask() == ({MASTER}, 8) and log.set.confirm_offset() == 100
+
+
 def test_a_removal_counts_only_when_the_controller_has_agreed():
     log = Log()
     log.ack(SLAVE, 100)
@@ -178,12 +189,12 @@ def test_old_news_and_what_is_told_to_a_slave_change_nothing():
 
 SLAVES = st.sampled_from([SLAVE, OTHER])
 EVENTS = st.lists(st.one_of(
-    st.tuples(st.just("put"), st.integers(1, 50)),
-    st.tuples(st.just("ack"), SLAVES, st.integers(0, 50), st.booleans()),
+    st.tuples(st.just("put"), st.just(10)),
+    st.tuples(st.just("ack"), SLAVES, st.sampled_from([5, 1000, 1000]), st.just(True)),
     st.tuples(st.just("left"), SLAVES),
-    st.tuples(st.just("shrink"), st.sampled_from([0, 60_000])),
-    st.tuples(st.sampled_from(["ask", "answer", "no answer", "look", "re-elect"])),
-    st.tuples(st.just("carry out"), st.integers(0, 3))), max_size=80)
+    st.tuples(st.sampled_from(["ask", "ask", "no answer"])),
+    st.tuples(st.just("carry out"), st.sampled_from([0, 0, 1])),
+    st.sampled_from([("answer",), ("look",), ("re-elect",), ("shrink", 0)])), max_size=40)
 
 
 class Cluster(Log):

@@ -47,6 +47,17 @@ def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(maste
         assert master.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
+def test_it_waits_for_an_heir_that_no_message_waits_for(tmp_path):
+    with master_of(tmp_path) as store, SlavePeer.connect(store) as peer:
+        in_sync(store, peer)
+        assert store.put_message(message()).is_ok
+        with pytest.raises(HandoverError, match="does not hold all"):
+            hand_over(store.ha_service, 2, 20)
+        peer.data(store.get_max_phy_offset())
+        peer.say(store.get_max_phy_offset())
+        assert hand_over(store.ha_service, 2, WAIT_MS) == store.get_max_phy_offset()
+
+
 def test_messages_are_taken_again_when_the_role_stays(master, monkeypatch):
     monkeypatch.setattr(handover, "_ELECTION_MS", 50)
     with SlavePeer.connect(master) as peer:
