@@ -1,6 +1,6 @@
 """Look at more states than the tests do.
 
-    python -m tests.controller.explorer                     the bounds of the tests
+    python -m tests.controller.explorer [--long]            all states within the bounds of the tests
     python -m tests.controller.explorer --walks 1000 --seed 7 [--steps 400]    long random walks, nothing bounded
     python -m tests.controller.explorer --planted [TEXT]    the planted faults, each with the way to what it breaks
 
@@ -13,7 +13,7 @@ from tests.controller.explorer.model import Model
 from tests.controller.explorer.planted import PLANTED
 from tests.controller.explorer.rules import Rules
 from tests.controller.explorer.search import Found, exhaust, walk
-from tests.controller.explorer.spaces import SPACES, WALKS
+from tests.controller.explorer.spaces import LONG_SPACES, SPACES, WALKS
 
 
 def _show(what: str, found: Found) -> bool:
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--planted", nargs="?", const="", default=None)
+    parser.add_argument("--long", action="store_true")
     options = parser.parse_args()
     if options.planted is not None:
         planted = [each for each in PLANTED if options.planted in each.what]
@@ -37,7 +38,8 @@ def main() -> int:
     if options.walks:
         return int(not all([_show(f"walks, {name}", walk(Model(Rules(), bounds), options.seed, options.walks,
                                                          options.steps)) for name, bounds in WALKS.items()]))
-    return int(not all([_show(name, exhaust(Model(Rules(), bounds))) for name, bounds in SPACES.items()]))
+    spaces = SPACES | LONG_SPACES if options.long else SPACES
+    return int(not all([_show(name, exhaust(Model(Rules(), bounds))) for name, bounds in spaces.items()]))
 
 
 if __name__ == "__main__":
