@@ -452,6 +452,8 @@ class Model:
         if told.epoch > broker.epoch:
             if told.master != id_:
                 return self._become_slave(state, id_, told)
+            if broker.role == "M":
+                return self._stay_master(state, id_, told)
             last = broker.epochs[-1].epoch if broker.epochs else -1
             if told.epoch > last or not self.rules.stands_down:
                 return self._become_master(state, id_, told)
@@ -475,17 +477,34 @@ class Model:
     def _become_slave(self, state: State, id_: int, told: Stored) -> State:
         return self._leave_role(state, id_, role="S", epoch=told.epoch, master=told.master)
 
+    def _stay_master(self, state: State, id_: int, told: Stored) -> State:
+        """Under a new epoch: slaves stay, what waits waits on."""
+        broker = state.brokers[id_ - 1]
+        self._check_master(state, id_, told.epoch)
+        end = len(broker.log)
+        net = frozenset((*each[:-1], False) if each[:2] == ("ask", id_) else each for each in state.net
+                        if each[:2] != ("done", id_))
+        sync, _ = self.rules.sync_call(broker.sync, end, "re_elected", id_, told.members, told.set_epoch)
+        state = self._with(state._replace(net=net), id_, epoch=told.epoch, sync=sync,
+                           epochs=_epochs_up_to((*broker.epochs, EpochEntry(told.epoch, end)), end))
+        state = self._renounce(state, id_) if self.rules.renounces_with_role else state
+        return state._replace(masters=state.masters | {(told.epoch, id_)})
+
+    @staticmethod
+    def _check_master(state: State, id_: int, epoch: int) -> None:
+        log = state.brokers[id_ - 1].log
+        for offset, message in state.acked:
+            if offset >= len(log) or log[offset] != message:
+                raise Violation(f"broker {id_} becomes the master of epoch {epoch}, and lacks message {message}, which "
+                                f"was acknowledged at {offset}: {list(log)}")
+
     def _become_master(self, state: State, id_: int, told: Stored) -> State:
         broker = state.brokers[id_ - 1]
         end = len(broker.log)
-        for offset, message in state.acked:
-            if offset >= end or broker.log[offset] != message:
-                raise Violation(f"broker {id_} becomes the master of epoch {told.epoch}, and lacks message {message}, "
-                                f"which was acknowledged at {offset}: {list(broker.log)}")
+        self._check_master(state, id_, told.epoch)
         kept = tuple(each for each in broker.epochs if each.start_offset <= end and each.epoch < told.epoch)
         epochs = _epochs_up_to((*kept, EpochEntry(told.epoch, end)), end)
-        since = end if self.rules.gives_up_pending or broker.role != "M" else broker.since
-        state = self._leave_role(state, id_, role="M", epoch=told.epoch, master=id_, epochs=epochs, since=since)
+        state = self._leave_role(state, id_, role="M", epoch=told.epoch, master=id_, epochs=epochs, since=end)
         state = self._with(state, id_, sync=self.rules.sync_begin(id_, end, told))
         return state._replace(masters=state.masters | {(told.epoch, id_)})
 

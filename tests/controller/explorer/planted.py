@@ -302,7 +302,7 @@ PLANTED = [
     Planted("a new leader does not wait for leases of the one before", LeadsAtOnce,
             LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
     Planted("a new leader does not wait until the one before has stopped", LeadsWithTheKey,
-            LEASES._replace(controllers=2, leaders=1, beats=3, ticks=3)),
+            LEASES._replace(controllers=2, leaders=1, beats=3, ticks=1, tick_ns=4_000_000_000)),
     Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
     Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
     Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,

@@ -57,7 +57,6 @@ class Rules:
     renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
     renounces_with_role = True
     asks_before_switch = True  # the old master gives its lease up before it is replaced
-    gives_up_pending = True  # what waits for acknowledgement is given up with the role
     stands_down = True  # a log's last epoch is never begun again
     tells_who_closed = True
     unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
