@@ -292,7 +292,7 @@ class Model:
                 frozen, sync = self.rules.sync_look(broker.sync, len(broker.log))
                 if frozen != broker.sync:
                     brokers = (*brokers[:at], broker._replace(sync=frozen), *brokers[at + 1:])
-                if self._can_acknowledge(broker) and sync.confirm > broker.since:
+                if self._can_acknowledge(broker) and sync.confirm > broker.since and sync.is_settled:
                     acked |= frozenset(zip(range(broker.since, sync.confirm), broker.log[broker.since:sync.confirm],
                                            strict=False))
         return state._replace(brokers=brokers, acked=acked)
@@ -455,7 +455,7 @@ class Model:
             if broker.role == "M":
                 return self._stay_master(state, id_, told)
             last = broker.epochs[-1].epoch if broker.epochs else -1
-            if told.epoch > last or not self.rules.stands_down:
+            if told.epoch >= last:
                 return self._become_master(state, id_, told)
             for at, number in enumerate(broker.connections):
                 if number is not None:
@@ -502,10 +502,11 @@ class Model:
         broker = state.brokers[id_ - 1]
         end = len(broker.log)
         self._check_master(state, id_, told.epoch)
-        kept = tuple(each for each in broker.epochs if each.start_offset <= end and each.epoch < told.epoch)
-        epochs = _epochs_up_to((*kept, EpochEntry(told.epoch, end)), end)
+        kept = _epochs_up_to(broker.epochs, end)
+        goes_on = bool(kept) and kept[-1].epoch == told.epoch
+        epochs = kept if goes_on else _epochs_up_to((*kept, EpochEntry(told.epoch, end)), end)
         state = self._leave_role(state, id_, role="M", epoch=told.epoch, master=id_, epochs=epochs, since=end)
-        state = self._with(state, id_, sync=self.rules.sync_begin(id_, end, told))
+        state = self._with(state, id_, sync=self.rules.sync_begin(id_, end, told, goes_on))
         return state._replace(masters=state.masters | {(told.epoch, id_)})
 
     def _on_kill(self, state: State, id_: int) -> State:

@@ -123,8 +123,13 @@ class _AddsWhoLacksSome(ControlledSyncStateSet):
 
 
 class _BeginsAlone(ControlledSyncStateSet):
-    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
-        super().become_master_of(local_id, (local_id,), epoch)
+    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int, goes_on: bool = False) -> None:
+        super().become_master_of(local_id, (local_id,), epoch, goes_on)
+
+
+class _GoesOnAtOnce(ControlledSyncStateSet):
+    def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int, goes_on: bool = False) -> None:
+        super().become_master_of(local_id, decided, epoch)
 
 
 class RemovesAtOnce(Rules):
@@ -165,8 +170,8 @@ class ComparesLengths(Rules):
         return min(master_log, log)
 
 
-class BeginsAnEpochAgain(Rules):
-    stands_down = False
+class GoesOnAtOnce(Rules):
+    sync = _GoesOnAtOnce
 
 
 # Leases, at the broker.
@@ -292,7 +297,7 @@ PLANTED = [
     Planted("the controller takes an ask behind any set", AnySetEpoch, _ADDS._replace(unlinks=2, asks=2, timeouts=1)),
     Planted("the controller takes the ask of a master of before", AnyMaster, LOGS._replace(unlinks=1, asks=1)),
     Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
-    Planted("a master that was started again begins its epoch again", BeginsAnEpochAgain,
+    Planted("a master that was started again does not wait for what it asked for before", GoesOnAtOnce,
             _ADDS._replace(asks=1, kills=1, looks=1)),
     Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),

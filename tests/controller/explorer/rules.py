@@ -38,6 +38,7 @@ class Sync(NamedTuple):
     members: frozenset[int]
     confirm: int
     asks: bool
+    is_settled: bool
 
 
 def identity(broker: int) -> tuple[str, str, int]:
@@ -57,7 +58,6 @@ class Rules:
     renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
     renounces_with_role = True
     asks_before_switch = True  # the old master gives its lease up before it is replaced
-    stands_down = True  # a log's last epoch is never begun again
     tells_who_closed = True
     unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
 
@@ -68,9 +68,9 @@ class Rules:
 
     # Of the broker.
 
-    def sync_begin(self, local_id: int, end: int, stored: Stored) -> Frozen:
-        """The sync-state set of a new master."""
-        return self.sync_call(None, end, "become_master_of", local_id, stored.members, stored.set_epoch)[0]
+    def sync_begin(self, local_id: int, end: int, stored: Stored, goes_on: bool = False) -> Frozen:
+        """The sync-state set of a new master, or of one that was started again and goes on with its epoch."""
+        return self.sync_call(None, end, "become_master_of", local_id, stored.members, stored.set_epoch, goes_on)[0]
 
     def sync_call(self, frozen: Frozen | None, end: int, name: str, *args: Any) -> tuple[Frozen, Any]:
         """One call of a ControlledSyncStateSet whose log ends there."""
@@ -86,7 +86,7 @@ class Rules:
         """Who counts, and how far they are."""
         found = thaw(frozen, lambda: self.sync(lambda: end, lambda: NOW_NS))
         confirm = found.confirm_offset()
-        return freeze(found), Sync(found.members, confirm, found.needs_ask(MIN_IN_SYNC))
+        return freeze(found), Sync(found.members, confirm, found.needs_ask(MIN_IN_SYNC), found.is_settled)
 
     def granted(self, old: Time | None, asked: Time, is_fresh: bool) -> Time | None:
         """When what now counts was asked for; `is_fresh`: nothing was renounced since the question."""
