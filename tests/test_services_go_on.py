@@ -566,11 +566,14 @@ def _controller_election(_folder) -> Iterator[Plan]:
 
 @plan_of("PeerWatch")
 def _peer_watch(_folder) -> Iterator[Plan]:
-    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
-        gone = []
-        service = _started(PeerWatch("ControllerLeaderWatch", lambda: "127.0.0.1:%d" % listener.getsockname()[1],
-                                     gone.append), stack)
-        yield Plan(service, (service, "_ends_for_good"), lambda: listener.accept()[0].close(), service.wakeup)
+    looks = []
+    with ExitStack() as stack:
+        service = _started(PeerWatch("ControllerLeaderWatch", lambda: looks.append(1) or "127.0.0.1:1", str), stack)
+
+        def work() -> None:
+            before = len(looks)
+            wait_until(lambda: service.wakeup() or len(looks) > before)
+        yield Plan(service, (service, "_ends_for_good"), work, service.wakeup)
 
 
 @plan_of("ControllerKeepAliveService")
