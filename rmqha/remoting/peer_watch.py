@@ -1,6 +1,6 @@
 """Sees at once when the process that listens at an address ends: by a connection to it over which nothing is said.
 
-    on its thread: connect -> wait for the end -> connect again: refused? nobody listens there any more -> on_gone
+    on its thread: connect -> wait for the end -> connect again ... refused? nobody listens there any more -> on_gone
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ log = logging.getLogger("RocketmqRemoting")
 _CONNECT_S = 1.0
 _LOOK_MS = 200  # at whether it is still this address
 _PAUSE_MS = 100
+_AGAIN_MS = 20
 
 
 class PeerWatch(ServiceThread):
@@ -40,25 +41,24 @@ class PeerWatch(ServiceThread):
 
     def _ends_for_good(self, address: str) -> bool:
         """Whether nobody listens there any more, though somebody did."""
-        if self._wait_for_end(address) is not True:
-            return False
-        log.info("the connection to %s has ended", address)
-        try:
-            _connect(address).close()
-            return False
-        except ConnectionRefusedError:
-            return True
-        except (OSError, ValueError) as error:
-            log.debug("%s: %r", address, error)
-            return False
+        was_there = False
+        while not self.stopped and self._address() == address:
+            try:
+                connection = _connect(address)
+            except ConnectionRefusedError:
+                return was_there
+            except (OSError, ValueError) as error:
+                log.debug("%s is not reached: %r", address, error)
+                return False
+            was_there = True
+            if self._has_ended(connection, address):
+                log.info("the connection to %s has ended", address)
+                # a process that ends closes its connections before the port, or behind it
+                self.wait_for_running(_AGAIN_MS)
+        return False
 
-    def _wait_for_end(self, address: str) -> bool | None:
-        """True: the peer has ended the connection; None: there is none; False: it is not this address any more."""
-        try:
-            connection = _connect(address)
-        except (OSError, ValueError) as error:
-            log.debug("%s is not reached: %r", address, error)
-            return None
+    def _has_ended(self, connection: socket.socket, address: str) -> bool:
+        """Wait until the peer ends the connection; False when it is not this address any more."""
         with connection:
             poll = select.poll()
             poll.register(connection, select.POLLIN)

@@ -100,3 +100,15 @@ def test_another_address_takes_the_place_of_the_first(watched):
     first.wait()
     second.wait()
     address[0] = None
+
+
+def test_one_that_ends_its_connections_before_its_port_is_told(watched):
+    """As the kernel may do it for a process that is killed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+        _address, told = watched(address)
+        first = listener.accept()[0]
+        first.close()
+        second = listener.accept()[0]
+    second.close()
+    wait_until(lambda: told == [address])
