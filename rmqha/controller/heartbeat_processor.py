@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqController")
 
 _DEFAULT_TIMEOUT_MS = 10_000  # of a broker that tells none
-_THREADS = 4
+_THREADS = 16
 _QUEUE = 10_000
 
 

@@ -1,4 +1,4 @@
-"""Java 5.1.4's brokers and mqadmin under our controller."""
+"""Java 5.1.4's brokers and mqadmin under our controller, and Java's brokers and ours in one set."""
 import subprocess
 import time
 
@@ -27,13 +27,13 @@ def controller(nodes, tmp_path):
 
 @pytest.fixture
 def replicas(make_broker, make_namesrv, controller, tmp_path):
-    """replicas(count) -> so many brokers of Java, all in sync."""
-    def make(count: int) -> list[BrokerNode]:
+    """replicas(kinds) -> a broker of each kind, all in sync."""
+    def make(*kinds: str) -> list[BrokerNode]:
         namesrv = make_namesrv("rmqha").address
         made = []
-        for number in range(count):
+        for number, kind in enumerate(kinds):
             store = tmp_path / f"replica{number}" / "store"
-            made.append(make_broker("java5", namesrv, f"replica{number}", **broker_keys(
+            made.append(make_broker(kind, namesrv, f"replica{number}", **broker_keys(
                 store, [controller.address], registerNameServerPeriod=10_000)))
             wait_in_sync(controller, number + 1)
         return made
@@ -73,7 +73,7 @@ def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
 
 
 def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replicas, tmp_path):
-    brokers = replicas(3)
+    brokers = replicas("java5", "java5", "java5")
     first = master_of(brokers, controller)
     with RawClient(first.address) as client:
         client.create_topic(TOPIC, 4)
@@ -120,3 +120,34 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     assert {each["brokerAddress"] for each in wait_in_sync(controller, 2)["inSyncReplicas"]} == {
         first.address, third.address}
     assert state(controller)["notInSyncReplicas"] == []
+
+
+@pytest.mark.parametrize("first", ["java5", "rmqha"])
+def test_brokers_of_both_kinds_replace_each_other(controller, replicas, first):
+    other = {"java5": "rmqha", "rmqha": "java5"}[first]
+    brokers = replicas(first, other, first)
+    with RawClient(master_of(brokers, controller).address) as client:
+        client.create_topic(TOPIC, 4)
+    sent, kinds = 0, []
+    for turn in range(3):
+        master = master_of(brokers, controller)
+        with RawClient(master.address) as client:
+            for number in range(50):
+                assert client.send_message(TOPIC, b"%d %d" % (turn, number)).code == 0
+        sent += 50
+        kinds.append(master.kind)
+        begin = time.monotonic()
+        master.kill()
+        spent_s = first_acknowledgement_s([each for each in brokers if each is not master], begin)
+        print(f"{master.kind} killed, first acknowledgement behind {spent_s:.3f} s")
+        sent += 1
+        master.start()
+        wait_in_sync(controller, 3)
+
+    def ends() -> set[str]:
+        found = set()
+        for broker in brokers:
+            with RawClient(broker.address) as client:
+                found.add(client.request(30, topic=TOPIC, queueId=0).fields["offset"])
+        return found
+    wait_until(lambda: ends() == {str(sent)}, WAIT_MS, f"all have {sent} messages; masters were {kinds}")
