@@ -269,6 +269,9 @@ class ReplicasManager(ServiceThread):
         if self.controller_leader_address != address:
             log.info("Update controller leader address to %s", address or "none")
             self.controller_leader_address = address
+            if not address:
+                for heartbeat in self._heartbeats.values():
+                    heartbeat.wakeup()  # they ask more often until one leads
 
     def _connection_ended(self) -> None:
         """On the client's IO thread: a lease, if there was one, is gone; ask for it again."""
