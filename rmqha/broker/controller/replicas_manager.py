@@ -258,7 +258,11 @@ class ReplicasManager(ServiceThread):
 
     def told_of_leader(self, address: str, told: GetMetaDataResponseHeader) -> None:
         """A controller says which one leads."""
-        self._leads(address if told.isLeader else told.controllerLeaderAddress or "")
+        if told.isLeader:
+            self._leads(address)
+        elif self.controller_leader_address in ("", address):  # of another one it may be the last to hear
+            leader = told.controllerLeaderAddress or ""
+            self._leads(leader if leader != address else "")
 
     def leads_no_more(self, address: str) -> None:
         """A controller does not answer, or says that it does not lead."""
@@ -298,8 +302,7 @@ class ReplicasManager(ServiceThread):
     def told_by_leader(self, address: str, answer: BrokerHeartbeatResponseHeader, asked_ns: int) -> None:
         """The leading controller, one of rmqha, has answered a heartbeat that left at `asked_ns` (monotonic)."""
         self._leads(address)
-        if answer.masterEpoch is not None:
-            self._told(answer.masterBrokerId, answer.masterEpoch, asked_ns, answer.leaseMillis or 0)
+        self._told(answer.masterBrokerId, answer.masterEpoch or 0, asked_ns, answer.leaseMillis or 0)
 
     def told_by_replica_info(self, info: GetReplicaInfoResponseHeader, sync_state_set: SyncStateSet,
                              asked_ns: int) -> None:
@@ -534,13 +537,22 @@ class ReplicasManager(ServiceThread):
 
     def alter_sync_state_set(self, wanted: frozenset[int], epoch: int) -> bool:
         """Ask for another sync-state set than that of `epoch`; False when it is not known what became of it."""
-        role, config = self.role, self.broker_config
+        role = self.role
         leader = self.controller_leader_address
         if role.master_id != self.broker_id or not leader:
             return False
-        header = AlterSyncStateSetRequestHeader(config.brokerName, role.master_id, role.epoch)
         try:
-            decided = self.api.alter_sync_state_set(leader, header, wanted, epoch, config.sendHeartbeatTimeoutMillis)
+            try:
+                self._ask_for_set(leader, role, wanted, epoch)
+            except BrokerAnswerException as error:
+                if error.response_code != response_code.CONTROLLER_NOT_LEADER:
+                    raise
+                self.leads_no_more(leader)
+                self._find_leader()
+                leader = self.controller_leader_address
+                if not leader:
+                    raise
+                self._ask_for_set(leader, role, wanted, epoch)
         except BrokerAnswerException as error:
             log.warning("the controller does not take the syncStateSet %s behind epoch %d: %s", sorted(wanted), epoch,
                         error)
@@ -549,9 +561,14 @@ class ReplicasManager(ServiceThread):
             log.warning("Error happen when change SyncStateSet to %s, behind epoch %d: %s", sorted(wanted), epoch,
                         error)
             return False
+        return True
+
+    def _ask_for_set(self, leader: str, role: Role, wanted: frozenset[int], epoch: int) -> None:
+        config = self.broker_config
+        header = AlterSyncStateSetRequestHeader(config.brokerName, role.master_id, role.epoch)
+        decided = self.api.alter_sync_state_set(leader, header, wanted, epoch, config.sendHeartbeatTimeoutMillis)
         if self.role.epoch == role.epoch:
             self.ha_service.set_sync_state_set(decided.syncStateSet, decided.syncStateSetEpoch)
-        return True
 
     def _set_refused(self, error: BrokerAnswerException, role: Role, leader: str) -> bool:
         code = error.response_code

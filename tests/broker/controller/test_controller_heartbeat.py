@@ -98,6 +98,18 @@ def test_one_that_does_not_lead_is_asked_who_does_now_and_then(manager, clock):
     assert manager.asked == ["meta", "meta"] and not manager.told
 
 
+def test_one_of_ours_that_does_not_lead_grants_nothing_and_is_not_taken_for_the_leader(manager):
+    manager.answer = BrokerHeartbeatResponseHeader(leaseMillis=0)
+    manager.leader = "c1"
+    heartbeat = ControllerHeartbeat(manager, "c0", 1)
+    for _ in range(2):
+        heartbeat.beat()
+    assert manager.asked == ["meta"] and not manager.told and manager.controller_leader_address == "c1"
+    manager.controller_leader_address = "c0"  # as it was until now
+    heartbeat.beat()
+    assert manager.asked == ["meta"] * 2 and not manager.told and manager.controller_leader_address == "c1"
+
+
 def test_one_that_says_that_it_does_not_lead_is_believed(manager):
     manager.answer = BrokerAnswerException(response_code.CONTROLLER_NOT_LEADER, "not me", "c0")
     ControllerHeartbeat(manager, "c0", 1).beat()

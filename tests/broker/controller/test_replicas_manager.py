@@ -157,6 +157,28 @@ def test_who_leads_the_controllers(make):
     assert manager.controller_leader_address == ""
     manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=True, controllerLeaderAddress="another name of a"))
     assert manager.controller_leader_address == "a"
+    manager.told_of_leader("b", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress="c"))
+    assert manager.controller_leader_address == "a"  # it would say if that were so
+    manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress=None))
+    assert manager.controller_leader_address == ""
+
+
+def test_a_sync_state_set_goes_to_the_new_leader_at_once(make):
+    manager, asked = make(), []
+    lead(manager)
+    manager.controller_leader_address = "old"
+
+    def alter(address, *_args):
+        asked.append(address)
+        if address == "old":
+            raise BrokerAnswerException(response_code.CONTROLLER_NOT_LEADER, "no", address)
+        return SyncStateSet([ME, OTHER], 2)
+
+    manager.api.alter_sync_state_set = alter
+    manager.api.get_controller_meta_data = lambda *_: GetMetaDataResponseHeader(
+        isLeader=False, controllerLeaderAddress="new")
+    assert manager.alter_sync_state_set(frozenset((ME, OTHER)), 1)
+    assert asked == ["old", "new"] and ha(manager).told[-1] == ("set", {ME, OTHER}, 2)
 
 
 def answers(manager: ReplicasManager, answer: object, info_epoch: int = 1) -> None:
