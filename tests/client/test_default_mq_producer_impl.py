@@ -14,6 +14,7 @@ from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingTimeoutException,
@@ -261,3 +262,35 @@ def test_send_that_is_not_tried_again_leaves_a_new_route_for_the_next(make_produ
     with pytest.raises(RemotingConnectException):
         producer.send(Message("T", b"x"), queue=QUEUES[0])
     assert factory.asked == 1 and factory.find_broker_address_in_publish("a") == "1:2"
+
+
+def test_a_master_that_is_gone_is_waited_for_where_slaves_are_left(make_producer):
+    producer, api = make_producer(RemotingConnectException("1:1"))
+    factory = OneBroker(producer, 4)
+    ask = factory.update_topic_route_info_from_name_server
+
+    def lose_the_master_first(*args) -> bool:
+        if factory.asked == 0:
+            factory.broker_addr_table = {"a": {1: "1:2"}}  # the name server has noticed, and knows of no other yet
+        return ask(*args)
+    factory.update_topic_route_info_from_name_server = lose_the_master_first
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    assert [sent.addr for sent in api.sent] == ["1:1", "1:2"] and factory.asked == 4
+
+
+def test_a_send_that_begins_while_there_is_no_master_waits_for_one(make_producer):
+    producer, api = make_producer()
+    factory = OneBroker(producer, 3)
+    route = TopicRouteData(brokerDatas=[BrokerData("c", "a", {1: "1:2"})])
+    known = factory.impl.topic_publish_info_table["T"]
+    factory.impl.topic_publish_info_table["T"] = TopicPublishInfo(have_topic_router_info=True, topic_route_data=route)
+    ask = factory.update_topic_route_info_from_name_server
+
+    def take_over(*args) -> bool:
+        ask(*args)
+        if factory.asked == 3:
+            factory.impl.topic_publish_info_table["T"] = known
+        return True
+    factory.update_topic_route_info_from_name_server = take_over
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    assert [sent.addr for sent in api.sent] == ["1:2"] and factory.asked == 3

@@ -18,7 +18,7 @@ from rmqha.client.hook.send_message_hook import SendMessageContext
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.impl.producer.master_search import MasterSearch, is_refusal, makes_route_doubtful
+from rmqha.client.impl.producer.master_search import MasterSearch, has_slaves_only, is_refusal, makes_route_doubtful
 from rmqha.client.impl.producer.producer_hooks import ProducerHooks
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
@@ -168,7 +168,7 @@ class DefaultMQProducerImpl:
         self._make_sure_state_ok()
         validators.check_message(msg, self.default_mq_producer.max_message_size)
         deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
-        publish_info = self._publish_info_of(msg.topic)
+        publish_info = self._publish_info_of(msg.topic, deadline_ns)
         return _Tries(self, msg, publish_info, timeout_ms, deadline_ns).run()
 
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
@@ -300,8 +300,13 @@ class DefaultMQProducerImpl:
         if msg.topic != queue.topic:
             raise MQClientException("message's topic not equal mq's topic")
 
-    def _publish_info_of(self, topic: str) -> TopicPublishInfo:
+    def _publish_info_of(self, topic: str, wait_until_ns: int = 0) -> TopicPublishInfo:
+        """Where a topic can be sent. `wait_until_ns`: a new master is waited for while there are slaves alone."""
         info = self.try_to_find_topic_publish_info(topic)
+        if info is not None and not info.ok() and wait_until_ns and has_slaves_only(info.topic_route_data):
+            MasterSearch(self.mq_client_factory, topic, wait_until_ns).wait_for_any(
+                lambda: self._known_publish_info(topic) is not None)
+            info = self._known_publish_info(topic)
         if info is not None and info.ok():
             return info
         if not self.mq_client_factory.mq_client_api_impl.get_name_server_address_list():
@@ -309,6 +314,10 @@ class DefaultMQProducerImpl:
                 client_error_code.NO_NAME_SERVER_EXCEPTION)
         raise MQClientException(f"No route info of this topic: {topic}").with_response_code(
             client_error_code.NOT_FOUND_TOPIC_EXCEPTION)
+
+    def _known_publish_info(self, topic: str) -> TopicPublishInfo | None:
+        info = self.topic_publish_info_table.get(topic)
+        return info if info is not None and info.ok() else None
 
     def try_to_find_topic_publish_info(self, topic: str) -> TopicPublishInfo | None:
         """Where `topic` can be sent: as known, as the name server says, or as a new topic would be."""

@@ -3,10 +3,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.common import mix_all
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingException,
@@ -20,7 +23,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqClient")
 
 _WAIT_MS = 500  # of one send, all tries together
-_PAUSE_MS = 50
+_PAUSE_MS = 20
+
+
+def has_slaves_only(route: TopicRouteData | None) -> bool:
+    """Whether nobody is the master of a broker of a topic just now, while others of its replicas are there."""
+    return route is not None and any(
+        broker.brokerAddrs and mix_all.MASTER_ID not in broker.brokerAddrs for broker in route.brokerDatas)
 
 
 def is_refusal(error: Exception) -> bool:
@@ -61,4 +70,11 @@ class MasterSearch:
 
     def _may_change(self, broker_name: str, refused: str | None) -> bool:
         addresses = self._factory.broker_addr_table.get(broker_name, {})
-        return len(addresses) > 1 and self._factory.find_broker_address_in_publish(broker_name) in (refused, None)
+        master = self._factory.find_broker_address_in_publish(broker_name)
+        return bool(addresses) if master is None else len(addresses) > 1 and master == refused
+
+    def wait_for_any(self, is_there: Callable[[], bool]) -> None:
+        """Ask for a while, until the topic has a master again."""
+        while not is_there() and time.monotonic_ns() < self._deadline_ns:
+            time.sleep(_PAUSE_MS / 1000)
+            self.ask()
