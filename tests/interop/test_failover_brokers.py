@@ -14,6 +14,7 @@ from rmqha.common.protocol.body.cluster_info import ClusterInfo
 from rmqha.remoting.protocol.remoting_serializable import from_json
 from tests.support import store_compare
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.kinds import long_test
 from tests.support.load import Acknowledged, Load, raw_sender
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, RawClient
@@ -154,7 +155,7 @@ def each_is_master_and_dies(replicas: Replicas, turns: int = 1) -> dict[int, Ack
 
 @pytest.mark.java
 @pytest.mark.parametrize("kinds", [("rmqha", "rmqha", "rmqha"), ("java5", "rmqha", "rmqha"),
-                                   ("rmqha", "java5", "java5")], ids="+".join)
+                                   pytest.param(("rmqha", "java5", "java5"), marks=long_test)], ids="+".join)
 def test_under_the_real_controller_any_replica_becomes_the_master(make_replicas, kinds):
     replicas = make_replicas("java", kinds, "java" if "java5" in kinds else "rmqha")
     acknowledged = each_is_master_and_dies(replicas)
