@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A replica. `link`: a slave that reads its master's log. `reports`: a master's slaves, and what is on its way."""
+    """A replica. `link`: a slave that reads its master's log. `reports`: a master's slaves."""
 
     up: bool = True
     role: str = ""  # "M", "S", "": none yet
@@ -62,7 +62,8 @@ class Broker(NamedTuple):
     epochs: tuple[EpochEntry, ...] = ()
     link: bool = False
     sync: Frozen | None = None
-    reports: tuple[tuple[int, int | None], ...] = ()
+    # slave, what it reports and is on its way, where the log ended when the last report came
+    reports: tuple[tuple[int, int | None, int | None], ...] = ()
     since: int = 0  # where what it waits for begins
     lease: Time | None = None  # when it was asked for
     connections: tuple[int | None, ...] = ()
@@ -115,7 +116,7 @@ class Model:
         sync = rules.sync_begin(1, 0, stored)
         for slave in in_sync[1:]:
             sync = rules.sync_call(sync, 0, "acknowledged", slave, 0, 0, True)[0]
-        brokers = [Broker(True, "M", 1, 1, (), first, False, sync, tuple((slave, None) for slave in in_sync[1:]),
+        brokers = [Broker(True, "M", 1, 1, (), first, False, sync, tuple((slave, None, 0) for slave in in_sync[1:]),
                           lease=NOW if bounds.heartbeats else None, connections=connections)]
         brokers += [Broker(True, "S", 1, 1, (), first, id_ in in_sync, connections=connections) for id_ in ids[1:]]
         live = rules.live_call(None, "all")[0]
@@ -172,14 +173,15 @@ class Model:
             if not broker.up:
                 continue
             if broker.role == "M":
-                if self._may(state, "puts") and self._can_acknowledge(broker):
+                sync = self._sync(broker)
+                if self._may(state, "puts") and self._can_acknowledge(broker) and (
+                        sync.is_settled and sync.confirm >= broker.since or not self.rules.opens_when_settled):
                     yield "put", id_
-                for slave, report in broker.reports:
+                for slave, report, _ in broker.reports:
                     if report is not None:
                         yield "report", id_, slave
                     if not self._is_linked(state, slave, id_):
                         yield "left", id_, slave
-                sync = self._sync(broker)
                 if sync.asks and self._may(state, "asks"):
                     yield "ask", id_
                 if self._may(state, "timeouts") and any(
@@ -353,7 +355,7 @@ class Model:
             return state
         log = slave.log[:point]
         state = self._with(state, id_, log=log, epochs=_epochs_up_to(master.epochs, point), link=True)
-        return self._set_report(state, slave.master, id_, len(log))
+        return self._set_report(state, slave.master, id_, len(log), None)
 
     def _on_read(self, state: State, id_: int) -> State:
         slave = state.brokers[id_ - 1]
@@ -361,21 +363,32 @@ class Model:
         master = state.brokers[slave.master - 1]
         end = len(slave.log)
         state = self._with(state, id_, log=(*slave.log, master.log[end]), epochs=_epochs_up_to(master.epochs, end))
-        return self._set_report(state, slave.master, id_, end + 1)
+        return self._set_report(state, slave.master, id_, end + 1, self._report(state, slave.master, id_)[1])
 
-    def _set_report(self, state: State, id_: int, slave: int, report: int | None) -> State:
-        reports = dict(state.brokers[id_ - 1].reports)
-        reports[slave] = report
-        return self._with(state, id_, reports=tuple(sorted(reports.items())))
+    @staticmethod
+    def _report(state: State, id_: int, slave: int) -> tuple[int | None, int | None]:
+        """What is on its way, and where the log ended when the last one came."""
+        return next(((report, mark) for each, report, mark in state.brokers[id_ - 1].reports if each == slave),
+                    (None, None))
+
+    def _set_report(self, state: State, id_: int, slave: int, report: int | None, mark: int | None) -> State:
+        others = [each for each in state.brokers[id_ - 1].reports if each[0] != slave]
+        return self._with(state, id_, reports=tuple(sorted((*others, (slave, report, mark)))))
 
     def _on_unlink(self, state: State, id_: int) -> State:
         return self._with(state, id_, link=False)
 
     def _on_report(self, state: State, id_: int, slave: int) -> State:
+        """As AutoSwitchHAService.slave_acknowledged; whoever once held all of the log is near."""
         broker = state.brokers[id_ - 1]
-        sync, _ = self.rules.sync_call(broker.sync, len(broker.log), "acknowledged", slave, dict(broker.reports)[slave],
-                                       0, True)
-        return self._set_report(self._with(state, id_, sync=sync), id_, slave, None)
+        report, mark = self._report(state, id_, slave)
+        assert report is not None
+        end = len(broker.log)
+        is_near = report >= end or (mark is not None and report >= mark)
+        sync, _ = self.rules.sync_call(broker.sync, end, "acknowledged", slave, report, 0, is_near)
+        if mark is None or is_near:
+            mark = end
+        return self._set_report(self._with(state, id_, sync=sync), id_, slave, None, mark)
 
     def _on_left(self, state: State, id_: int, slave: int) -> State:
         broker = state.brokers[id_ - 1]

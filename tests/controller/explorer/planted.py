@@ -170,6 +170,10 @@ class ComparesLengths(Rules):
         return min(master_log, log)
 
 
+class OpensAtOnce(Rules):
+    opens_when_settled = False
+
+
 class GoesOnAtOnce(Rules):
     sync = _GoesOnAtOnce
 
@@ -299,6 +303,8 @@ PLANTED = [
     Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
     Planted("a master that was started again does not wait for what it asked for before", GoesOnAtOnce,
             _ADDS._replace(asks=1, kills=1, looks=1)),
+    Planted("a master that was started again takes messages before it knows who is in sync", OpensAtOnce,
+            _ADDS._replace(asks=2, kills=1, looks=1)),
     Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,

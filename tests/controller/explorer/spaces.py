@@ -9,6 +9,7 @@ SPACES = {
     "asks without an answer": LOGS._replace(unlinks=1, asks=2, timeouts=1, looks=0),
     "one that joins, asks without an answer": LOGS._replace(in_sync=2, asks=2, timeouts=1),
     "a kill": LOGS._replace(kills=1, asks=1),
+    "a kill, one that joins": LOGS._replace(in_sync=2, kills=1, asks=2, elections=0),
     "two elections": LOGS._replace(elections=2, looks=2),
     "two messages": LOGS._replace(puts=2, looks=2),
     "connections": LEASES._replace(breaks=2, beats=2),
