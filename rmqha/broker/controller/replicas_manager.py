@@ -575,8 +575,7 @@ class ReplicasManager(ServiceThread):
         if code == response_code.CONTROLLER_NOT_LEADER:
             self.leads_no_more(leader)
         elif code in (response_code.CONTROLLER_INVALID_MASTER, response_code.CONTROLLER_FENCED_MASTER_EPOCH):
-            self.wakeup()
-            return True
+            self.wakeup()  # what was asked for in this mastership may have been carried out before it ended
         elif code in (response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
                       response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED):
             try:
@@ -585,7 +584,8 @@ class ReplicasManager(ServiceThread):
             except CALL_ERRORS as failure:
                 log.warning("Error happen when get broker %s's metadata: %s", self.broker_config.brokerName, failure)
                 return False
-            if info.masterBrokerId == role.master_id and info.masterEpoch == role.epoch:
-                self.ha_service.set_sync_state_set(known.syncStateSet, known.syncStateSetEpoch)
+            if info.masterBrokerId != role.master_id or info.masterEpoch != role.epoch:
+                return False
+            self.ha_service.set_sync_state_set(known.syncStateSet, known.syncStateSetEpoch)
             return True
         return code in (response_code.CONTROLLER_INVALID_REPLICAS, response_code.CONTROLLER_BROKER_NOT_ALIVE)

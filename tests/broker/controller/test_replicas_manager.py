@@ -206,7 +206,7 @@ def test_the_sync_state_set_that_a_controller_takes(make):
     (response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, True, True),
     (response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, True, True),
     (response_code.CONTROLLER_BROKER_NOT_ALIVE, True, False),
-    (response_code.CONTROLLER_INVALID_MASTER, True, False),
+    (response_code.CONTROLLER_INVALID_MASTER, False, False),
     (response_code.CONTROLLER_NOT_LEADER, False, False),
     (response_code.SYSTEM_ERROR, False, False)])
 def test_the_sync_state_set_that_a_controller_refuses(make, code, known, asked):

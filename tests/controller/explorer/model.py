@@ -440,12 +440,13 @@ class Model:
 
     def _deliver_done(self, state: State, id_: int, epoch: int, ask: Ask, decided: Any, _: bool) -> State:
         """As ReplicasManager.alter_sync_state_set."""
-        broker = state.brokers[id_ - 1]
+        broker, is_over = state.brokers[id_ - 1], decided is not None
         if decided == "look":
             decided = state.stored if (state.stored.master, state.stored.epoch) == (id_, epoch) else None
+            is_over = decided is not None or not self.rules.doubts_when_deposed
         if decided is not None and broker.role == "M" and broker.epoch == epoch:
             state = self._decided(state, id_, decided)
-        return self._answered(state, id_, ask, True)
+        return self._answered(state, id_, ask, is_over or not self.rules.doubts_when_deposed)
 
     def _decided(self, state: State, id_: int, decided: Stored) -> State:
         broker = state.brokers[id_ - 1]
@@ -505,6 +506,8 @@ class Model:
 
     @staticmethod
     def _check_master(state: State, id_: int, epoch: int) -> None:
+        if epoch < state.stored.epoch:
+            return  # it hears of it late: somebody else is the master by now, and this one can't acknowledge
         log = state.brokers[id_ - 1].log
         for offset, message in state.acked:
             if offset >= len(log) or log[offset] != message:

@@ -174,6 +174,10 @@ class OpensAtOnce(Rules):
     opens_when_settled = False
 
 
+class SettlesWhenDeposed(Rules):
+    doubts_when_deposed = False
+
+
 class GoesOnAtOnce(Rules):
     sync = _GoesOnAtOnce
 
@@ -305,6 +309,8 @@ PLANTED = [
             _ADDS._replace(asks=1, kills=1, looks=1)),
     Planted("a master that was started again takes messages before it knows who is in sync", OpensAtOnce,
             _ADDS._replace(asks=2, kills=1, looks=1)),
+    Planted("a refusal because another is the master counts as news of the set", SettlesWhenDeposed,
+            LOGS._replace(in_sync=2, kills=1, asks=2)),
     Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,

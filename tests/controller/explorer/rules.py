@@ -57,6 +57,7 @@ class Rules:
     checks_leader = True  # a write of one who does not lead any more is refused
     renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
     renounces_with_role = True
+    doubts_when_deposed = True  # what is refused because somebody else is the master says nothing of asks of before
     opens_when_settled = True  # a master that goes on with its epoch takes no messages before it knows who is in sync
     asks_before_switch = True  # the old master gives its lease up before it is replaced
     tells_who_closed = True
