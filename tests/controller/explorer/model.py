@@ -631,8 +631,9 @@ class Model:
         return self._controller(self._asked_before(state), at, since=NOW)
 
     def _asked_before(self, state: State) -> State:
-        """What was asked already, was so before now."""
+        """What was noted or asked already, was so before now: within a tick, too."""
         for at, controller in enumerate(state.controllers):
+            state = self._controller(state, at, live=aged(controller.live, 1))
             if controller.switching is not None:
                 heir, asked = controller.switching
                 state = self._controller(state, at, switching=(heir, Time(asked.from_now_ns - 1)))

@@ -22,7 +22,7 @@ SPACES = {
 LONG_SPACES = {
     "two elections, a slave that leaves": LOGS._replace(elections=2, unlinks=1, asks=1, looks=2),
     "one that joins and leaves, asks without an answer": LOGS._replace(in_sync=2, unlinks=1, asks=2, timeouts=1),
-    "a kill in the middle of an ask": LOGS._replace(in_sync=2, kills=1, asks=2, timeouts=1, looks=2),
+    "a kill in the middle of an ask": LOGS._replace(in_sync=2, kills=1, asks=2, timeouts=1, elections=0),
     "a kill, one that joins, an election": LOGS._replace(in_sync=2, kills=1, asks=2),
     "a controller that sleeps": LOGS._replace(in_sync=2, unlinks=1, asks=2, timeouts=1, ticks=1, looks=0, elections=0,
                                               tick_ns=12_000_000_000),
