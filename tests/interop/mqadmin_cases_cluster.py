@@ -7,8 +7,9 @@ from tests.support.mqadmin import Command, case
 OWN_SETTINGS = {
     "allAckInSyncStateSet", "asyncLearner", "brokerElectionPriority", "brokerHeartbeatInterval",
     "checkSyncStateSetPeriod", "configBlackList", "controllerAddr", "controllerHeartBeatTimeoutMills",
-    "controllerLease", "enableControllerMode", "fetchControllerAddrByDnsLookup", "sendHeartbeatTimeoutMillis",
-    "syncBrokerMetadataPeriod", "syncControllerMetadataPeriod", "dataReadAheadEnable", "dispatchBehindFlush",
+    "controllerLease", "enableControllerInNamesrv", "enableControllerMode", "fetchControllerAddrByDnsLookup",
+    "sendHeartbeatTimeoutMillis", "syncBrokerMetadataPeriod", "syncControllerMetadataPeriod",
+    "dataReadAheadEnable", "dispatchBehindFlush",
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
     "haMaxTimeSlaveNotCatchup", "haSlaveAckAfterFlush", "haSyncFromFirstFile", "haTruncateDivergedTail",
     "inSyncReplicas", "logFormat", "logLevel", "logTimeZone", "maxHaTransferByteInSecond", "metricsHost",

@@ -51,7 +51,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
     more = load.part(COUNT, 500)
     assert all(one.ok for one in java_driver.produce(namesrv, more))
     holds_the_same(master, slave, 0)
-    count = store_compare.check_consume_queues(master.store)
+    count = store_compare.wait_dispatched(master.store)
     wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")
     assert store_compare.compare_consume_queues(master.store, slave.store) == count
     topics = slave.store / "config" / "topics.json"

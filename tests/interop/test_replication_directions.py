@@ -22,7 +22,7 @@ def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
     end = store_compare.log_end(master.commit_log)
     wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 60_000, f"the slave's log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
-    count = store_compare.check_consume_queues(master.store)
+    count = store_compare.wait_dispatched(master.store)
     wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")
     assert store_compare.compare_consume_queues(master.store, slave.store) == count
     return count

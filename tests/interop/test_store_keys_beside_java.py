@@ -261,5 +261,5 @@ def test_slave_holds_what_a_master_with_write_buffers_committed(nodes, tmp_path,
     wait_until(lambda: store_compare.log_end(slave.commit_log) == end, 60_000, f"the slave's log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
     assert end > 4 * SEGMENT
-    count = store_compare.check_consume_queues(master.store)
+    count = store_compare.wait_dispatched(master.store)
     wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.wait import wait_until
+
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -269,6 +271,13 @@ def _tags_code(record: Record) -> int | None:
         return None
     tags = record.properties.get("TAGS", "")
     return java_string_hash(tags) if tags else 0
+
+
+def wait_dispatched(store: Path) -> int:
+    """Check the consume queues of a broker that runs, as soon as they have a unit for each record. Their number."""
+    count = sum(map(len, rebuild_consume_queues(store / "commitlog").values()))
+    wait_until(lambda: unit_count(store) >= count, 60_000, f"{count} units in {store}")
+    return check_consume_queues(store)
 
 
 def check_consume_queues(store: Path, commit_log: Path | None = None) -> int:
