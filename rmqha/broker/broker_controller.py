@@ -24,7 +24,6 @@ from rmqha.broker.client.consumer_manager import ConsumerManager
 from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
-from rmqha.broker.controller.replicas_manager import ReplicasManager
 from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
@@ -83,6 +82,7 @@ from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
 
 if TYPE_CHECKING:
+    from rmqha.broker.controller.replicas_manager import ReplicasManager
     from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 
 log = logging.getLogger("RocketmqBroker")
@@ -219,6 +219,8 @@ class BrokerController:
             self.message_store.dispatcher_list.insert(0, CommitLogDispatcherCalcBitMap(self.broker_config,
                                                                                        self.consumer_filter_manager))
         if self.broker_config.enableControllerMode:
+            from rmqha.broker.controller.replicas_manager import ReplicasManager  # most brokers have no controller
+
             self.replicas_manager = ReplicasManager(self)
             self.replicas_manager.prepare()
         if not self.message_store.load():

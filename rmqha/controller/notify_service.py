@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import HandoverMasterRequestHeader
-from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable

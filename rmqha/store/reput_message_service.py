@@ -2,6 +2,7 @@
 
     putting threads, HAClient --on_appended--> ReputMessageService: all appended records in one round, several in bulk
                                            -> dispatchers (consume queue, index) -> MessageArrivingListener
+    far behind: a ReputScanThread_ goes over the next records while those before get their units and keys
 """
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.round import WAKE, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.bulk.bulk_layout import RECORD, Span
+from rmqha.common.work_ahead import Ahead, WorkAhead, usable_cores
+from rmqha.store.bulk.bulk_layout import RECORD, Span, Stop
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
@@ -34,6 +37,8 @@ _SHUTDOWN_WAIT_MS = 5000
 _ROUND_RECORDS = 256
 # With so many bytes to dispatch it is done in bulk. A span costs what two single records cost.
 BULK_BYTES = 2 << 10
+# With so many, some of several spans, another thread scans the next span meanwhile.
+_AHEAD_BYTES = 16 << 20
 # How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
 # the last ones makes the service expect more.
 _GATHER_MS = 10
@@ -58,6 +63,7 @@ class ReputMessageService(ServiceThread):
         super().__init__()
         self.default_message_store = default_message_store
         self._span_dispatcher = SpanDispatcher(default_message_store)
+        self._scanned: tuple[int, Ahead[Span]] | None = None  # of this region, from that position on
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = threading.Event()  # set when the service is to end
         self._pausing = False  # the dispatch can't go on at present, for want of space; set by the service only
@@ -246,22 +252,26 @@ class ReputMessageService(ServiceThread):
         """Dispatch the records of one file; False when there is nothing to go on with."""
         start = self.reput_from_offset = result.start_offset
         size = min(result.size, self._limit() - start)
-        position, go_on = 0, None
-        while go_on is None and position < size and not self.stopped and not self._between:
-            with Round():
-                behind = self._dispatch_span(result, position, size)
-                if behind > position:
-                    position = behind
-                else:
-                    position, go_on = self._dispatch_records(result, position, size)
+        position, go_on, self._scanned = 0, None, None
+        with WorkAhead("ReputScanThread_", min(usable_cores() - 1, 1) if size >= _AHEAD_BYTES else 0) as work:
+            while go_on is None and position < size and not self.stopped and not self._between:
+                with Round():
+                    behind = self._dispatch_span(result, position, size, work)
+                    if behind > position:
+                        position = behind
+                    else:
+                        position, go_on = self._dispatch_records(result, position, size)
         return go_on is not False
 
-    def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int) -> int:
+    def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int, work: WorkAhead) -> int:
         """Dispatch many records at once, if there are many; where it came to, `position` for nowhere."""
         if size - position < BULK_BYTES or not self._span_dispatcher.is_possible():
             return position
         store, buffer, start = self.default_message_store, result.buffer, result.start_offset
-        span = self._span_dispatcher.scan(buffer, position, size, start)
+        span = self._scan(buffer, position, size, start)
+        if work.threads and span.stop is Stop.LIMIT:
+            self._scanned = span.position, work.begin(partial(self._span_dispatcher.scan, buffer, span.position, size,
+                                                              start))
         if span.count:
             self._span_dispatcher.dispatch(span)
             if store.message_store_config.brokerRole is SLAVE:
@@ -271,6 +281,13 @@ class ReputMessageService(ServiceThread):
                 self._notify_of_span(store.message_arriving_listener, span, result)
             self.reput_from_offset = start + span.position
         return span.position
+
+    def _scan(self, buffer: memoryview, position: int, size: int, start: int) -> Span:
+        """The next records of a region; another thread may have gone over them."""
+        scanned, self._scanned = self._scanned, None
+        if scanned is not None and scanned[0] == position:
+            return scanned[1].take()
+        return self._span_dispatcher.scan(buffer, position, size, start)
 
     def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
         """Tell of each record of the queues that got units and that somebody waits for."""

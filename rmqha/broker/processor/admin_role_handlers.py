@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
-from rmqha.common.protocol.header.controller_headers import HandoverMasterRequestHeader, HandoverMasterResponseHeader
-from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.header.role_headers import (
+    HandoverMasterRequestHeader,
+    HandoverMasterResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+)
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
@@ -63,6 +65,8 @@ class AdminRoleHandlers(AdminHandlers):
         log.info("Receive notifyBrokerRoleChanged request, try to change brokerRole, request:%s", header)
         manager = self.broker_controller.replicas_manager
         if manager is not None:
+            from rmqha.common.protocol.body.controller_bodies import SyncStateSet  # most brokers have no controller
+
             told = remoting_serializable.from_json(SyncStateSet, request.body or b"{}")
             manager.change_broker_role(header.masterBrokerId, header.masterAddress, header.masterEpoch,
                                        told.syncStateSet, header.syncStateSetEpoch or told.syncStateSetEpoch,

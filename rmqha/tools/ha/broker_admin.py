@@ -21,12 +21,9 @@ from rmqha.common.protocol.body.departed_broker import DepartedBroker
 from rmqha.common.protocol.body.replication_bodies import EpochEntryCache, HARuntimeInfo
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.controller_headers import (
-    ElectMasterResponseHeader,
-    GetMetaDataResponseHeader,
-    HandoverMasterRequestHeader,
-)
+from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
+from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig

@@ -215,22 +215,3 @@ class BrokerHeartbeatResponseHeader(CommandCustomHeader):
     masterBrokerId: int | None = nullable(LONG)
     masterEpoch: int | None = nullable(INTEGER)
     leaseMillis: int | None = nullable(LONG)
-
-
-@dataclass
-class HandoverMasterRequestHeader(CommandCustomHeader):
-    """rmqha's own: a master is to stop taking messages, and to answer when the replica of that id holds all.
-
-    It waits `timeoutMillis` for that at most, then refuses, and takes messages again. It does so by itself, too, when
-    its role has not changed one second behind its answer.
-    """
-
-    brokerId: int | None = not_null(LONG)
-    timeoutMillis: int | None = nullable(LONG, default=1000)
-
-
-@dataclass
-class HandoverMasterResponseHeader(CommandCustomHeader):
-    """rmqha's own: where the log of both ends."""
-
-    maxOffset: int | None = nullable(LONG)

@@ -1,7 +1,14 @@
 """Headers of role changes."""
 from dataclasses import dataclass
 
-from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, HeaderFieldError, nullable
+from rmqha.common.protocol.command_custom_header import (
+    INTEGER,
+    LONG,
+    CommandCustomHeader,
+    HeaderFieldError,
+    not_null,
+    nullable,
+)
 
 INT_MAX = (1 << 31) - 1
 
@@ -27,3 +34,22 @@ class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
         if self.masterBrokerId is None or self.masterEpoch is None or not 0 < self.masterEpoch <= INT_MAX:
             raise HeaderFieldError(f"masterBrokerId is {self.masterBrokerId}, masterEpoch {self.masterEpoch}: a role "
                                    "change needs both")
+
+
+@dataclass
+class HandoverMasterRequestHeader(CommandCustomHeader):
+    """rmqha's own: a master is to stop taking messages, and to answer when the replica of that id holds all.
+
+    It waits `timeoutMillis` for that at most, then refuses, and takes messages again. It does so by itself, too, when
+    its role has not changed one second behind its answer.
+    """
+
+    brokerId: int | None = not_null(LONG)
+    timeoutMillis: int | None = nullable(LONG, default=1000)
+
+
+@dataclass
+class HandoverMasterResponseHeader(CommandCustomHeader):
+    """rmqha's own: where the log of both ends."""
+
+    maxOffset: int | None = nullable(LONG)
