@@ -2,6 +2,7 @@
 import errno
 import random
 import shutil
+import threading
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.store.bulk.test_bulk import compiled_kernel
 from tests.store.support import batch, message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import wait_until
 
-WAYS = ("single", "plain", "compiled")
+WAYS = ("single", "plain", "compiled", "ahead")
 KEYS = {"enableLmq": True, "enableMultiDispatch": True, "mappedFileSizeConsumeQueue": 200}
 TOPICS = ("T", "orders", "\u4e3b\u9898", "\U0001f600")
 WORDS = ("a", "order-1", "\u6807\u7b7e", "\U0001f600x", "polygenelubricants", "k" * 40)
@@ -32,10 +33,12 @@ V6 = ("2001:db8::7", 10911)
 
 
 def choose(monkeypatch, way, span_records=7):
-    """Dispatch and recover record by record, or in small spans with one of the kernels."""
+    """Dispatch and recover record by record, or in small spans with one of the kernels, or with a thread that scans."""
     monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1)
+    monkeypatch.setattr(reput_message_service, "_AHEAD_BYTES", 1 if way == "ahead" else 1 << 40)
+    monkeypatch.setattr(reput_message_service, "usable_cores", lambda: 2)
     monkeypatch.setattr(span_dispatcher, "SPAN_RECORDS", span_records)
-    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_python)
+    monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way in ("compiled", "ahead") else bulk_python)
     monkeypatch.setattr(bulk, "is_compiled", lambda: way != "single")
 
 
@@ -100,6 +103,23 @@ def assert_same(left, right):
     assert left[0].keys() == right[0].keys()
     assert [path for path in left[0] if left[0][path] != right[0][path]] == []
     assert len(left[1]) == len(right[1]) and left[1] == right[1]
+
+
+def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
+    choose(monkeypatch, "single")
+    write(tmp_path, 1)
+    before, threads, scan = built(tmp_path), [], SpanDispatcher.scan
+
+    def noting_scan(*args):
+        threads.append(threading.current_thread().name)
+        return scan(*args)
+
+    forget(tmp_path)
+    choose(monkeypatch, "ahead")
+    monkeypatch.setattr(SpanDispatcher, "scan", noting_scan)
+    reopen(tmp_path)
+    assert_same(built(tmp_path), before)
+    assert any(name.startswith("ReputScanThread_") for name in threads)
 
 
 @pytest.mark.parametrize("way", WAYS)
