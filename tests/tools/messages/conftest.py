@@ -20,17 +20,17 @@ class Line:
     broker: BrokerHarness
 
     def run(self, *arguments: object, stdin: str | bytes | None = None) -> Result:
-        """The result of a command."""
+        """The result of a command, what it has sent being dispatched."""
         result = CliRunner().invoke(rmqha, [str(argument) for argument in arguments], input=stdin,
                                     env={"NAMESRV_ADDR": self.namesrv})
         assert "Traceback" not in result.output
+        wait_dispatched(self.broker.store)
         return result
 
     def ok(self, *arguments: object, stdin: str | bytes | None = None) -> Result:
         """The result of a command that must not fail."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code == 0, result.output
-        wait_dispatched(self.broker.store)
         return result
 
 
