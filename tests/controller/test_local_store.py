@@ -1,5 +1,6 @@
 """The file of a controller that is alone."""
 import os
+import time
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_what_was_put_is_there_after_a_restart(folder):
     again = opened(folder)
     assert again.get("b").replica_set == SET and again.get("名").replica_set == OTHER
     assert seen.replica_set == SET and sorted(again.names()) == ["b", "名"]
+    again.shutdown()
+
+
+def test_only_the_first_start_need_not_wait_for_leases_of_before(folder):
+    first, before_ns = opened(folder), time.monotonic_ns()
+    assert first.leads_since_ns < before_ns - 10**15
+    first.shutdown()
+    again = opened(folder)
+    assert again.leads_since_ns >= before_ns, "the file was there: somebody has led"
     again.shutdown()
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from rmqha.common.fsync import fsync_path
 from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
+from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
 from rmqha.controller.store.controller_store import (
     NotLeaderError,
@@ -54,6 +55,7 @@ class LocalStore:
                 return
             os.makedirs(self._folder, exist_ok=True)
             self._take_folder()
+            is_new = not os.path.exists(self.file)
             try:
                 self._table = self._read()
                 self._write(self._table)  # what was read is on the disk, and can be written
@@ -63,7 +65,8 @@ class LocalStore:
             except BaseException:
                 self._release_folder()
                 raise
-            self._leads, self._leads_since_ns = True, self._clock()
+            # nobody has led before who could have granted a lease
+            self._leads, self._leads_since_ns = True, LONG_AGO if is_new else self._clock()
         log.info("local store %s: %d broker names", self.file, len(self._table))
         self._tell()
 
@@ -118,7 +121,7 @@ class LocalStore:
 
     @property
     def leads_since_ns(self) -> int:
-        """When it was started."""
+        """When it was started; long ago if its file was made then."""
         return self._leads_since_ns
 
     @property
