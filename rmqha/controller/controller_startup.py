@@ -4,11 +4,10 @@ import functools
 import logging
 import sys
 import threading
-import time
 
 import click
 
-from rmqha.common import log_setup, mix_all, sd_notify, server_util
+from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
 from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.controller_config_checks import check_controller
@@ -43,24 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     server_util.limit_digits()
     stop = StopSignal.of_process()
     command_line = parse_command_line(argv)
-    try:
-        manager = create_controller_manager(command_line)
-        if manager is None:
-            return 0
-        manager.on_failed = stop.set
-        start(manager)
-    except ConfigError as failure:
-        click.echo(str(failure), err=True)
-        return server_util.EXIT_BAD_CONFIG
-    except OSError as failure:
-        log.exception("The Controller cannot start")
-        click.echo(f"The Controller cannot start: {failure}", err=True)
-        return -1
-    sd_notify.wait(stop, manager.lives)
-    if manager.failure is not None:
-        click.echo(f"The Controller can't go on, and ends: {manager.failure}", err=True)
-    shutdown(manager)
-    return server_util.EXIT_SERVICE_FAILED if manager.failure is not None else 0
+    return foreground.run("The Controller", log, stop, lambda: create_controller_manager(command_line), start)
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
@@ -122,18 +104,6 @@ def start(manager: ControllerManager) -> None:
     log.info(tip)
     click.echo(tip)
     sd_notify.ready(f"serves at port {manager.local_listen_port}")
-
-
-def shutdown(manager: ControllerManager) -> None:
-    """Stop, and say so in the log.
-
-    Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
-    """
-    log.info("shutdown hook was invoked, 1 times.")
-    sd_notify.stopping()
-    begin = time.monotonic()
-    manager.shutdown()
-    log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ import functools
 import logging
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqha.common import log_setup, mix_all, sd_notify, server_util
+from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
 from rmqha.common.config_file import ConfigError, load_config_file, read_config_file, refuse
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.controller_config_checks import BadKey, check_controller
@@ -49,24 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     server_util.limit_digits()
     stop = StopSignal.of_process()
     command_line = parse_command_line(argv)
-    try:
-        controller = create_namesrv_controller(command_line)
-        if controller is None:
-            return 0
-        controller.on_failed = stop.set
-        start(controller)
-    except ConfigError as failure:
-        click.echo(str(failure), err=True)
-        return server_util.EXIT_BAD_CONFIG
-    except OSError as failure:
-        log.exception("The Name Server cannot start")
-        click.echo(f"The Name Server cannot start: {failure}", err=True)
-        return -1
-    sd_notify.wait(stop, controller.lives)
-    if controller.failure is not None:
-        click.echo(f"The Name Server can't go on, and ends: {controller.failure}", err=True)
-    shutdown(controller)
-    return server_util.EXIT_SERVICE_FAILED if controller.failure is not None else 0
+    return foreground.run("The Name Server", log, stop, lambda: create_namesrv_controller(command_line), start)
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
@@ -153,18 +135,6 @@ def start(controller: NamesrvController) -> None:
         log.info(tip)
         click.echo(tip)
     sd_notify.ready(f"serves at port {controller.local_listen_port}")
-
-
-def shutdown(controller: NamesrvController) -> None:
-    """Stop, and say so in the log.
-
-    Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
-    """
-    log.info("shutdown hook was invoked, 1 times.")
-    sd_notify.stopping()
-    begin = time.monotonic()
-    controller.shutdown()
-    log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)
 
 
 if __name__ == "__main__":

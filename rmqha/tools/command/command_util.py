@@ -1,9 +1,11 @@
-"""Brokers of a cluster, as sub-commands with -c look them up."""
-from collections.abc import Generator
+"""What sub-commands share: brokers of a cluster, as those with -c look them up; asking again and again with -i."""
+import time
+from collections.abc import Callable, Generator, Iterator
 
 from rmqha.common import mix_all
 from rmqha.common.java_compat import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command_exception import JavaException
 
@@ -90,3 +92,13 @@ def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
         if addr in broker.brokerAddrs.values():
             return name
     raise JavaException(ERROR_MESSAGE)
+
+
+def again_with_interval(command_line: CommandLine, ask: Callable[[], Iterator[Part]],
+                        default_s: int = 0) -> Iterator[Part]:
+    """What `ask` gives, and with -i again every so many seconds, without an end."""
+    interval_s = command_line.integer("i", default_s)
+    yield from ask()
+    while command_line.has_option("i"):
+        time.sleep(interval_s)
+        yield from ask()

@@ -1,6 +1,5 @@
 """mqadmin getBrokerEpoch."""
 import dataclasses
-import time
 from collections.abc import Iterator
 
 from rmqha.common.protocol.body.replication_bodies import EpochEntry
@@ -27,11 +26,7 @@ class GetBrokerEpochSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the replicas; again and again with -i."""
-        interval_s = command_line.integer("i", 3)
-        yield from self._ask(command_line, admin)
-        while command_line.has_option("i"):
-            time.sleep(interval_s)
-            yield from self._ask(command_line, admin)
+        return command_util.again_with_interval(command_line, lambda: self._ask(command_line, admin), 3)
 
     def _ask(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         if command_line.has_option("b"):

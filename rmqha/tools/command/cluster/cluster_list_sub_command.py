@@ -1,11 +1,11 @@
 """mqadmin clusterList."""
-import time
 from collections.abc import Iterator
 
 from rmqha.client.exception import MQBrokerException
 from rmqha.common import util_all
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.output import Part, Table
 from rmqha.tools.command.stack_trace import print_stack_trace
@@ -36,12 +36,8 @@ class ClusterListSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the name server, then each broker."""
-        interval_s = command_line.integer("i")
         print_cluster = _more_stats if command_line.has_option("m") else _base_info
-        yield from print_cluster(admin)
-        while command_line.has_option("i"):
-            time.sleep(interval_s)
-            yield from print_cluster(admin)
+        return command_util.again_with_interval(command_line, lambda: print_cluster(admin))
 
 
 def _brokers(admin: DefaultMQAdminExt) -> list[tuple[str, str, int, str]]:

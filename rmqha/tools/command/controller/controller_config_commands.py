@@ -3,10 +3,10 @@ from collections.abc import Iterator
 
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.output import Heading, Part, Table
+from rmqha.tools.command.namesrv.namesrv_config_commands import settings_of
+from rmqha.tools.command.output import Part
 from rmqha.tools.command.sub_command import SubCommand
 
-SETTINGS = Table("%-50s=  %s\n", {"key": "", "value": ""})
 _ADDRESSES = option("a", "controllerAddress", "Controller address list, eg: 192.168.0.1:9878;192.168.0.2:9878",
                     required=True)
 
@@ -28,11 +28,7 @@ class GetControllerConfigSubCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the controllers."""
-        # Differs: settings stand sorted, where Java's stand as its hash table has them
-        for addr, settings in admin.get_controller_config(_controllers(command_line)).items():
-            yield Heading(f"============{addr}============\n")
-            for key, value in sorted(settings.items()):
-                yield SETTINGS.row(key, value, controllerAddress=addr)
+        yield from settings_of("controllerAddress", admin.get_controller_config(_controllers(command_line)))
 
 
 class UpdateControllerConfigSubCommand(SubCommand):

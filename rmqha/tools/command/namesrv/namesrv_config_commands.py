@@ -1,5 +1,5 @@
 """mqadmin getNamesrvConfig and updateNamesrvConfig."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
@@ -7,6 +7,15 @@ from rmqha.tools.command.output import Heading, Part, Table
 from rmqha.tools.command.sub_command import SubCommand
 
 SETTINGS = Table("%-50s=  %s\n", {"key": "", "value": ""})
+
+
+def settings_of(address_name: str, servers: Mapping[str, Mapping[str, str]]) -> Iterator[Part]:
+    """The settings of each server, by address; `address_name` is the name of that in JSON."""
+    # Differs: settings stand sorted, where Java's stand as its hash table has them
+    for address, settings in servers.items():
+        yield Heading(f"============{address}============\n")
+        for key, value in sorted(settings.items()):
+            yield SETTINGS.row(key, value, **{address_name: address})
 
 
 class GetNamesrvConfigCommand(SubCommand):
@@ -20,11 +29,7 @@ class GetNamesrvConfigCommand(SubCommand):
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Ask the name servers."""
-        # Differs: settings stand sorted, where Java's stand as its hash table has them
-        for addr, settings in admin.get_name_server_config(name_servers(command_line)).items():
-            yield Heading(f"============{addr}============\n")
-            for key, value in sorted(settings.items()):
-                yield SETTINGS.row(key, value, namesrvAddr=addr)
+        yield from settings_of("namesrvAddr", admin.get_name_server_config(name_servers(command_line)))
 
 
 class UpdateNamesrvConfigCommand(SubCommand):
