@@ -104,9 +104,9 @@ def _run_cycles(fault: Fault, outcome: Outcome) -> None:
     fault.end()
 
 
-def _run_in_worker(life: Life) -> Outcome:
+def _run_in_worker(run_one, life):
     try:
-        return run_life(life)
+        return run_one(life)
     except SystemExit:  # told to end: everything is taken down, and there is nobody to answer
         os._exit(1)
 
@@ -124,34 +124,39 @@ def begin_worker(numbers, jobs: int) -> None:
 
 
 def lives_of(kinds: list[str], brokers: tuple[str, str], seed: int, cycles: int | None, until: float, folder: Path):
-    """The schedule: kinds take turns, each life has the next seed; `cycles` is the sum over all, None: no end."""
+    """The schedule; `cycles` of each kind in sum, None: no end."""
+    for kind, life_seed, count in turns(kinds, seed, cycles, lambda kind: KINDS[kind].cycles_per_life):
+        yield Life(kind, brokers, life_seed, count, folder / f"{kind}-{life_seed}", until)
+
+
+def turns(kinds: list[str], seed: int, cycles: int | None, cycles_per_life):
+    """Kind, seed and cycles of each life: kinds take turns, each life has the next seed."""
     left = {kind: cycles if cycles is not None else sys.maxsize for kind in kinds}
     for number in itertools.count():
         kind = kinds[number % len(kinds)]
         if not any(left.values()):
             return
-        count = min(KINDS[kind].cycles_per_life, left[kind])
+        count = min(cycles_per_life(kind), left[kind])
         left[kind] -= count
         if count:
-            life_seed = seed * 100_000 + number
-            yield Life(kind, brokers, life_seed, count, folder / f"{kind}-{life_seed}", until)
+            yield kind, seed * 100_000 + number, count
 
 
-def run(lives, jobs: int, until: float) -> list[Outcome]:
-    """Run lives in `jobs` processes until there is none left or the time is over."""
+def run(lives, jobs: int, until: float, run_one=run_life) -> list:
+    """Run lives in `jobs` processes until there is none left or the time is over; their outcomes."""
     context = multiprocessing.get_context("spawn")
     numbers = context.Queue()
     for number in range(jobs):
         numbers.put(number)
-    outcomes: list[Outcome] = []
+    outcomes = []
     with ProcessPoolExecutor(jobs, context, begin_worker, (numbers, jobs)) as pool:
-        running = {pool.submit(_run_in_worker, life) for life in itertools.islice(lives, jobs)}
+        running = {pool.submit(_run_in_worker, run_one, life) for life in itertools.islice(lives, jobs)}
         while running:
             done = next(as_completed(running))
             running.remove(done)
             outcomes.append(done.result())
             if time.monotonic() < until:
-                running |= {pool.submit(_run_in_worker, life) for life in itertools.islice(lives, 1)}
+                running |= {pool.submit(_run_in_worker, run_one, life) for life in itertools.islice(lives, 1)}
     return outcomes
 
 

@@ -1,32 +1,20 @@
 """Many lives side by side, each in a process with a network of its own; and what came of them."""
-import itertools
 import json
-import multiprocessing
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from tests.faults.campaign import begin_worker
+from tests.faults import campaign
 from tests.faults.failover.cluster import Plan
 from tests.faults.failover.lives import KINDS, Life, Outcome, run_life
 
 
 def lives_of(kinds: list[str], plan: Plan, seed: int, cycles: int, folder: Path, **keys: object) -> Iterator[Life]:
-    """The schedule: kinds take turns, each life has the next seed; each kind has `cycles` in sum."""
-    left = dict.fromkeys(kinds, cycles)
-    for number in itertools.count():
-        kind = kinds[number % len(kinds)]
-        if not any(left.values()):
-            return
-        count = min(KINDS[kind].cycles_per_life, left[kind])
-        left[kind] -= count
-        if count:
-            life_seed = seed * 100_000 + number
-            yield Life(kind, plan_of(kind, plan), life_seed, count, folder / f"{kind}-{life_seed}", **keys)
+    """The schedule; `cycles` of each kind in sum."""
+    for kind, life_seed, count in campaign.turns(kinds, seed, cycles, lambda kind: KINDS[kind].cycles_per_life):
+        yield Life(kind, plan_of(kind, plan), life_seed, count, folder / f"{kind}-{life_seed}", **keys)
 
 
 def plan_of(kind: str, plan: Plan) -> Plan:
@@ -36,28 +24,9 @@ def plan_of(kind: str, plan: Plan) -> Plan:
     return replace(plan, partitions=True)
 
 
-def _run(life: Life) -> Outcome:
-    try:
-        return run_life(life)
-    except SystemExit:  # told to end: everything is taken down, and there is nobody to answer
-        os._exit(1)
-
-
 def run(lives: Iterable[Life], jobs: int) -> list[Outcome]:
     """Run lives in `jobs` processes until there is none left."""
-    context = multiprocessing.get_context("spawn")
-    numbers = context.Queue()
-    for number in range(jobs):
-        numbers.put(number)
-    lives, outcomes = iter(lives), []
-    with ProcessPoolExecutor(jobs, context, begin_worker, (numbers, jobs)) as pool:
-        running = {pool.submit(_run, life) for life in itertools.islice(lives, jobs)}
-        while running:
-            done = next(as_completed(running))
-            running.remove(done)
-            outcomes.append(done.result())
-            running |= {pool.submit(_run, life) for life in itertools.islice(lives, 1)}
-    return outcomes
+    return campaign.run(iter(lives), jobs, float("inf"), run_life)
 
 
 def quantiles(values: list[float]) -> dict[str, float]:
