@@ -101,7 +101,7 @@ class EtcdNode(ServerProcess):
                    "--advertise-client-urls", f"{scheme}://{self.address}",
                    "--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}",
                    "--initial-cluster", everybody, "--initial-cluster-state", "new",
-                   "--initial-cluster-token", "rmqha-tests", "--heartbeat-interval", "20", "--election-timeout", "200",
+                   "--initial-cluster-token", "rmqha-tests", "--heartbeat-interval", "50", "--election-timeout", "500",
                    *extra]
         super().__init__(name, [*prefix, *command], folder, "")
 
