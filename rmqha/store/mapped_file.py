@@ -38,6 +38,7 @@ log = logging.getLogger("RocketmqStore")
 
 OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
+_WRITE_FROM = 128 << 10  # so many bytes are written to the file: no page is cleared and mapped for them, one by one
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _NO_MAP = (*_NO_DESCRIPTOR, errno.ENOMEM)
@@ -211,7 +212,20 @@ class MappedFile(ReferenceResource):
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)
-        (self.write_buffer or self._mmap or self._map())[position:end] = data
+        if end - position >= _WRITE_FROM and self._fd >= 0 and self.write_buffer is None:
+            self._write(position, memoryview(data))
+        else:
+            (self.write_buffer or self._mmap or self._map())[position:end] = data
+
+    def _write(self, position: int, data: memoryview) -> None:
+        """To the file, whose pages the map shows; other threads run meanwhile. OSError: nothing of it is there."""
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], position + written)
+        except OSError:
+            os.pwrite(self._fd, bytes(written), position)
+            raise
 
     def reserve(self, start: int, end: int) -> None:
         """Have disk blocks for the bytes from `start` to `end`. OSError: the disk is full."""

@@ -25,10 +25,13 @@ assert REPORT.size == 8
 HEADER = struct.Struct(">qi")
 assert HEADER.size == 12
 _HEADER_AND_RECORD = struct.Struct(">qiii")  # and the size and magic of the record behind it
+_INT = struct.Struct(">i")
 
 # A slave closes a connection whose frame does not fit its buffer, header included.
 READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - HEADER.size
+# Bodies for which places are foreseen have so many bytes at least: a read names two places a frame, 1,024 at most.
+_MIN_FORESEEN = 4096
 
 
 class TransferError(ValueError):
@@ -115,19 +118,59 @@ class ReportDecoder:
 class RunDecoder(Generic[R]):
     """Cuts the bytes of a master into runs of contiguous log bytes. One per connection; owned by HAClient's thread.
 
-    The socket fills `writable()`, `received(n)` tells how much, `runs()` takes all complete frames out.
+    The socket fills `writable()`, `received(n)` tells how much, `runs()` takes all complete frames out. While frames of
+    one size stream in, it may fill `places()` instead, in their order:
+
+        view:    header body body body ...       the headers behind the first lie in a buffer of their own, so
+        heads:   header header ...               that the bodies are one run where they are
+
+    What comes otherwise than it was foreseen is put together again, and read as ever.
     """
+
+    header_size: int
+    size_at: int  # in a header
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
         self.view = memoryview(bytearray(capacity))
-        self._end = 0  # bytes of `view` that are filled; the first frame starts at 0 between the calls
+        self._end = 0  # bytes of `view` (or of the places) that are filled; the first frame starts at 0 between the calls
+        self._size = 0  # body of the last frame that `runs` took out; 0: of none yet
+        self._behind = 0  # commit log offset behind it
+        self._foreseen = 0  # size of the bodies for which places were given; 0: all that was received is in `view`
+        self._places: list[memoryview] = []  # of all frames but the first, of `_places_for` bytes
+        self._places_for = 0
+        self._heads = memoryview(b"")
 
     def writable(self, limit: int) -> memoryview:
         """Where the next bytes belong, at most `limit` of them. Never empty after `runs` was exhausted."""
+        self._foreseen = 0
         return self.view[self._end:self._end + limit]
 
+    def places(self, limit: int, segment_size: int) -> list[memoryview]:
+        """Where the next bytes belong if they are frames as large as the last one, as many as `limit` bytes have and
+        the log's file has room for. Empty when that is not to be expected: `writable` has to do.
+
+        For use after `runs` was exhausted, as `writable`.
+        """
+        view, header, size = self.view, self.header_size, self._size
+        if size < _MIN_FORESEEN or self._end >= header and _INT.unpack_from(view, self.size_at)[0] != size:
+            return []
+        count = min(min(limit, len(view)) // (header + size), (segment_size - self._behind % segment_size) // size)
+        if count < 2:
+            return []
+        self._foreseen = size
+        if len(self._places) < 2 * count - 2 or self._places_for != size:
+            self._make_places(count, size)
+        return [view[self._end:header + size], *self._places[:2 * count - 2]]
+
+    def _make_places(self, count: int, size: int) -> None:
+        header, self._places, self._places_for = self.header_size, [], size
+        self._heads = memoryview(bytearray(header * (count - 1)))
+        for number in range(1, count):
+            body = header + number * size
+            self._places += self._heads[(number - 1) * header:number * header], self.view[body:body + size]
+
     def received(self, count: int) -> None:
-        """`count` bytes were written to `writable()`."""
+        """`count` bytes were written to `writable()`, or to `places()`."""
         self._end += count
 
     def runs(self, segment_size: int) -> Iterator[R]:
@@ -136,7 +179,39 @@ class RunDecoder(Generic[R]):
         A run's bytes are valid until the next one is asked for. TransferError when a frame can't be; the connection
         can't be used any more then.
         """
+        if self._foreseen:
+            frames, run = self._foreseen_run(self._end // (self.header_size + self._foreseen))
+            if run is not None:
+                self._behind = run.offset + run.length
+                yield run
+            self._put_together(frames)
+        yield from self._runs_in_view(segment_size)
+
+    def _foreseen_run(self, whole: int) -> tuple[int, R | None]:
+        """How many of the `whole` first frames at the places are what was foreseen, and their run."""
         raise NotImplementedError
+
+    def _runs_in_view(self, segment_size: int) -> Iterator[R]:
+        raise NotImplementedError
+
+    def _put_together(self, frames: int) -> None:
+        """The bytes of all places but those of the first `frames` go to the beginning of `view`, in their order."""
+        header, size, self._foreseen = self.header_size, self._foreseen, 0
+        parts: list[memoryview] = []
+        for number in range(frames, -(-self._end // (header + size))):
+            left, body = min(self._end - number * (header + size), header + size), header + number * size
+            head = self._heads[(number - 1) * header:number * header] if number else self.view
+            parts += head[:min(left, header)], self.view[body:body + max(left - header, 0)]
+        rest = b"".join(parts)
+        self.view[:len(rest)] = rest
+        self._end = len(rest)
+
+    def _taken(self, run: LogBytes, size: int, position: int, end: int) -> None:
+        """`run` is the last one, and of `size` bytes its last frame; what lies from `position` to `end` stays."""
+        self._size, self._behind = size, run.offset + run.length
+        self._end = end - position
+        if self._end:
+            self.view[:self._end] = self.view[position:end]
 
     def take_record(self, offset: int, room: int) -> int:
         """The size of the record at commit log `offset`, when it is taken out before `runs` looks; 0: it is not."""
@@ -147,6 +222,9 @@ class FrameDecoder(RunDecoder[Run]):
     """Cuts 4.9's frames. Bodies of contiguous frames are moved together in place, so that one read costs one append,
     however small the frames.
     """
+
+    header_size = HEADER.size
+    size_at = 8
 
     def take_record(self, offset: int, room: int) -> int:
         """The size of the record at commit log `offset`, of less than `room` bytes, when what was received is one frame
@@ -162,8 +240,19 @@ class FrameDecoder(RunDecoder[Run]):
                 return size
         return 0
 
-    def runs(self, segment_size: int) -> Iterator[Run]:
-        view, end, position = self.view, self._end, 0
+    def _foreseen_run(self, whole: int) -> tuple[int, Run | None]:
+        size, offset = self._foreseen, self._behind
+        if not whole or HEADER.unpack_from(self.view) != (offset, size):
+            return 0, None
+        frames = 1
+        for header in HEADER.iter_unpack(self._heads[:(whole - 1) * HEADER.size]):
+            if header != (offset + frames * size, size):
+                break
+            frames += 1
+        return frames, Run(offset, HEADER.size, frames * size)
+
+    def _runs_in_view(self, segment_size: int) -> Iterator[Run]:
+        view, end, position, last = self.view, self._end, 0, 0
         largest = len(view) - HEADER.size
         run: Run | None = None
         while end - position >= HEADER.size:
@@ -173,7 +262,7 @@ class FrameDecoder(RunDecoder[Run]):
             body = position + HEADER.size
             if end - body < size:
                 break
-            position = body + size
+            position, last = body + size, size
             if run is not None and run.length and offset == run.offset + run.length and offset % segment_size:
                 run = self._joined(run, body, size)
                 continue
@@ -182,9 +271,7 @@ class FrameDecoder(RunDecoder[Run]):
             run = Run(offset, body, size)
         if run is not None:
             yield run
-        self._end = end - position
-        if position and self._end:
-            view[:self._end] = view[position:end]
+            self._taken(run, last, position, end)
 
     def _joined(self, run: Run, body: int, size: int) -> Run:
         after = run.start + run.length

@@ -40,6 +40,7 @@ log = logging.getLogger("RocketmqStore")
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RECEIVE_SIZE = 1024 * 1024  # bytes of one read
+_STREAM_SIZE = 256 * 1024  # bytes of a read that make the next one expect as many
 _HELLO_WAIT_MS = 2000  # for a master that knows the handshake
 _VERDICT_WAIT_MS = 20_000
 _ROOM_WAIT_MS = 20
@@ -85,6 +86,7 @@ class MasterConnection(Generic[R]):
         self._decoder = self.new_decoder()
         self._followed = client.followed
         self._transfers = False  # from the first frame on that fits
+        self._streams = False  # whether the last read has brought much
         self._uncounted = 0  # bytes received that the flow monitor has not been told of yet: the report goes first
         self._heartbeat_ns = 0  # when a heartbeat of the file that is searched came; 0: not yet
         sock.setblocking(False)
@@ -376,11 +378,12 @@ class MasterConnection(Generic[R]):
         """Read once and append what is complete."""
         decoder = self._decoder
         try:
-            count = self.socket.recv_into(decoder.writable(_RECEIVE_SIZE))
+            count = self._receive()
         except BlockingIOError:
             return
         if count == 0:
             raise ReplicationError(f"the master {self.master_address} has closed the connection")
+        self._streams = count >= _STREAM_SIZE
         self.last_read_ns = time.monotonic_ns()
         self._uncounted += count
         decoder.received(count)
@@ -393,6 +396,15 @@ class MasterConnection(Generic[R]):
                 self._write(end, ha_transfer.HEADER.size, size, RecordChain(end + size))
                 return
         self._dispatch_read_request()
+
+    def _receive(self) -> int:
+        """Read once, into the decoder; the number of bytes. BlockingIOError when there are none."""
+        decoder = self._decoder
+        if self._streams:
+            places = decoder.places(_RECEIVE_SIZE, self.config.mappedFileSizeCommitLog)
+            if places:
+                return self.socket.recvmsg_into(places)[0]
+        return self.socket.recv_into(decoder.writable(_RECEIVE_SIZE))
 
     def _dispatch_read_request(self) -> None:
         try:

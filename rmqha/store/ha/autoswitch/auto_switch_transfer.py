@@ -165,14 +165,32 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
     A frame of another state than the slave's own is a TransferError; so is one whose size, offset or epoch can't be.
     """
 
+    header_size = TRANSFER_HEADER.size
+    size_at = 4
+
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
         super().__init__(capacity)
         self._epoch = -1  # of the last transfer frame
         self._epoch_start = -1
 
-    def runs(self, segment_size: int) -> Iterator[TransferRun]:
-        """Each run of the complete frames received; it ends also with its epoch."""
-        view, end, position = self.view, self._end, 0
+    def _foreseen_run(self, whole: int) -> tuple[int, TransferRun | None]:
+        size, offset = self._foreseen, self._behind
+        if not whole or TRANSFER_HEADER.unpack_from(self.view)[:3] != (STATE_TRANSFER, size, offset):
+            return 0, None
+        run = self._frame(0, TRANSFER_HEADER.size)
+        if run.epoch_start_offset > offset:
+            return 0, None
+        frames, epoch, confirm_offset = 1, run[1:3], run.confirm_offset
+        for header in TRANSFER_HEADER.iter_unpack(self._heads[:(whole - 1) * TRANSFER_HEADER.size]):
+            if header[:3] != (STATE_TRANSFER, size, offset + frames * size) or header[3:5] != epoch:
+                break
+            confirm_offset = header[5]
+            frames += 1
+        return frames, run._replace(length=frames * size, confirm_offset=confirm_offset)
+
+    def _runs_in_view(self, segment_size: int) -> Iterator[TransferRun]:
+        """A run ends also with its epoch."""
+        view, end, position, last = self.view, self._end, 0, 0
         run: TransferRun | None = None
         while end - position >= HANDSHAKE_HEADER.size:
             state, size = HANDSHAKE_HEADER.unpack_from(view, position)[:2]
@@ -183,7 +201,7 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
             if end - body < size:
                 break
             frame = self._frame(position, body)
-            position = body + size
+            position, last = body + size, size
             if run is not None and run.length and size and frame.epoch == run.epoch \
                     and frame.offset == run.offset + run.length and frame.offset % segment_size:
                 run = self._joined(run, frame)
@@ -193,9 +211,7 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
             run = frame
         if run is not None:
             yield run
-        self._end = end - position
-        if position and self._end:
-            view[:self._end] = view[position:end]
+            self._taken(run, last, position, end)
 
     def _frame(self, position: int, body: int) -> TransferRun:
         _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
