@@ -1,6 +1,7 @@
 """One mapped segment: the only module of the store that touches mmap (the checkpoint and the pool have their own).
 
     putting thread --append--> map ... kernel writes back ...          flushing thread --flush--> fdatasync
+    much at once:  --append--> pwrite, which the map shows
     with a buffer of the TransientStorePool:
     putting thread --append--> buffer <--commit-- committing thread --pwrite--> file
     any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
@@ -38,7 +39,7 @@ log = logging.getLogger("RocketmqStore")
 
 OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
-_WRITE_FROM = 128 << 10  # so many bytes are written to the file: no page is cleared and mapped for them, one by one
+_WRITE_FROM = 64 << 10  # so many bytes are written to the file: no page is cleared and mapped for them, one by one
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _NO_MAP = (*_NO_DESCRIPTOR, errno.ENOMEM)
@@ -219,13 +220,18 @@ class MappedFile(ReferenceResource):
 
     def _write(self, position: int, data: memoryview) -> None:
         """To the file, whose pages the map shows; other threads run meanwhile. OSError: nothing of it is there."""
+        if not self.hold():  # else the descriptor might be closed, and be another file's
+            raise self._unmapped_for_good()
         written = 0
         try:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], position + written)
         except OSError:
+            # What lies behind the end has to be zero: what is written there next may be shorter.
             os.pwrite(self._fd, bytes(written), position)
             raise
+        finally:
+            self.release()
 
     def reserve(self, start: int, end: int) -> None:
         """Have disk blocks for the bytes from `start` to `end`. OSError: the disk is full."""

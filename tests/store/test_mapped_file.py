@@ -80,6 +80,61 @@ def test_data_that_does_not_fit_is_refused_whole(mapped):
     assert mapped.append_bytes(b"y") and mapped.is_full
 
 
+@pytest.fixture
+def writes(monkeypatch):
+    """Position and bytes of each write to a file; one may be made to fail."""
+    real, seen = os.pwrite, []
+
+    def pwrite(fd, data, position):
+        seen.append((position, bytes(data)))
+        return real(fd, data, position)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    return seen
+
+
+def test_much_is_written_to_the_file_and_seen_in_the_map(tmp_path, writes, monkeypatch):
+    monkeypatch.setattr(module, "_WRITE_FROM", 10_000)
+    mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, 4096, keep_descriptor=True)
+    blocks = [os.urandom(size) for size in (3, 9_999, 10_000, 7, 30_000)]
+    for block in blocks:
+        assert mapped.append_bytes(block)
+    assert [data for _position, data in writes] == [blocks[2], blocks[4]]
+    with mapped.select_mapped_buffer(0) as result:
+        assert bytes(result.buffer) == b"".join(blocks)
+    mapped.flush(0)
+    assert (tmp_path / "00000000000000065536").read_bytes() == b"".join(blocks).ljust(SIZE, b"\0")
+    mapped.destroy(0)
+
+
+def test_a_write_in_parts_goes_on_and_one_that_fails_leaves_zeros(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_WRITE_FROM", 10_000)
+    mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, keep_descriptor=True)
+    real, lengths, data = os.pwrite, iter([4_000, 5_000, 1_000]), os.urandom(10_000)
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: real(fd, data[:next(lengths)], position))
+    assert mapped.append_bytes(data) and mapped.wrote_position == 10_000
+
+    def pwrite(fd, data, position):
+        if position == 14_000:
+            raise OSError(errno.EIO, "disk says no")
+        return real(fd, data[:4_000], position)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    mapped.write_at(20_000, b"behind")
+    with pytest.raises(OSError, match="disk says no"):
+        mapped.append_bytes(os.urandom(10_000))
+    assert mapped.wrote_position == 10_000 and mapped.first_byte_behind(10_000) == 20_000
+    monkeypatch.undo()
+    assert bytes(mapped.slice_byte_buffer()[:10_000]) == data and mapped.ref_count == 1
+    mapped.destroy(0)
+
+
+def test_nothing_is_written_to_a_file_that_was_closed(tmp_path, writes):
+    mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, keep_descriptor=True)
+    mapped.destroy(0)
+    with pytest.raises(OSError, match="unmapped for good"):
+        mapped.append_bytes(bytes(SIZE))
+    assert not writes and mapped.wrote_position == 0
+
+
 def test_flush_follows_the_least_pages(mapped):
     mapped.append_bytes(b"x" * 5000)
     assert mapped.flush(4) == 0

@@ -1,7 +1,8 @@
+import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
@@ -158,3 +159,123 @@ def test_any_bytes_give_runs_or_an_error(stream, data):
         decode(stream, iter(lambda: data.draw(st.integers(1, 300)), None), 64)
     except TransferError as error:
         assert "impossible size" in str(error)
+
+
+# Bodies side by side: the bytes of a stream are put where `places` says.
+
+FRAME, FILE = 16, 16 * 20
+
+
+@pytest.fixture
+def foreseen_small(monkeypatch):
+    monkeypatch.setattr(ha_transfer, "_MIN_FORESEEN", 8)
+
+
+def fill(buffers: list[memoryview], stream: bytes) -> int:
+    """As a socket does; how many bytes."""
+    at = 0
+    for buffer in buffers:
+        part = stream[at:at + len(buffer)]
+        buffer[:len(part)] = part
+        at += len(part)
+    return at
+
+
+def decode_at_places(decoder, stream: bytes, cuts, segment_size: int = FILE) -> tuple[list, str, int]:
+    """Runs with their bytes, the error that ended it, and how many reads went to places."""
+    found, foreseen = [], 0
+    try:
+        while stream:
+            cut = max(1, next(cuts))
+            places = decoder.places(cut, segment_size)
+            foreseen += bool(places)
+            count = fill(places or [decoder.writable(cut)], stream[:cut])
+            stream = stream[count:]
+            decoder.received(count)
+            found += [(run, bytes(decoder.view[run.start:run.start + run.length]))
+                      for run in decoder.runs(segment_size)]
+    except TransferError as error:
+        return found, str(error), foreseen
+    return found, "", foreseen
+
+
+def placed(pieces) -> list[tuple[int, int]]:
+    """Each byte with its offset."""
+    return [(offset + at, byte) for offset, body in pieces for at, byte in enumerate(body)]
+
+
+def frames_of(stream: bytes, capacity: int) -> tuple[list[tuple[int, bytes]], bool]:
+    """Offset and body of each whole frame, and whether an impossible one follows."""
+    found, at = [], 0
+    while at + 12 <= len(stream):
+        offset, size = ha_transfer.decode_header(stream, at)
+        if not 0 <= size <= capacity - 12:
+            return found, True
+        if at + 12 + size > len(stream):
+            break
+        found.append((offset, stream[at + 12:at + 12 + size]))
+        at += 12 + size
+    return found, False
+
+
+STREAM_SIZES = st.lists(st.one_of(*[st.just(FRAME)] * 5, st.integers(0, 2 * FRAME)), max_size=80)
+CUTS = st.lists(st.integers(1, 500), min_size=1, max_size=10)
+
+
+def stream_of(sizes: list[int]) -> bytes:
+    stream, end = b"", 0
+    for wanted in sizes:
+        size = min(wanted, FILE - end % FILE)
+        stream += ha_transfer.encode_header(end, size) + bytes(at & 255 for at in range(end, end + size))
+        end += size
+    return stream
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STREAM_SIZES, CUTS)
+def test_bodies_side_by_side_are_the_log_whatever_the_sizes_and_cuts(foreseen_small, sizes, cuts):
+    stream = stream_of(sizes)
+    found, error, _foreseen = decode_at_places(FrameDecoder(2000), stream, itertools.cycle(cuts))
+    assert not error
+    assert placed((run.offset, body) for run, body in found) == placed(frames_of(stream, 2000)[0])
+    assert all(len(body) <= FILE - run.offset % FILE for run, body in found)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STREAM_SIZES, CUTS, st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 7)), min_size=1, max_size=3))
+def test_whatever_is_wrong_in_the_stream_is_read_as_without_places(foreseen_small, sizes, cuts, flips):
+    stream = bytearray(stream_of(sizes))
+    for at, bit in flips if stream else ():
+        stream[at % len(stream)] ^= 1 << bit
+    found, error, _foreseen = decode_at_places(FrameDecoder(2000), bytes(stream), itertools.cycle(cuts))
+    expected, is_impossible = frames_of(bytes(stream), 2000)
+    got, expected = placed((run.offset, body) for run, body in found), placed(expected)
+    assert bool(error) is is_impossible
+    assert got == (expected[:len(got)] if error else expected)
+
+
+def test_frames_of_one_size_are_one_run_where_they_are(foreseen_small):
+    stream = b"".join(ha_transfer.encode_frames(0, bytes(range(160)), FRAME))
+    found, error, foreseen = decode_at_places(FrameDecoder(2000), stream, itertools.cycle([40, 200, 200]))
+    assert [run for run, _body in found] == [Run(0, 12, 16), Run(16, 12, 112), Run(128, 12, 32)]
+    assert not error and foreseen == 2
+
+
+@pytest.mark.parametrize("last, pending, limit", [(FRAME, 0, 55), (FRAME, 17, 2000), (7, 0, 2000), (160, 0, 2000)])
+def test_nothing_is_foreseen_of_few_small_or_other_frames_or_at_a_files_end(foreseen_small, last, pending, limit):
+    decoder, stream = FrameDecoder(2000), ha_transfer.encode_header(0, last) + bytes(last)
+    stream += (ha_transfer.encode_header(last, pending) + b"x") if pending else b""
+    decoder.received(fill([decoder.writable(500)], stream))
+    assert [run.length for run in decoder.runs(FILE)] == [last]
+    assert decoder.places(limit, FILE) == []
+    assert bool(decoder.places(2000, FILE)) is (limit < 2000)
+
+
+def test_a_gap_among_frames_of_one_size_ends_the_run(foreseen_small):
+    bodies = [(at * FRAME + (at >= 5) * 1000, bytes([at]) * FRAME) for at in range(8)]
+    stream = b"".join(ha_transfer.encode_header(offset, FRAME) + body for offset, body in bodies)
+    found, error, foreseen = decode_at_places(FrameDecoder(2000), stream, itertools.cycle([40, 500]), 1 << 20)
+    assert [(run.offset, body) for run, body in found] == [
+        (0, bodies[0][1]), (16, b"".join(body for _, body in bodies[1:5])),
+        (1080, b"".join(body for _, body in bodies[5:]))]
+    assert not error and foreseen == 1

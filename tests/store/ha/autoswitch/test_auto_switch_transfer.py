@@ -1,10 +1,12 @@
 """The frames between replicas whose roles change."""
+import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import TransferError
@@ -124,6 +126,48 @@ def test_frames_that_can_not_be_are_an_error(data, complaint):
 
 def test_the_last_frame_of_an_epoch_may_name_the_next_one():
     assert runs_of(decoder(frame(3, b"ab", 2, 5) + frame(5, b"c", 2, 5))) == [(3, 2, 5, 0, b"abc")]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.one_of(*[st.just(16)] * 4, st.integers(0, 40)), st.sampled_from([0, 0, 0, 0, 1])),
+                max_size=60), st.lists(st.integers(1, 600), min_size=1, max_size=10))
+def test_bodies_side_by_side_are_read_as_others(monkeypatch, frames, cuts):
+    monkeypatch.setattr(ha_transfer, "_MIN_FORESEEN", 8)
+    stream, offset, epoch, start, expected = b"", 0, 1, 0, []
+    for number, (size, step) in enumerate(frames):
+        if step:
+            epoch, start = epoch + 1, offset
+        stream += frame(offset, bytes([number]) * size, epoch, start, number)
+        expected += [(offset + at, epoch, start, number) for at in range(size)]
+        offset += size
+    made, got, confirmed = transfer.MasterFrameDecoder(4000), [], -1
+    for cut in itertools.cycle(cuts):
+        if not stream:
+            break
+        for place in made.places(cut, SEGMENT) or [made.writable(cut)]:
+            part, stream = stream[:len(place)], stream[len(place):]
+            place[:len(part)] = part
+            made.received(len(part))
+        for run in made.runs(SEGMENT):
+            got += [(run.offset + at, run.epoch, run.epoch_start_offset, made.view[run.start + at])
+                    for at in range(run.length)]
+            confirmed = run.confirm_offset
+    assert got == expected and confirmed == len(frames) - 1
+
+
+def test_an_epoch_ends_among_bodies_side_by_side(monkeypatch):
+    monkeypatch.setattr(ha_transfer, "_MIN_FORESEEN", 8)
+    made = decoder(frame(0, b"a" * 16, 1, 0, 0))
+    assert len(runs_of(made)) == 1
+    places = made.places(1000, SEGMENT)
+    for number in range(1, 5):
+        epoch, start = (1, 0) if number < 3 else (2, 48)
+        data = frame(number * 16, b"%d" % number * 16, epoch, start, number)
+        made.received(len(data))
+        while data:
+            place, *places = places
+            place[:], data = data[:len(place)], data[len(place):]
+    assert runs_of(made) == [(16, 1, 0, 2, b"1" * 16 + b"2" * 16), (48, 2, 48, 4, b"3" * 16 + b"4" * 16)]
 
 
 def test_a_handshake_is_read_once_it_is_whole():
