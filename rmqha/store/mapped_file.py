@@ -1,7 +1,7 @@
 """One mapped segment: the only module of the store that touches mmap (the checkpoint and the pool have their own).
 
     putting thread --append--> map ... kernel writes back ...          flushing thread --flush--> fdatasync
-    much at once:  --append--> pwrite, which the map shows
+    HAClient, much at once: --append--> pwrite, which the map shows
     with a buffer of the TransientStorePool:
     putting thread --append--> buffer <--commit-- committing thread --pwrite--> file
     any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
@@ -39,7 +39,7 @@ log = logging.getLogger("RocketmqStore")
 
 OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
-_WRITE_FROM = 64 << 10  # so many bytes are written to the file: no page is cleared and mapped for them, one by one
+_WRITE_FROM = 64 << 10  # bytes appended at once from which on they are written to the file
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _NO_MAP = (*_NO_DESCRIPTOR, errno.ENOMEM)
@@ -203,7 +203,10 @@ class MappedFile(ReferenceResource):
         end = current_pos + len(data)
         if end > self.file_size:
             return False
-        self.write_at(current_pos, data)
+        if len(data) >= _WRITE_FROM and self._fd >= 0 and self.write_buffer is None:
+            self._write_to_file(current_pos, memoryview(data))
+        else:
+            self.write_at(current_pos, data)
         self.wrote_position = end
         self.is_touched = True
         return True
@@ -213,17 +216,18 @@ class MappedFile(ReferenceResource):
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)
-        if end - position >= _WRITE_FROM and self._fd >= 0 and self.write_buffer is None:
-            self._write(position, memoryview(data))
-        else:
-            (self.write_buffer or self._mmap or self._map())[position:end] = data
+        (self.write_buffer or self._mmap or self._map())[position:end] = data
 
-    def _write(self, position: int, data: memoryview) -> None:
-        """To the file, whose pages the map shows; other threads run meanwhile. OSError: nothing of it is there."""
+    def _write_to_file(self, position: int, data: memoryview) -> None:
+        """As `write_at`; the map shows it. No page is cleared and mapped, and other threads run meanwhile.
+
+        OSError: nothing of it is there.
+        """
         if not self.hold():  # else the descriptor might be closed, and be another file's
             raise self._unmapped_for_good()
         written = 0
         try:
+            self.reserve(position, position + len(data))
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], position + written)
         except OSError:

@@ -118,7 +118,7 @@ def test_a_write_in_parts_goes_on_and_one_that_fails_leaves_zeros(tmp_path, monk
             raise OSError(errno.EIO, "disk says no")
         return real(fd, data[:4_000], position)
     monkeypatch.setattr(os, "pwrite", pwrite)
-    mapped.write_at(20_000, b"behind")
+    mapped.write_at(20_000, b"behind")  # what is not part of it stays
     with pytest.raises(OSError, match="disk says no"):
         mapped.append_bytes(os.urandom(10_000))
     assert mapped.wrote_position == 10_000 and mapped.first_byte_behind(10_000) == 20_000

@@ -132,7 +132,7 @@ class RunDecoder(Generic[R]):
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
         self.view = memoryview(bytearray(capacity))
-        self._end = 0  # bytes of `view` (or of the places) that are filled; the first frame starts at 0 between the calls
+        self._end = 0  # bytes of `view`, or of the places, that are filled; between the calls a frame starts at 0
         self._size = 0  # body of the last frame that `runs` took out; 0: of none yet
         self._behind = 0  # commit log offset behind it
         self._foreseen = 0  # size of the bodies for which places were given; 0: all that was received is in `view`
