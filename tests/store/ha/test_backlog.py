@@ -12,7 +12,10 @@ from rmqha.common.message import message_layout
 from rmqha.store import mapped_file
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_client, ha_transfer, master_connection
+from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder, encode_header
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import FrameDecoder
+from tests.store.ha.autoswitch.support import MasterPeer, open_replica
 from tests.store.ha.support import FakeMaster, Peer
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
 from tests.support.sources import ROOT
@@ -120,6 +123,33 @@ def test_backlog_is_the_masters_log_and_written_in_big_pieces(start, log, writes
             wait_until(lambda: slave.dispatch_behind_bytes() == 0, 60_000)
             assert slave.ha_service.ha_client.last_error == ""
     assert sum(length for _position, length in writes) > len(log) // 2
+
+
+def test_backlog_with_epochs_is_taken_as_well(tmp_path, log, monkeypatch):
+    """The epoch changes within it, and what the master confirms is learnt of each frame."""
+    places, foreseen = MasterFrameDecoder.places, []
+
+    def count(self, *arguments):
+        foreseen.append(len(found := places(self, *arguments)))
+        return found
+    monkeypatch.setattr(MasterFrameDecoder, "places", count)
+    change = 2 * SEGMENT + 5 * FRAME
+    with FakeMaster() as master, open_replica(tmp_path / "slave", 2, mappedFileSizeCommitLog=SEGMENT) as slave:
+        assert slave.ha_service.change_to_slave(master.address, 2)
+        with MasterPeer(master.server.accept()[0]) as peer:
+            peer.greeted()
+            peer.answer(len(log), (1, 0), (2, change))
+            assert peer.reported() == 0
+            stream = b"".join(
+                encode_header(at, len(body), EpochEntry(1, 0) if at < change else EpochEntry(2, change), at) + body
+                for at in range(0, len(log), FRAME) for body in [log[at:at + FRAME]])
+            threading.Thread(target=peer.send, args=(stream,), daemon=True).start()
+            wait_until(lambda: slave.get_max_phy_offset() == len(log), 60_000)
+            assert log_of(slave) == log and not bytes_behind_the_end(slave)
+            epochs = [entry[:2] for entry in slave.ha_service.epoch_cache.get_all_entries()]
+            assert epochs == [(1, 0), (2, change)]
+            assert slave.ha_service.confirm_offset() == len(log) - len(log) % FRAME
+    assert any(foreseen)
 
 
 def test_backlog_goes_through_the_buffers_of_the_pool(start, log, writes):
