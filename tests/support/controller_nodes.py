@@ -1,7 +1,6 @@
 """Controllers of any kind ('java': 5.1.4's, 'rmqha'), etcd, and the keys of brokers that live under a controller."""
 import atexit
 import json
-import os
 import shutil
 import tempfile
 import urllib.error
@@ -18,6 +17,7 @@ from tests.support.wait import wait_until
 GROUP = "group1"
 GET_METADATA_INFO, GET_SYNC_STATE_DATA = 1005, 1006
 _KINDS = {"java": real_rocketmq_5, "rmqha": rmqha_servers.OURS}
+_MEMORY = Path("/dev/shm")
 _LOOPBACK = "127.0.0.1"
 
 
@@ -95,7 +95,7 @@ class EtcdNode(ServerProcess):
         self.address, peer = self.members[name]
         scheme = "https" if "--cert-file" in extra else "http"
         everybody = ",".join(f"{each}=http://{address}" for each, (_, address) in self.members.items())
-        data = folder / f"{name}.data" if sync else _folder_in_memory() / f"{name}.data"
+        data = folder / f"{name}.data" if sync else _in_memory(folder) / f"{name}.data"
         command = ["etcd", "--name", name, "--data-dir", str(data),
                    "--listen-client-urls", f"{scheme}://{self.address}",
                    "--advertise-client-urls", f"{scheme}://{self.address}",
@@ -119,8 +119,13 @@ class EtcdNode(ServerProcess):
             return False
 
 
-def _folder_in_memory() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="rmqha-etcd-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+def _in_memory(folder: Path) -> Path:
+    """A folder in memory: the given one if it is, which whoever made it removes, or else one until this process ends.
+    (Processes of a pool end without what `atexit` knows.)
+    """
+    if folder.is_relative_to(_MEMORY):
+        return folder
+    folder = Path(tempfile.mkdtemp(prefix="rmqha-etcd-", dir=_MEMORY if _MEMORY.is_dir() else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
