@@ -116,7 +116,8 @@ def test_wheel_has_templates_licences_types_and_programs(wheel):
         entries.read_string(opened.read(info + "entry_points.txt").decode())
         record = {row[0] for row in csv.reader(opened.read(info + "RECORD").decode().splitlines())}
     templates = {f"rmqha/conf/{name}" for name in files_below(ROOT / "conf")}
-    assert templates | {"rmqha/py.typed"} <= files == record
+    data = {"rmqha/py.typed", "rmqha/pipeline/jobs/page/report.css", "rmqha/pipeline/jobs/page/report.js"}
+    assert templates | data <= files == record
     assert {Path(name).name for name in files if name.startswith(info)} >= {"LICENSE", "NOTICE"}
     assert set(entries["console_scripts"]) == set(launch.PROGRAMS)
     assert not [name for name in files if name.startswith(("tests/", "docs/", "bin/", "conf/"))]

@@ -9,7 +9,7 @@ from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import namespace_util
 from rmqha.common.utils import name_server_address_utils
-from rmqha.remoting.tls_system_config import use_tls
+from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 
 DEFAULT_INSTANCE_NAME = "DEFAULT"
 
@@ -31,6 +31,7 @@ class ClientConfig:
     `namesrv_addr`: "host:port", several separated by semicolons; the environment's NAMESRV_ADDR when not given.
     `namespace`: keeps its topics and groups apart from those of others with the same names.
     `use_tls`: with the keys and the trust of the TLS settings; by default what tls.enable says.
+    `tls`: these settings, by default what the system properties say when the client is made.
     `vip_channel_enabled`: send and ask at the brokers' fast port (listenPort - 2).
 
     Java: org.apache.rocketmq.client.ClientConfig (4.9.8)
@@ -51,6 +52,7 @@ class ClientConfig:
     unit_name: str | None = None
     vip_channel_enabled: bool = False
     use_tls: bool = field(default_factory=use_tls)
+    tls: TlsSystemConfig | None = field(default=None, repr=False)  # it has passwords
     mq_client_api_timeout: int = 3_000
 
     def build_mq_client_id(self) -> str:

@@ -11,6 +11,7 @@ from rmqha.client.consumer.message_queue_listener import MessageQueueListener
 from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.config_file import nearest_key
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 
 class ClientSettings(TypedDict, total=False):
@@ -28,6 +29,7 @@ class ClientSettings(TypedDict, total=False):
     unit_name: str | None
     vip_channel_enabled: bool
     use_tls: bool
+    tls: TlsSystemConfig | None
     mq_client_api_timeout: int
 
 

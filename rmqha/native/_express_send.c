@@ -5,6 +5,7 @@
  * looked at. The first frame that differs from the expected ends what is read.
  */
 #include "native.h"
+#include "crc32.h"
 
 #define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
 #define MAX_DIGITS 9
@@ -16,36 +17,6 @@
 
 typedef struct { const uint8_t *at, *end; } cursor;
 typedef struct { const uint8_t *start; Py_ssize_t length; } span;
-
-static uint32_t crc_table[8][256];
-
-static void make_crc_table(void)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++)
-            value = value & 1 ? value >> 1 ^ 0xEDB88320u : value >> 1;
-        crc_table[0][i] = value;
-    }
-    for (uint32_t i = 0; i < 256; i++)
-        for (int slice = 1; slice < 8; slice++)
-            crc_table[slice][i] = crc_table[slice - 1][i] >> 8 ^ crc_table[0][crc_table[slice - 1][i] & 0xFF];
-}
-
-static uint32_t crc32_of(const uint8_t *data, Py_ssize_t length)
-{
-    uint32_t crc = 0xFFFFFFFFu;
-    for (; length >= 8; data += 8, length -= 8) {
-        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16
-                              | (uint32_t)data[3] << 24);
-        crc = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF]
-            ^ crc_table[4][low >> 24] ^ crc_table[3][data[4]] ^ crc_table[2][data[5]] ^ crc_table[1][data[6]]
-            ^ crc_table[0][data[7]];
-    }
-    while (length-- > 0)
-        crc = crc >> 8 ^ crc_table[0][(crc ^ *data++) & 0xFF];
-    return crc ^ 0xFFFFFFFFu;
-}
 
 /* -- pieces of the header: true when they stand at the cursor, which then is behind them -- */
 
@@ -580,6 +551,6 @@ static struct PyModuleDef module_def = {
 
 PyMODINIT_FUNC PyInit__express_send(void)
 {
-    make_crc_table();
+    make_crc_tables();
     return module_of_this_version(&module_def);
 }

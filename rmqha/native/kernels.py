@@ -40,6 +40,8 @@ def load(name: str, extension: str, functions: Iterable[str]) -> Kernel:
     try:
         module = importlib.import_module(f"rmqha.native.{extension}")
     except ModuleNotFoundError:
+        if not FOLDER.is_dir():
+            return Kernel(name, None, "nothing compiled can be loaded out of rmqha, which comes in a zip file")
         others = sorted(file.name for file in FOLDER.glob(f"{extension}.*") if file.suffix in (".so", ".pyd"))
         return Kernel(name, None, f"{', '.join(others)} is for another Python" if others
                       else "no C compiler was there when rmqha was installed")
@@ -55,7 +57,8 @@ def load(name: str, extension: str, functions: Iterable[str]) -> Kernel:
 BULK = load("bulk kernel", "_bulk", ("walk", "scan", "put_keys"))
 MESSAGE_ROWS = load("message rows", "_message_rows", ("records_of_rows",))
 EXPRESS_SENDS = load("express sends", "_express_send", ("read_simple_sends", "json_answers"))
-KERNELS = (BULK, MESSAGE_ROWS, EXPRESS_SENDS)
+PROPERTIES = load("property columns", "_properties", ("property_columns",))
+KERNELS = (BULK, MESSAGE_ROWS, EXPRESS_SENDS, PROPERTIES)
 
 
 def are_all_compiled() -> bool:

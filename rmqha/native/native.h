@@ -1,4 +1,5 @@
-/* What the C sources share: their version, and the layouts of a record, of a simple send and of its binary header.
+/* What the C sources share: their version, the layouts of a record, of a simple send and of its binary header, and
+ * UTF-8.
  *
  * Names are Python's where it has one: see the table of rmqha/common/message/message_layout.py for the fields of a
  * record, and MessageRow for those of a send. tests/native/test_native_h.py holds each number against Python's.
@@ -79,6 +80,38 @@ static inline void put64(uint8_t *p, int64_t value)
 {
     put32(p, (uint32_t)((uint64_t)value >> 32));
     put32(p + 4, (uint32_t)value);
+}
+
+/* -- text -- */
+
+/* Bytes of the UTF-8 sequence at p, of which `room` (at least one) are there, and its code point. When they are not
+ * UTF-8, minus the bytes that one U+FFFD stands for: those that began well, at least one. */
+static inline int utf8_sequence(const uint8_t *p, int64_t room, uint32_t *code_point)
+{
+    uint32_t first = p[0], low = 0x80, high = 0xBF;
+    int length;
+    if (first >= 0xC2 && first <= 0xDF) {
+        length = 2, *code_point = first & 0x1F;
+    } else if (first >= 0xE0 && first <= 0xEF) {
+        length = 3, *code_point = first & 0x0F;
+        if (first == 0xE0) low = 0xA0;
+        if (first == 0xED) high = 0x9F;
+    } else if (first >= 0xF0 && first <= 0xF4) {
+        length = 4, *code_point = first & 0x07;
+        if (first == 0xF0) low = 0x90;
+        if (first == 0xF4) high = 0x8F;
+    } else {
+        return -1;
+    }
+    for (int at = 1; at < length; at++, low = 0x80, high = 0xBF) {
+        if (at >= room)
+            return -at;
+        uint32_t byte = p[at];
+        if (byte < low || byte > high)
+            return -at;
+        *code_point = *code_point << 6 | (byte & 0x3F);
+    }
+    return length;
 }
 
 /* -- modules -- */

@@ -21,6 +21,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.bulk.property_columns import columns_in_python
 from rmqha.store.message_rows import MessageRow, records_in_python
 
 EDGES = (0, 1, -1, 2, 3, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -2**31, 2**31, 2**32 - 1, 2**62 - 1,
@@ -132,7 +133,7 @@ def frame(pick: random.Random) -> bytes:
 def record(inputs: Inputs, offset: int) -> bytes:
     """A record for its place at `offset`, mostly a good one."""
     pick = inputs.random
-    topic, body = pick.choice(TOPICS), pick.randbytes(pick.choice((0, 1, 15, 16, 17, 33, 64)))
+    topic, body = pick.choice(TOPICS), pick.randbytes(pick.choice((0, 1, 15, 16, 17, 33, 63, 64, 65, 79, 80, 128, 300)))
     entries = [pick.choice(NAMES) + b"\x01" + pick.choice(TEXTS) for _ in range(pick.choice((0, 1, 2, 3, 5)))]
     properties = b"\x02".join(entries) + pick.choice((b"", b"\x02"))
     flags = pick.choice((0, 0, 0, 4, 8, 12, 0x10, 0x20, 0x30))
@@ -326,10 +327,54 @@ class SendsTarget:
                     lambda: HOST_HEX, lambda: offsets, lambda: sends, lambda: queue_offsets, lambda: opaques)
 
 
+_SCRAPS = (b"\1", b"\2", b"\0", b"\xff", b"\xe5\x90", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xf4\x90\x80\x80",
+           b"\xc1\xbf", "\u6807".encode(), "\U0001f600".encode())
+
+
+class PropertiesTarget:
+    """property_columns."""
+
+    def __init__(self, compiled: ModuleType) -> None:
+        self._compiled = compiled
+
+    def __call__(self, inputs: Inputs) -> None:
+        """One input."""
+        pick = inputs.random
+        data, begins, ends = bytearray(), [], []
+        for _ in range(pick.choice((0, 1, 2, 3, 9))):
+            data += pick.randbytes(pick.choice((0, 1, 40)))
+            begins.append(len(data))
+            data += inputs.changed(self._text(pick), 0.2)
+            ends.append(len(data))
+        wanted = tuple(pick.sample(NAMES, pick.choice((0, 1, 3)))) if pick.random() < 0.98 else (b"x",) * 17
+        with_map = pick.random() < 0.7
+        if begins and pick.random() < 0.05:
+            pick.choice((begins, ends))[-1] = inputs.number(len(data), len(data) + 1)
+        packed = [struct.pack(f"={len(places)}q", *map(to_long, places)) for places in (begins, ends)]
+        if pick.random() < 0.02:
+            packed[pick.randrange(2)] += bytes(pick.choice((1, 8)))
+        inputs.same("property_columns", self._compiled.property_columns, columns_in_python,
+                    lambda: inputs.exact(bytes(data)), lambda: inputs.exact(packed[0]), lambda: inputs.exact(packed[1]),
+                    lambda: wanted, lambda: with_map)
+
+    @staticmethod
+    def _text(pick: random.Random) -> bytes:
+        """Properties: usual ones, scraps, or more than are compared one with another."""
+        kind = pick.random()
+        if kind < 0.1:
+            return b"\2".join([b"%d\1%d" % (pick.randrange(70), pick.randrange(9))
+                               for _ in range(pick.choice((64, 65, 66, 200)))])
+        if kind < 0.3:
+            return b"".join([pick.choice(_SCRAPS + NAMES[:3]) for _ in range(pick.randrange(20))])
+        entries = [pick.choice(NAMES) + b"\1" + pick.choice(TEXTS) for _ in range(pick.choice((0, 1, 2, 5, 9)))]
+        return b"\2".join(entries) + pick.choice((b"", b"\2"))
+
+
 TARGETS: dict[str, tuple[str, Callable[[ModuleType], Target]]] = {
     "rmqha/native/_bulk.c": ("rmqha.native._bulk", BulkTarget),
     "rmqha/native/_message_rows.c": ("rmqha.native._message_rows", RecordsTarget),
     "rmqha/native/_express_send.c": ("rmqha.native._express_send", SendsTarget),
+    "rmqha/native/_properties.c": ("rmqha.native._properties", PropertiesTarget),
 }
 """By source: the compiled module, and what feeds it."""
 

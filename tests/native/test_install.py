@@ -55,7 +55,7 @@ def compiled(files):
 
 
 def test_extensions_are_those_that_there_are():
-    assert EXTENSIONS == ["_bulk", "_express_send", "_message_rows"]
+    assert EXTENSIONS == ["_bulk", "_express_send", "_message_rows", "_properties"]
 
 
 def test_wheel_without_a_compiler_has_the_twins_alone(checkout):

@@ -12,7 +12,7 @@ import pytest
 from rmqha.broker.processor.send import send_answers, send_codec
 from rmqha.native import kernels
 from rmqha.store import message_rows
-from rmqha.store.bulk import bulk, bulk_python
+from rmqha.store.bulk import bulk, bulk_python, property_columns
 from tests.support.sources import ROOT
 
 EXTENSION_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -25,7 +25,8 @@ SLOW = kernels.Kernel("message rows", None, "it is missing")
     (send_answers._json_answers, kernels.EXPRESS_SENDS, "json_answers", send_answers.json_in_python),
     (message_rows.records_of_rows, kernels.MESSAGE_ROWS, "records_of_rows", message_rows.records_in_python),
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_python.scan),
-], ids=["sends", "answers", "records", "bulk"])
+    (property_columns.property_columns, kernels.PROPERTIES, "property_columns", property_columns.columns_in_python),
+], ids=["sends", "answers", "records", "bulk", "properties"])
 def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):
     assert used is (getattr(kernel.module, name) if kernel.module else twin)
 
@@ -35,7 +36,8 @@ def test_what_is_built_here_is_used():
     if not built:
         pytest.skip("no C compiler was there at the install")
     assert len(built) == len(list(kernels.FOLDER.glob("*.c"))) == len(kernels.KERNELS)
-    assert kernels.told() == "bulk kernel: compiled; message rows: compiled; express sends: compiled"
+    assert kernels.told() == "; ".join(f"{name}: compiled" for name in (
+        "bulk kernel", "message rows", "express sends", "property columns"))
 
 
 @pytest.mark.parametrize("module, reason", [
@@ -84,7 +86,8 @@ def test_extension_that_does_not_load_is_told(tmp_path, file, told):
     assert where == str(native / "kernels.py")
     parts = said.split("; ")
     assert parts[:2] == [f"bulk kernel: {NOT_COMPILED}", f"message rows: {NOT_COMPILED}"]
-    assert parts[2].startswith(f"express sends: {told}") and parts[3] == kernels.MEND
+    assert parts[2].startswith(f"express sends: {told}")
+    assert parts[3:] == [f"property columns: {NOT_COMPILED}", kernels.MEND]
     if told.endswith(" "):
         assert str(native / file) in parts[2]
 

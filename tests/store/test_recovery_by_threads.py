@@ -7,7 +7,7 @@ import pytest
 
 from rmqha.store import commit_log_recovery, span_dispatcher
 from rmqha.store.bulk import bulk
-from rmqha.store.commit_log_recovery import CommitLogRecovery
+from rmqha.store.commit_log_recovery import CommitLogRecovery, DamagedCommitLogError
 from tests.store.support import FILE_SIZE, message, new_store, put, tree, wait_dispatched
 
 TOPICS = ("T", "U")
@@ -56,7 +56,8 @@ def recovered(written, root, cores, monkeypatch, caplog, change):
         loaded = store.load()
         lines = [record.getMessage() for record in caplog.records
                  if record.module in ("commit_log_recovery", "record_check")]
-        flaws = [line for line in caplog.text.splitlines() if "DamagedCommitLogError:" in line]
+        flaws = [str(record.exc_info[1]) for record in caplog.records
+                 if record.exc_info and isinstance(record.exc_info[1], DamagedCommitLogError)]
         log = tree(root / "commitlog")
         end = store.get_max_phy_offset()
         store.shutdown()

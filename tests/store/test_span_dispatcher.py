@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_ext import MessageExtBatch
+from rmqha.common.work_ahead import WorkAhead
 from rmqha.store import reput_message_service, span_dispatcher
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY
@@ -108,18 +109,26 @@ def assert_same(left, right):
 def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
     choose(monkeypatch, "single")
     write(tmp_path, 1)
-    before, threads, scan = built(tmp_path), [], SpanDispatcher.scan
+    before, scanned, scan, begin = built(tmp_path), threading.Event(), SpanDispatcher.scan, WorkAhead.begin
 
     def noting_scan(*args):
-        threads.append(threading.current_thread().name)
+        if threading.current_thread().name.startswith("ReputScanThread_"):
+            scanned.set()
         return scan(*args)
+
+    def waiting_begin(*args):
+        ahead = begin(*args)
+        if threading.current_thread().name == "ReputMessageService":
+            assert scanned.wait(10)  # else who takes the result may come first, and scan itself
+        return ahead
 
     forget(tmp_path)
     choose(monkeypatch, "ahead")
     monkeypatch.setattr(SpanDispatcher, "scan", noting_scan)
+    monkeypatch.setattr(WorkAhead, "begin", waiting_begin)
     reopen(tmp_path)
     assert_same(built(tmp_path), before)
-    assert any(name.startswith("ReputScanThread_") for name in threads)
+    assert scanned.is_set()
 
 
 @pytest.mark.parametrize("way", WAYS)

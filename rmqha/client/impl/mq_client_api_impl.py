@@ -90,7 +90,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         self, remoting_config: RemotingClientConfig, client_config: ClientConfig, rpc_hook: "RPCHook | None" = None
     ) -> None:
         self.client_config = client_config
-        self.remoting_client = RemotingClient(remoting_config)
+        self.remoting_client = RemotingClient(remoting_config, tls=client_config.tls)
         if rpc_hook is not None:
             self.remoting_client.register_rpc_hook(rpc_hook)
 

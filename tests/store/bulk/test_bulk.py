@@ -1,5 +1,6 @@
 """Both implementations of the bulk kernel against each other and against the path of single records."""
 import mmap
+import random
 import struct
 import sys
 import threading
@@ -106,6 +107,18 @@ def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
                for kernel in (bulk_python, compiled_kernel())]
     assert results[0] == results[1]
     assert facts(bulk.scan(buffer, 0, len(buffer), 0)) == expected(buffer, 0, len(buffer), 0, False, None)
+
+
+@pytest.mark.parametrize("lengths", [range(1, 300), range(4000, 4070, 3), [70_001]], ids=str)
+def test_crc_of_bodies_is_zlibs_whatever_their_length_and_place(lengths):
+    pick = random.Random(len(lengths))
+    for length in lengths:
+        before, body = pick.randrange(64), pick.randbytes(length)
+        good = bytes(before) + record(body=body)
+        assert compiled_kernel().walk(good, before, len(good), True, -1)[2] == Stop.END
+        bad, place = bytearray(good), before + layout.HEAD_LENGTH + pick.choice((0, length - 1, pick.randrange(length)))
+        bad[place] ^= 1 << pick.randrange(8)
+        assert compiled_kernel().walk(bad, before, len(bad), True, -1)[2] == Stop.BAD_CRC
 
 
 # What it tells.
