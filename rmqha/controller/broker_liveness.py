@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqha.controller import controller_limits
+from rmqha.controller.controller_limits import ControllerLimitError
+
 _NS_PER_MS = 1_000_000
 NOT_TOLD_EPOCH = NOT_TOLD_OFFSET = -1
 LAST_PRIORITY = (1 << 31) - 1
@@ -33,6 +36,7 @@ class BrokerLiveInfo:
     max_offset: int = NOT_TOLD_OFFSET
     confirm_offset: int = NOT_TOLD_OFFSET
     priority: int = LAST_PRIORITY
+    leader_term: int = 0  # the leadership of which it takes leases, none of before; 0: of no one yet
 
     @property
     def takes_leases(self) -> bool:
@@ -55,22 +59,39 @@ class BrokerLiveness:
         self._lock = threading.Lock()  # guards all below
         self._heard: dict[BrokerIdentity, BrokerLiveInfo] = {}
         self._channels: dict[BrokerIdentity, set[object]] = {}  # over which it was heard, and which have not ended
+        self._of_channel: dict[object, set[BrokerIdentity]] = {}  # the same, the other way round
         # by this controller, and by the connection over which it was told: ends when that does, or by the clock
         self._leased_until_ns: dict[BrokerIdentity, dict[object, int]] = {}
         # when it was asked to, by this controller, and did, and has not been granted one since
         self._renounced_ns: dict[BrokerIdentity, int] = {}
+        self._follows: dict[BrokerIdentity, int] = {}  # which leadership, as it has said last, dead or alive
 
     def heartbeat(self, info: BrokerLiveInfo) -> bool:
         """A broker lives, over a connection that stands. (Who finds afterwards that it has ended calls `closed`.)
 
-        Returns whether it may be silent for too long sooner than was known before.
+        Returns whether it may be silent for too long sooner than was known before. ControllerLimitError: one broker
+        more than this connection, or all of them, may tell of.
         """
         with self._lock:
+            self._take_place(info.identity, info.channel)
             before = self._heard.get(info.identity)
             is_sooner = before is None or _expiry_ns(info) < _expiry_ns(before)
             self._heard[info.identity] = info
-            self._channels.setdefault(info.identity, set()).add(info.channel)
+            if info.leader_term:
+                self._follows.pop(info.identity, None)
+                self._follows[info.identity] = info.leader_term
+                if len(self._follows) > controller_limits.MAX_BROKERS_HEARD:  # who is forgotten is replaced later
+                    del self._follows[next(iter(self._follows))]
             return is_sooner
+
+    def _take_place(self, identity: BrokerIdentity, channel: object) -> None:
+        channels, told = self._channels.get(identity), self._of_channel.get(channel, ())
+        if channels is None and len(self._channels) >= controller_limits.MAX_BROKERS_HEARD:
+            raise ControllerLimitError(f"{controller_limits.MAX_BROKERS_HEARD} brokers are heard already")
+        if identity not in told and len(told) >= controller_limits.MAX_BROKERS_OF_CHANNEL:
+            raise ControllerLimitError(f"one connection tells of {controller_limits.MAX_BROKERS_OF_CHANNEL} brokers")
+        self._channels.setdefault(identity, set()).add(channel)
+        self._of_channel.setdefault(channel, set()).add(identity)
 
     def grant(self, master: BrokerIdentity, channel: object) -> int:
         """Grant this master, heard over this connection, its lease, from now on. Returns for how many ms; 0: none.
@@ -109,7 +130,7 @@ class BrokerLiveness:
                 for leases in self._leased_until_ns.values():
                     leases.pop(channel, None)
             dead = []
-            for identity in [each for each, channels in self._channels.items() if channel in channels]:
+            for identity in self._of_channel.pop(channel, ()):
                 self._channels[identity].discard(channel)
                 if not self._channels[identity]:
                     del self._channels[identity]
@@ -138,14 +159,18 @@ class BrokerLiveness:
         """Whether its last heartbeat is not older than its time-out, and its connection stands."""
         return self.get(identity) is not None
 
-    def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
+    def may_replace(self, master: BrokerIdentity, leads_since_ns: int, term: int = 0) -> bool:
         """Whether no lease of this master can hold any more, by whichever controller it was granted.
 
-        It has said so when this controller asked, since that leads. Or else this controller leads for longer than a
-        lease of those that led before; and those that it has granted are over, or the master has closed the connections
-        over which they were told: a broker gives up its lease before it closes any connection to a controller and when
-        it sees one end, and takes none that it has asked for before. (That it closed them says nothing of leases of
-        other controllers: the news may have been on its way since before this one began to lead.)
+        It has said so when this controller asked, since that leads. Or else those that led before have none that holds;
+        and those that this one has granted are over, or the master has closed the connections over which they were
+        told: a broker gives up its lease before it closes any connection to a controller and when it sees one end, and
+        takes none that it has asked for before. (That it closed them says nothing of leases of other controllers: the
+        news may have been on its way since before this one began to lead.)
+
+        Leases of those that led before are over when this one leads for longer than the longest of them; or the master
+        has said that it follows this leadership, the one of that term. Then it has none of before, and gets none: not
+        when it is started anew, either, since it takes its first one of somebody who leads by then.
         """
         with self._lock:
             info = self._heard.get(master)
@@ -154,15 +179,18 @@ class BrokerLiveness:
             if self._renounced_ns.get(master, leads_since_ns - 1) >= leads_since_ns:
                 return True
             now = self._clock()
-            if now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
+            if not self._is_followed(master, term) and now <= leads_since_ns + self._max_lease_ms * _NS_PER_MS:
                 return False
             return all(now > until_ns for until_ns in self._leased_until_ns.get(master, {}).values())
 
-    def replaceable_from_ns(self, master: BrokerIdentity, leads_since_ns: int) -> int:
+    def _is_followed(self, master: BrokerIdentity, term: int) -> bool:
+        return term != 0 and self._follows.get(master) == term
+
+    def replaceable_from_ns(self, master: BrokerIdentity, leads_since_ns: int, term: int = 0) -> int:
         """When `may_replace` becomes true if nothing more is heard from this master."""
         with self._lock:
-            return 1 + max((leads_since_ns + self._max_lease_ms * _NS_PER_MS,
-                            *self._leased_until_ns.get(master, {}).values()))
+            others_ns = 0 if self._is_followed(master, term) else leads_since_ns + self._max_lease_ms * _NS_PER_MS
+            return 1 + max((others_ns, *self._leased_until_ns.get(master, {}).values()))
 
     def next_expiry_ns(self) -> int | None:
         """When the next broker is silent for too long if nothing more is heard; None: there are none."""

@@ -25,8 +25,10 @@ from rmqha.common.protocol.header.controller_headers import (
     GetNextBrokerIdRequestHeader,
     RegisterBrokerToControllerRequestHeader,
 )
+from rmqha.controller import controller_limits
 from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
+from rmqha.controller.controller_limits import ControllerLimitError, check_names
 from rmqha.controller.replica_set import ReplicaSet
 from rmqha.controller.replicas_info_manager import Decision, Heard
 from rmqha.controller.store.controller_store import (
@@ -54,6 +56,9 @@ Handover = Callable[[str, int], str | None]
 class Controller:
     """Decides for the leader. Any thread may ask; who is told NotLeaderError by the store answers so.
 
+    What is answered without a change was true when it was asked for: the store is asked behind that whether this
+    controller still leads.
+
     Nobody is elected for a name while a master of it is granted its lease: both hold the lock of the name.
 
     Java: org.apache.rocketmq.controller.impl.DLedgerController (5.1.4)
@@ -76,18 +81,35 @@ class Controller:
 
     def elect_master(self, header: ElectMasterRequestHeader) -> Decision:
         """CONTROLLER_ELECT_MASTER, asked by a broker or a tool."""
-        return self._elect(header.brokerName or "", header, lambda _current, _heard: True) or _unknown()
+        asked_ns = time.monotonic_ns()
+        decision = self._elect(header.brokerName or "", header, lambda _current, _heard: True) or _unknown()
+        return self._confirmed(decision, asked_ns)
 
     def get_next_broker_id(self, header: GetNextBrokerIdRequestHeader) -> Decision:
         """CONTROLLER_GET_NEXT_BROKER_ID."""
         return self._look(header.brokerName, lambda current, _heard: decisions.get_next_broker_id(current, header))
 
     def apply_broker_id(self, header: ApplyBrokerIdRequestHeader) -> Decision:
-        """CONTROLLER_APPLY_BROKER_ID."""
-        return self._decide(header.brokerName, lambda current, _heard: decisions.apply_broker_id(current, header))
+        """CONTROLLER_APPLY_BROKER_ID. ControllerLimitError."""
+        check_names(header.brokerName, header.clusterName, header.registerCheckCode)
+
+        def apply(current: ReplicaSet | None, _heard: Heard) -> Decision:
+            decision = decisions.apply_broker_id(current, header)
+            if decision.replica_set is not None:
+                self._check_room(current, decision.replica_set)
+            return decision
+        return self._decide(header.brokerName, apply)
+
+    def _check_room(self, current: ReplicaSet | None, wanted: ReplicaSet) -> None:
+        if len(wanted.replicas) > controller_limits.MAX_REPLICAS:
+            raise ControllerLimitError(f"{wanted.broker_name} has {controller_limits.MAX_REPLICAS} replicas already")
+        if current is None and self.store.places_taken(wanted.broker_name) >= controller_limits.MAX_BROKER_NAMES:
+            raise ControllerLimitError(f"there are {controller_limits.MAX_BROKER_NAMES} broker names already, with "
+                                       "those that were forgotten")
 
     def register_broker(self, header: RegisterBrokerToControllerRequestHeader) -> Decision:
-        """CONTROLLER_REGISTER_BROKER."""
+        """CONTROLLER_REGISTER_BROKER. ControllerLimitError."""
+        check_names(header.brokerAddress)
         return self._decide(header.brokerName, lambda current, heard: decisions.register_broker(
             current, header, heard))
 
@@ -102,11 +124,12 @@ class Controller:
 
     def get_sync_state_data(self, broker_names: Iterable[str]) -> BrokerReplicasInfo:
         """CONTROLLER_GET_SYNC_STATE_DATA. NotLeaderError."""
-        info = BrokerReplicasInfo()
+        info, asked_ns = BrokerReplicasInfo(), time.monotonic_ns()
         for name in broker_names:
             current = self.store.get(name).replica_set
             if current is not None:
                 info.replicasInfoTable[name] = decisions.replicas_info(current, self._heard(current))
+        self.store.confirm(asked_ns)
         return info
 
     def get_controller_metadata(self, peers: dict[str, str]) -> GetMetaDataResponseHeader:
@@ -118,16 +141,31 @@ class Controller:
             peers="".join(f"{id_}:{address};" for id_, address in peers.items()))
 
     def on_broker_heartbeat(self, info: BrokerLiveInfo) -> BrokerHeartbeatResponseHeader:
-        """BROKER_HEARTBEAT of a broker that was noted just now: tell it who is the master, and grant that its lease."""
+        """BROKER_HEARTBEAT of a broker that was noted just now: tell it who is the master, and grant that its lease.
+
+        Before a broker follows this leadership the store is asked whether it still is one: who answers a heartbeat that
+        names another one has led behind it.
+        """
         _cluster, name, id_ = info.identity
+        term = self.store.term
+        if not term:
+            return BrokerHeartbeatResponseHeader(leaseMillis=0)
+        try:
+            if info.takes_leases and info.leader_term != term:
+                self.store.confirm(info.heard_ns)
+        except (NotLeaderError, StoreFailedError) as failure:
+            log.info("heartbeat of %s, id:%d: %s", name, id_, failure)
+            return BrokerHeartbeatResponseHeader(leaseMillis=0)
         with self._lock(name):
             try:
                 current = self.store.get(name).replica_set
             except NotLeaderError:
                 return BrokerHeartbeatResponseHeader(leaseMillis=0)
+            if self.store.term != term:
+                return BrokerHeartbeatResponseHeader(leaseMillis=0)
             is_master = current is not None and current.master_id == id_ and current.cluster_name == info.identity[0]
-            answer = decisions.broker_heartbeat(
-                current, id_, self.liveness.grant(info.identity, info.channel) if is_master else 0)
+            lease_ms = self.liveness.grant(info.identity, info.channel) if is_master else 0
+            answer = decisions.broker_heartbeat(current, id_, lease_ms, term)
             wants_election = self._needs_election(current)
         if wants_election:
             self.on_due(name, 0)
@@ -155,7 +193,8 @@ class Controller:
             return
         master = _identity(current, current.master_id)
         if not self.liveness.is_alive(master):
-            left_ns = self.liveness.replaceable_from_ns(master, self.store.leads_since_ns) - time.monotonic_ns()
+            left_ns = self.liveness.replaceable_from_ns(master, self.store.leads_since_ns, self.store.term)
+            left_ns -= time.monotonic_ns()
             if left_ns > 0:
                 self.on_due(broker_name, left_ns / _NS_PER_MS)
 
@@ -164,11 +203,15 @@ class Controller:
 
         Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
         """
+        return [each.broker_name for each in self.replica_sets() if self._is_without_master(each)]
+
+    def replica_sets(self) -> list[ReplicaSet]:
+        """All that there are; nothing on a controller that follows."""
         try:
             sets = [self.store.get(name).replica_set for name in self.store.names()]
         except NotLeaderError:
             return []
-        return [each.broker_name for each in sets if each is not None and self._is_without_master(each)]
+        return [each for each in sets if each is not None]
 
     def _is_without_master(self, current: ReplicaSet) -> bool:
         if current.master_id is None:
@@ -236,16 +279,25 @@ class Controller:
             if info is not None:
                 alive[id_] = info
         return Heard(alive, current.master_id is not None and self.liveness.may_replace(
-            _identity(current, current.master_id), self.store.leads_since_ns))
+            _identity(current, current.master_id), self.store.leads_since_ns, self.store.term))
 
     def _look(self, broker_name: str | None, decide: Decide) -> Decision:
         """What is decided without a change."""
+        asked_ns = time.monotonic_ns()
         current = self.store.get(broker_name or "").replica_set
-        return decide(current, self._heard(current))
+        return self._confirmed(decide(current, self._heard(current)), asked_ns)
 
     def _decide(self, broker_name: str | None, decide: Decide) -> Decision:
+        asked_ns = time.monotonic_ns()
         with self._lock(broker_name or ""):
-            return self._decide_locked(broker_name or "", decide) or _unknown()
+            decision = self._decide_locked(broker_name or "", decide) or _unknown()
+        return self._confirmed(decision, asked_ns)
+
+    def _confirmed(self, decision: Decision, asked_ns: int) -> Decision:
+        """What was decided behind that moment, by what this controller knew; what was written was confirmed by that."""
+        if not decision.writes:
+            self.store.confirm(asked_ns)
+        return decision
 
     def _decide_locked(self, broker_name: str, decide: Callable[[ReplicaSet | None, Heard], Decision | None],
                        ) -> Decision | None:

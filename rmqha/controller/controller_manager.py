@@ -50,10 +50,10 @@ log = logging.getLogger("RocketmqController")
 
 _ELECTION_THREADS = 4
 _AT_ONCE_MS = 1
-# Differs: slaves of RocketMQ are told later than 5.1.4's controller tells them: they ask a name server at once where to
-# follow the new master; who asks before that one has registered follows the old one, or nobody until its next
-# registration (30 s)
-_SLAVES_OF_ROCKETMQ_MS = 400
+# Differs: slaves of RocketMQ are told when the new master has changed its role, and so much later, 5.1.4's controller
+# tells all at once: they ask a name server where to follow the new master; who asks before that one has registered
+# follows the old one, or nobody until its next registration (30 s)
+_SLAVES_OF_ROCKETMQ_MS = 300
 
 
 class ControllerManager:
@@ -175,11 +175,12 @@ class ControllerManager:
     # what makes elections
 
     def note_heartbeat(self, info: BrokerLiveInfo) -> None:
-        """A broker lives. On the IO thread."""
-        if not self.liveness.is_alive(info.identity):
-            log.info("new broker registered, %s, brokerId:%d", info.identity, info.identity[2])
+        """A broker lives. On the IO thread. ControllerLimitError."""
+        was_alive = self.liveness.is_alive(info.identity)
         if self.liveness.heartbeat(info):
             self.watch.wakeup()
+        if not was_alive:
+            log.info("new broker registered, %s, brokerId:%d", info.identity, info.identity[2])
 
     def on_broker_channel_close(self, channel: Channel) -> None:
         """A connection has ended: so have brokers that are heard over no other one."""
@@ -195,6 +196,21 @@ class ControllerManager:
         store = self.controller.store
         log.info("the controller that leads is %s, %s", store.leader_id, store.leader_address)
         self.scan_inactive_master()
+        self._tell_masters()
+
+    def _tell_masters(self) -> None:
+        """Who leads now is heard by each master at once, so that it takes leases of nobody else any more."""
+        for decided in self.controller.replica_sets():
+            master = decided.master_id
+            info = None if master is None else self.liveness.get((decided.cluster_name, decided.broker_name, master))
+            address = decided.address(master)
+            if info is None or not info.takes_leases or master is None or address is None:
+                continue
+            self._notify_service.notify({master: address}, RoleChange(
+                NotifyBrokerRoleChangedRequestHeader(
+                    masterAddress=address, masterBrokerId=master, masterEpoch=decided.master_epoch,
+                    syncStateSetEpoch=decided.sync_state_set_epoch, masterHaAddress=info.ha_address),
+                SyncStateSet(sorted(decided.sync_state_set), decided.sync_state_set_epoch)))
 
     def scan_inactive_master(self) -> None:
         """Look at all broker names: what a lost event would have left behind. Nothing on a controller that follows.
@@ -239,9 +255,10 @@ class ControllerManager:
                 masterEpoch=decided.master_epoch, syncStateSetEpoch=decided.sync_state_set_epoch,
                 masterHaAddress=header.masterHaAddress),
             SyncStateSet(body.syncStateSet, decided.sync_state_set_epoch))
-        self._notify_service.notify(at_once, change)
-        if later:
+
+        def tell_the_others() -> None:
             self._scheduled_service.schedule(lambda: self._notify_service.notify(later, change), _SLAVES_OF_ROCKETMQ_MS)
+        self._notify_service.notify(at_once, change, tell_the_others if later else None)
 
 
 def _refuse(key: str, problem: str) -> None:

@@ -13,6 +13,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatRequestHeader
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.controller.broker_liveness import LAST_PRIORITY, NOT_TOLD_EPOCH, NOT_TOLD_OFFSET, BrokerLiveInfo
+from rmqha.controller.controller_limits import check_names
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.request_processor import Answer
 
@@ -53,11 +54,13 @@ class HeartbeatProcessor:
         if header.brokerId is None:
             return RemotingCommand.create_response_command(response_code.CONTROLLER_INVALID_REQUEST,
                                                            "Heart beat with empty brokerId")
+        check_names(header.clusterName, header.brokerName, header.brokerAddr, header.haServerAddr)
         info = BrokerLiveInfo(
             (header.clusterName or "", header.brokerName or "", header.brokerId), header.brokerAddr or "",
             time.monotonic_ns(), max(0, _or(header.heartbeatTimeoutMills, _DEFAULT_TIMEOUT_MS)), channel,
             header.haServerAddr, _or(header.epoch, NOT_TOLD_EPOCH), _or(header.maxOffset, NOT_TOLD_OFFSET),
-            _or(header.confirmOffset, NOT_TOLD_OFFSET), _or(header.electionPriority, LAST_PRIORITY))
+            _or(header.confirmOffset, NOT_TOLD_OFFSET), _or(header.electionPriority, LAST_PRIORITY),
+            _or(header.leaderTerm, 0))
         self._manager.note_heartbeat(info)
         answer: Completable[RemotingCommand | None] = Completable()
         self._pool.submit(self._answer, info, answer)

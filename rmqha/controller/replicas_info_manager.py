@@ -329,15 +329,17 @@ def clean_broker_data(current: ReplicaSet | None, request: CleanControllerBroker
     return Decision(writes=cleaned != current, replica_set=cleaned)
 
 
-def broker_heartbeat(current: ReplicaSet | None, broker_id: int, lease_ms: int) -> BrokerHeartbeatResponseHeader:
-    """What the leading controller tells a broker that lives: who is the master, and to that one its lease.
+def broker_heartbeat(current: ReplicaSet | None, broker_id: int, lease_ms: int,
+                     term: int) -> BrokerHeartbeatResponseHeader:
+    """What the controller that leads in this term tells a broker that lives: who is the master, and that one its lease.
 
     A lease of 0 ms is none.
     """
     if current is None:
         return BrokerHeartbeatResponseHeader(leaseMillis=0)
     return BrokerHeartbeatResponseHeader(masterBrokerId=current.master_id, masterEpoch=current.master_epoch,
-                                         leaseMillis=lease_ms if current.master_id == broker_id else 0)
+                                         leaseMillis=lease_ms if current.master_id == broker_id else 0,
+                                         leaderTerm=term)
 
 
 def _sync_state_set(current: ReplicaSet) -> SyncStateSet:

@@ -1,8 +1,8 @@
 """Each request code asked with hundreds of new names: nothing of them stays, or only so much as is said here."""
-import gc
 import json
 import logging
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,18 @@ from rmqha.broker.client.rebalance import rebalance_lock_manager
 from rmqha.broker.offset import consumer_offset_manager
 from rmqha.broker.subscription import subscription_group_manager
 from rmqha.broker.topic import topic_config_manager
-from rmqha.common.stats.stats_item import CallSnapshot
 from rmqha.common.topic.topic_validator import is_system_topic
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
+from tests.support.kept import names_kept, own_objects
 from tests.support.wait import wait_until
 
 NAMES = 150  # new ones for each code
 LIMIT = 40  # of what is made by the way
-KEPT_OBJECTS = 120  # that may be left: caches, pool threads; less than one for each name
+KEPT_OBJECTS = 120  # of one type that may be left: caches, pool threads; less than one for each name
+KEPT_NAMES = 5  # in the last request, and what was made of it
 # What each code makes by design, each up to LIMIT; the tables of connections and locks go with those.
 GROUPS, TOPICS, ONLINE_GROUPS, LOCKS, OFFSETS = "groups", "topics", "online", "locks", "offsets"
 MADE = {
@@ -64,15 +65,14 @@ def table_sizes(controller) -> dict[str, int]:
     }
 
 
-def live_objects() -> int:
-    """Objects that the garbage collector knows; without the samples that each counter takes every ten seconds."""
-    gc.collect()
-    return sum(type(one) is not CallSnapshot for one in gc.get_objects())
+def mark(code: Code) -> str:
+    """What all new names for a code have in them."""
+    return f"-new{code.number}-"
 
 
 def with_new_names(code: Code, number: int) -> tuple[dict[str, str], bytes]:
     """Fields and body of a right call, its names replaced by new ones."""
-    suffix = f"-{code.number}-{number}"
+    suffix = f"{mark(code)}{number}"
     known = {TOPIC, GROUP, ONLINE, PRODUCERS, CLIENT, "broker-a"}
     fields = {name: _filled(value, suffix) for name, value in code.fields.items()}
     if code.number in (15, 314):
@@ -116,20 +116,20 @@ def flood(broker, codes: list[Code], names: range) -> None:
         client.shutdown()
 
 
-def are_gone(objects: int) -> bool:
-    """Whether there are about as many objects as before, at the latest when the connection's end has been noticed."""
+def left_objects(broker, before: Counter[type]) -> bool:
+    """Whether there are many more objects of ours, even when the connection's end must have been noticed."""
     for _ in range(20):
-        if live_objects() - objects < KEPT_OBJECTS:
-            return True
+        if all(count < KEPT_OBJECTS for count in (own_objects(broker) - before).values()):
+            return False
         time.sleep(0.5)
-    return False
+    return True
 
 
-def leaves_nothing(broker, code: Code, names: range) -> bool:
-    """Whether a flood of new names leaves no objects behind."""
-    objects = live_objects()
+def left_objects_again(broker, code: Code, names: range) -> bool:
+    """Whether a flood of new names leaves objects behind."""
+    before = own_objects(broker)
     flood(broker, [code], names)
-    return are_gone(objects)
+    return left_objects(broker, before)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_new_names_leave_nothing_but_what_is_made_by_design(broker, monkeypatch,
     controller = broker.controller
     flood(broker, [code], range(20))
     before = table_sizes(controller)
-    objects = live_objects()
+    objects = own_objects(broker)
     flood(broker, [code], range(NAMES))
     _expire_locks(controller, monkeypatch)
     controller.pull_request_hold_service.check_hold_request()
@@ -186,9 +186,10 @@ def test_new_names_leave_nothing_but_what_is_made_by_design(broker, monkeypatch,
                "the connection's tables to be empty")
     if not allowed:
         assert not grown()
-        # What is kept of a name is kept in each flood; threads of others in this process make objects in one or two.
-        assert are_gone(objects) or any(leaves_nothing(broker, code, range(first, first + NAMES))
-                                        for first in (NAMES, 2 * NAMES))
+        wait_until(lambda: len(names_kept(mark(code), broker)) < KEPT_NAMES, 60_000, f"{code.name} forgets the names")
+        # other threads of ours may make objects in one flood or two
+        assert not (left_objects(broker, objects) and all(left_objects_again(broker, code, range(first, first + NAMES))
+                                                  for first in (NAMES, 2 * NAMES)))
     elif allowed == {OFFSETS}:
         assert set(grown()) == {OFFSETS, "offset tables"} and max(grown().values()) <= LIMIT
     else:  # the messages that are sent to them make queues of the topics, and counters

@@ -1,6 +1,7 @@
 """A controller in this process, and brokers that only say what brokers say to it."""
 import json
 import threading
+import time
 from pathlib import Path
 
 from rmqha.common.controller_config import ControllerConfig
@@ -36,6 +37,7 @@ class FakeBroker:
         self._ha = {"haServerAddr": f"127.0.0.1:{10_000 + id_}"} if takes_leases else {}
         self.notified: list[RemotingCommand] = []
         self.handovers: list[RemotingCommand] = []
+        self.change_s = 0.0  # how long it takes to change its role
         self.hand_over_code = 0  # what it answers when it is asked to
         self._came = threading.Condition()
         self._server = RemotingServer(ServerConfig(listenPort=0))
@@ -53,6 +55,7 @@ class FakeBroker:
             is_notice = request.code == request_code.NOTIFY_BROKER_ROLE_CHANGED
             (self.notified if is_notice else self.handovers).append(request)
             self._came.notify_all()
+        time.sleep(self.change_s if is_notice else 0)
         return RemotingCommand.create_response_command(0 if is_notice else self.hand_over_code, None)
 
     def wait_notified(self, epoch: int, timeout_s: float = 10) -> dict[str, str]:

@@ -30,8 +30,8 @@ def liveness(clock):
     return BrokerLiveness(3000, clock)
 
 
-def beat(liveness, clock, identity=A, channel="k1", ha="h:1", timeout_ms=TIMEOUT_MS):
-    return liveness.heartbeat(BrokerLiveInfo(identity, "h:1", clock(), timeout_ms, channel, ha))
+def beat(liveness, clock, identity=A, channel="k1", ha="h:1", timeout_ms=TIMEOUT_MS, term=0):
+    return liveness.heartbeat(BrokerLiveInfo(identity, "h:1", clock(), timeout_ms, channel, ha, leader_term=term))
 
 
 def test_silence_ends_a_broker(liveness, clock):
@@ -94,6 +94,20 @@ def test_new_leader_waits_for_leases_of_others(liveness, clock):
     assert liveness.replaceable_from_ns(A, leads_since) == clock() + 1
     clock.go_on(0.001)
     assert liveness.may_replace(A, leads_since)
+
+
+def test_master_that_follows_this_leader_has_no_lease_of_others(liveness, clock):
+    beat(liveness, clock, term=7)
+    liveness.grant(A, "k1")
+    assert not liveness.may_replace(A, clock(), 7), "this one's own holds"
+    liveness.closed("k1")
+    assert liveness.may_replace(A, clock(), 7) and liveness.replaceable_from_ns(A, clock(), 7) == 1
+    assert not liveness.may_replace(A, clock(), 8) and not liveness.may_replace(A, clock())
+    beat(liveness, clock, channel="k2")  # it was started again, and follows nobody yet: what it said remains
+    liveness.grant(A, "k2")
+    assert not liveness.may_replace(A, clock(), 7) and liveness.replaceable_from_ns(A, clock(), 7) == 3000 * MS + 1
+    liveness.closed("k2")
+    assert liveness.may_replace(A, clock(), 7)
 
 
 def test_what_a_master_says_of_its_lease_frees_its_place_until_it_is_granted_another(liveness, clock):

@@ -7,6 +7,8 @@ import pytest
 from rmqha.common.config_file import ConfigError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol import response_code as code
+from rmqha.controller import notify_service
+from rmqha.controller.store.controller_store import NotLeaderError
 from tests.controller.support import LEASE_MS, NAME, FakeBroker, controller
 from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient
@@ -44,13 +46,15 @@ def world(tmp_path):
 
 def test_first_master_and_its_lease(world):
     one, two = world.broker(1), world.broker(2)
-    assert one.beat().fields == {"masterEpoch": "0", "leaseMillis": "0"}
+    term = str(world.manager.controller.store.term)
+    assert one.beat().fields == {"masterEpoch": "0", "leaseMillis": "0", "leaderTerm": term}
     assert one.elect().fields["masterBrokerId"] == "1"
     assert two.elect().code == code.CONTROLLER_MASTER_STILL_EXIST
     notice = two.wait_notified(1)
     assert (notice["masterAddress"], notice["masterHaAddress"]) == (one.address, "127.0.0.1:10001")
-    assert one.beat().fields == {"masterBrokerId": "1", "masterEpoch": "1", "leaseMillis": str(LEASE_MS)}
-    assert two.beat().fields == {"masterBrokerId": "1", "masterEpoch": "1", "leaseMillis": "0"}
+    is_master = {"masterBrokerId": "1", "masterEpoch": "1", "leaderTerm": term}
+    assert one.beat().fields == {**is_master, "leaseMillis": str(LEASE_MS)}
+    assert two.beat().fields == {**is_master, "leaseMillis": "0"}
 
 
 def test_master_that_dies_is_replaced_at_once(world):
@@ -94,6 +98,48 @@ def test_new_leader_waits_for_the_leases_of_the_one_before(world):
     assert two.wait_notified(2)["masterBrokerId"] == "2"
     assert time.monotonic() - began > 0.6
     assert (master.id, three.notified[1:]) == (1, [])
+
+
+def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
+    master, two, three = world.three()
+    world.restart(maxLeaseMillis=60_000)
+    for each in (master, two, three):
+        each.connect_anew()
+        each.beat()
+    term = master.beat().fields["leaderTerm"]
+    assert master.wait_notified(1)["masterBrokerId"] == "1", "who leads now is told at once"
+    master.beat(leaderTerm=term)
+    begin = time.monotonic()
+    master.client.socket.close()
+    assert two.wait_notified(2)["masterBrokerId"] == "2"
+    assert time.monotonic() - begin < 1
+
+
+def test_new_leader_switches_at_once_from_a_master_that_follows_it(world):
+    master, two, three = world.three()
+    world.restart(maxLeaseMillis=60_000)
+    for each in (master, two, three):
+        each.connect_anew()
+        each.beat()
+    assert two.elect(designate=True).code == code.SUCCESS, "it was asked since this controller leads"
+
+
+def test_first_heartbeat_to_a_leader_asks_whether_it_still_leads(world, monkeypatch):
+    master, _two, _three = world.three()
+    store, asked = world.manager.controller.store, []
+
+    def confirm(since_ns):
+        asked.append(since_ns)
+        raise NotLeaderError("another one does")
+    monkeypatch.setattr(store, "confirm", confirm)
+    assert master.beat().fields == {"leaseMillis": "0"} == master.beat(leaderTerm=store.term + 1).fields
+    assert len(asked) == 2 and master.beat(leaderTerm=store.term).fields["leaseMillis"] == str(LEASE_MS)
+    assert len(asked) == 2
+    for answer in (master.info(), master.elect(), master.ask(request_code.CONTROLLER_GET_NEXT_BROKER_ID),
+                   master.ask(request_code.CONTROLLER_GET_SYNC_STATE_DATA, [NAME]),
+                   master.ask(request_code.CONTROLLER_REGISTER_BROKER, brokerId=1, brokerAddress=master.address)):
+        assert answer.code == code.CONTROLLER_NOT_LEADER, "what is only read is read by who leads, too"
+    assert master.alter([1, 2, 3], 2).code == code.SUCCESS
 
 
 def test_set_without_a_master_gets_one_when_somebody_in_sync_comes(world):
@@ -143,6 +189,29 @@ def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
     assert answer.code == code.SUCCESS and answer.fields["masterBrokerId"] == "2"
     assert master.handovers[0].ext_fields == {"brokerId": "2", "timeoutMillis": "1000"}
     assert master.wait_notified(2)["masterBrokerId"] == "2"
+
+
+def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world):
+    master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
+    master.elect()
+    master.alter([1, 2, 3], 1)
+    for each in (master, two, three):
+        each.wait_notified(1)
+    two.change_s = 0.8
+    assert two.elect(designate=True).code == code.SUCCESS
+    begin = time.monotonic()
+    assert master.wait_notified(2)["masterBrokerId"] == "2" and time.monotonic() - begin < 0.6, "it need not ask"
+    assert three.wait_notified(2)["masterBrokerId"] == "2" and time.monotonic() - begin > 1
+
+
+def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, monkeypatch):
+    monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", 100)
+    master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
+    master.elect()
+    master.alter([1, 2, 3], 1)
+    two.change_s = 3
+    assert two.elect(designate=True).code == code.SUCCESS
+    assert three.wait_notified(2, timeout_s=2.5)["masterBrokerId"] == "2"
 
 
 def test_designated_master_is_not_elected_when_the_old_one_refuses(world):

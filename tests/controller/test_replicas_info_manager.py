@@ -298,7 +298,7 @@ def test_a_master_that_is_forgotten_is_none_any_more():
 
 
 def test_lease_is_for_the_master_alone():
-    assert decisions.broker_heartbeat(replica_set(), 1, 3000).leaseMillis == 3000
-    answer = decisions.broker_heartbeat(replica_set(), 2, 3000)
+    assert decisions.broker_heartbeat(replica_set(), 1, 3000, 9).leaseMillis == 3000
+    answer = decisions.broker_heartbeat(replica_set(), 2, 3000, 9)
     assert (answer.masterBrokerId, answer.masterEpoch, answer.leaseMillis) == (1, 3, 0)
-    assert decisions.broker_heartbeat(None, 2, 3000).leaseMillis == 0
+    assert decisions.broker_heartbeat(None, 2, 3000, 9).leaseMillis == 0

@@ -45,6 +45,7 @@ class ControllerHeartbeat(ServiceThread):
         self._heard_ns = time.monotonic_ns()  # the last answer, or when the silent connection was closed
         self._closed = 0  # how often in a row it was closed because it was silent
         self._asked_leader_ns = 0  # who leads
+        self._again_ns = 0  # the last heartbeat that was followed by another one at once
         self._last_error = ""
 
     def get_service_name(self) -> str:
@@ -62,8 +63,8 @@ class ControllerHeartbeat(ServiceThread):
         """One heartbeat, and what its answer asks for."""
         asked_ns = time.monotonic_ns()
         try:
-            answer = self._api.send_heartbeat(self.address, self._manager.heartbeat(),
-                                              self._config.sendHeartbeatTimeoutMillis)
+            header = self._manager.heartbeat()
+            answer = self._api.send_heartbeat(self.address, header, self._config.sendHeartbeatTimeoutMillis)
             self._heard_ns, self._closed = time.monotonic_ns(), 0
             if answer.leaseMillis is None:
                 self._ask_who_leads(doubted=False)
@@ -71,7 +72,8 @@ class ControllerHeartbeat(ServiceThread):
             elif answer.masterEpoch is None:  # one of rmqha that does not lead, or does not know this broker yet
                 self._ask_who_leads(doubted=self._manager.controller_leader_address == self.address)
             else:
-                self._manager.told_by_leader(self.address, answer, asked_ns)
+                if self._manager.told_by_leader(self.address, answer, asked_ns, header.leaderTerm or 0):
+                    self._beat_again(asked_ns)
             self._last_error = ""
         except BrokerAnswerException as error:
             self._heard_ns = time.monotonic_ns()
@@ -81,6 +83,12 @@ class ControllerHeartbeat(ServiceThread):
         except CALL_ERRORS as error:
             self._failed(error)
             self._maybe_close()
+
+    def _beat_again(self, asked_ns: int) -> None:
+        """At once, but not on and on: two controllers that know nothing of each other would both lead."""
+        if asked_ns - self._again_ns > _LEADERLESS_INTERVAL_MS * _NS_PER_MS:
+            self._again_ns = asked_ns
+            self.wakeup()
 
     def _ask_who_leads(self, doubted: bool) -> None:
         """Now and then, while nobody is known to, and when that is in doubt."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-# Differs: between two tries to register; 5.1.4 waits 5 s
+# Differs: between two tries to register, or to be elected; 5.1.4 waits 5 s
 _RETRY_MS = 500
 _UPDATE_ADDRESSES_MS = 2 * 60 * 1000
 _EXECUTOR_THREADS = 3
@@ -118,6 +118,7 @@ class ReplicasManager(ServiceThread):
         self._registrations = NamedThreadPool("ReplicasManager_RegisterThread_", _REGISTRATIONS)
         self._master_ha_address = MasterHaAddress(self, self._executor)
         self._has_stood_down = False  # until the next look; of this service's thread
+        self._sought_ns = 0  # monotonic: when this one last asked to be elected
 
     # Life.
 
@@ -208,6 +209,7 @@ class ReplicasManager(ServiceThread):
     def _broker_elect(self) -> None:
         """Nobody is the master: try to become it."""
         config, leader = self.broker_config, self.controller_leader_address
+        self._sought_ns = time.monotonic_ns()
         self._beat(leader)
         told, members = self.api.broker_elect(leader, config.brokerClusterName, config.brokerName, self.broker_id)
         if not self._follow(told, members, told.syncStateSetEpoch):
@@ -274,13 +276,11 @@ class ReplicasManager(ServiceThread):
             log.info("Update controller leader address to %s", address or "none")
             self.controller_leader_address = address
             if not address:
-                for heartbeat in self._heartbeats.values():
-                    heartbeat.wakeup()  # they ask more often until one leads
+                self.beat_now()  # more often until one leads
 
     def _connection_ended(self) -> None:
         """On the client's IO thread: a lease, if there was one, is gone; ask for it again."""
-        for heartbeat in self._heartbeats.values():
-            heartbeat.wakeup()
+        self.beat_now()
 
     # Heartbeats, and what they bring.
 
@@ -297,12 +297,27 @@ class ReplicasManager(ServiceThread):
             brokerId=self.broker_id, epoch=self.ha_service.epoch_cache.last_epoch(),
             maxOffset=controller.message_store.get_max_phy_offset(), confirmOffset=self.ha_service.confirm_offset(),
             heartbeatTimeoutMills=config.controllerHeartBeatTimeoutMills,
-            electionPriority=config.brokerElectionPriority, haServerAddr=controller.ha_server_addr)
+            electionPriority=config.brokerElectionPriority, haServerAddr=controller.ha_server_addr,
+            leaderTerm=self.lease.term or None)
 
-    def told_by_leader(self, address: str, answer: BrokerHeartbeatResponseHeader, asked_ns: int) -> None:
-        """The leading controller, one of rmqha, has answered a heartbeat that left at `asked_ns` (monotonic)."""
-        self._leads(address)
-        self._told(answer.masterBrokerId, answer.masterEpoch or 0, asked_ns, answer.leaseMillis or 0)
+    def beat_now(self) -> None:
+        """Let each controller hear of this broker, and tell it what it knows."""
+        for heartbeat in self._heartbeats.values():
+            heartbeat.wakeup()
+
+    def told_by_leader(self, address: str, answer: BrokerHeartbeatResponseHeader, asked_ns: int,
+                       asked_of: int = 0) -> bool:
+        """The leading controller, one of rmqha, has answered a heartbeat that left at `asked_ns` (monotonic).
+
+        `asked_of`: the leadership that the heartbeat named. Returns whether that controller should get another one now:
+        it is followed since this answer, and is to know that, or the answer did not count.
+        """
+        term = answer.leaderTerm or 0
+        counts = self._told(answer.masterBrokerId, answer.masterEpoch or 0, asked_ns, answer.leaseMillis or 0, term,
+                            asked_of)
+        if counts:
+            self._leads(address)
+        return term != asked_of if counts else bool(term)
 
     def told_by_replica_info(self, info: GetReplicaInfoResponseHeader, sync_state_set: SyncStateSet,
                              asked_ns: int) -> None:
@@ -313,24 +328,30 @@ class ReplicasManager(ServiceThread):
         if role.leads and role.epoch == epoch and info.masterBrokerId == role.master_id:
             self.ha_service.set_sync_state_set(sync_state_set.syncStateSet, sync_state_set.syncStateSetEpoch)
 
-    def _told(self, master_id: int | None, epoch: int, asked_ns: int, lease_ms: int) -> None:
-        is_new = False  # the lease
+    def _told(self, master_id: int | None, epoch: int, asked_ns: int, lease_ms: int, term: int = 0,
+              asked_of: int = 0) -> bool:
+        """Whether it counts: it is of no controller that led before the one that is followed."""
         with self._lease_lock:
-            role, self._newest_epoch = self.role, max(self._newest_epoch, epoch)
-            if role.leads and epoch == role.epoch == self._newest_epoch and master_id == role.master_id:
-                is_new = not self.lease.holds()
-                if lease_ms > 0:
-                    self.lease.granted(asked_ns, lease_ms)
-                is_new = is_new and self.lease.holds()
-            elif epoch >= role.epoch and (epoch, master_id) != (role.epoch, role.master_id):
-                if role.leads:
-                    self.lease.renounced()
-                self.wakeup()
-            elif master_id is None:
+            role, newest_epoch = self.role, max(self._newest_epoch, epoch)
+            is_mine = role.leads and epoch == role.epoch == newest_epoch and master_id == role.master_id
+            held = self.lease.holds()
+            if not self.lease.granted(asked_ns, lease_ms if is_mine else 0, term, asked_of):
+                return False
+            self._newest_epoch = newest_epoch
+            is_new = is_mine and not held and self.lease.holds()
+            is_other = not is_mine and epoch >= role.epoch and (epoch, master_id) != (role.epoch, role.master_id)
+            if is_other and role.leads:
+                self.lease.renounced()
+            if is_other and master_id is not None or master_id is None and self._may_seek():
                 self.wakeup()
         if is_new:
             self.ha_service.lease_granted()
             self.register_when_role_changed()
+        return True
+
+    def _may_seek(self) -> bool:
+        """Whether it is time to ask to be elected, again: who asks sends a heartbeat before, which tells of nobody."""
+        return time.monotonic_ns() - self._sought_ns > _RETRY_MS * 1_000_000
 
     # Who is the master.
 
@@ -364,6 +385,7 @@ class ReplicasManager(ServiceThread):
             if self.state is State.RUNNING:
                 self.state, self.role, self._newest_epoch = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE, Role(), 0
                 self.lease.renounced()
+                self.lease.follows_nobody()
 
     def _refused(self, what: str, error: BrokerAnswerException) -> None:
         log.warning("%s: %s", what, error)
@@ -385,9 +407,10 @@ class ReplicasManager(ServiceThread):
     def change_broker_role(self, master_id: int, master_address: str | None, master_epoch: int,
                            sync_state_set: Iterable[int], sync_state_set_epoch: int,
                            master_ha_address: str | None) -> None:
-        """Become the master, or follow the one that is named, if that is news."""
+        """Become the master, or follow the one that is named, if that is news, and this one is registered."""
         with self._change:
-            if self.stopped or self.registration.broker_id is None:
+            if self.stopped or self.state not in (State.REGISTER_TO_CONTROLLER_DONE, State.RUNNING):
+                self.wakeup()  # to register, which tells of the role again
                 return
             if master_epoch > self.role.epoch:
                 if master_id == self.broker_id:
@@ -480,8 +503,7 @@ class ReplicasManager(ServiceThread):
     def _role_is_changed(self, master_address: str | None) -> None:
         self._serve()
         self._is_news_until_ns = time.monotonic_ns() + _NEWS_MS * 1_000_000
-        for heartbeat in self._heartbeats.values():  # the lease, and which epoch this log is in now
-            heartbeat.wakeup()
+        self.beat_now()  # the lease, and which epoch this log is in now
         controller = self.broker_controller
         controller.handle_slave_synchronize(
             BrokerRole.SYNC_MASTER if master_address is None else BrokerRole.SLAVE, master_address)

@@ -1,6 +1,7 @@
 """Everything that is not about messages; runs on AdminBrokerThread_<n>."""
 from typing import TYPE_CHECKING
 
+from rmqha.broker.processor import dispatched_first
 from rmqha.broker.processor.admin_acl_handlers import AdminAclHandlers
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
@@ -14,6 +15,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.request_processor import Answer
 
 
 class AdminBrokerProcessor:
@@ -24,6 +26,7 @@ class AdminBrokerProcessor:
 
     def __init__(self, broker_controller: "BrokerController") -> None:
         self._turns = broker_controller.admin_turns
+        self._broker_controller = broker_controller
         self._handlers = {
             **AdminTopicHandlers(broker_controller).handlers(),
             **AdminGroupHandlers(broker_controller).handlers(),
@@ -34,13 +37,18 @@ class AdminBrokerProcessor:
             **AdminRoleHandlers(broker_controller).handlers(),
         }
 
-    def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request."""
         handler = self._handlers.get(request.code)
         if handler is None:
             return RemotingCommand.create_response_command(response_code.REQUEST_CODE_NOT_SUPPORTED,
                                                            f" request type {request.code} not supported")
-        return self._turns.run(request.code, lambda: handler(channel, request))
+
+        def serve() -> RemotingCommand:
+            return self._turns.run(request.code, lambda: handler(channel, request))
+        if request.code in dispatched_first.TELL_ENDS:
+            return dispatched_first.answer(self._broker_controller.message_store, request.code, serve)
+        return serve()
 
     def reject_request(self) -> bool:
         """Never."""

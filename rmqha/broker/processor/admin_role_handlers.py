@@ -71,6 +71,7 @@ class AdminRoleHandlers(AdminHandlers):
             manager.change_broker_role(header.masterBrokerId, header.masterAddress, header.masterEpoch,
                                        told.syncStateSet, header.syncStateSetEpoch or told.syncStateSetEpoch,
                                        header.masterHaAddress)
+            manager.beat_now()  # a controller that has begun to lead tells so by the same notice
             return success()
         with self._change:
             if header.masterBrokerId == service.local_broker_id:

@@ -166,12 +166,13 @@ class TopicConfigManager(ConfigManager):
             pass
 
     @contextmanager
-    def without(self, topic: str) -> Iterator[None]:
-        """Forget a topic; while the block runs nobody makes it again. If that raises, the topic stays."""
+    def without(self, topic: str) -> Iterator[bool]:
+        """Forget a topic, and tell whether it was there; while the block runs nobody makes it again. If that raises,
+        the topic stays."""
         with self._table_lock:
             old = self.topic_config_table.pop(topic, None)
             try:
-                yield
+                yield old is not None
             except BaseException:
                 if old is not None:
                     self.topic_config_table[topic] = old

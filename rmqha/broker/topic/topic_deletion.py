@@ -32,9 +32,10 @@ class TopicDeletion:
 
     def delete(self, topic: str) -> None:
         """Delete a topic, or what is left of one. OSError: the disk takes no mark of it, and nothing is done."""
-        topics = self._controller.topic_config_manager
-        with topics.without(topic):
-            self._controller.message_store.delete_topic(topic)
+        store = self._controller.message_store
+        with self._controller.topic_config_manager.without(topic) as was_there:
+            if was_there or topic in store.consume_queue_table:  # else a mark would stay of a name that nobody has
+                store.delete_topic(topic)
             self._forget(topic)
 
     def delete_light_queue(self, topic: str) -> None:

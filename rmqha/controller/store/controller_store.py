@@ -1,11 +1,14 @@
 """What every store of a controller's decisions can do."""
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from rmqha.controller.replica_set import ReplicaSet
+
+_MAX_TERM = (1 << 62) - 1  # it is on the wire, as a long
 
 
 class NotLeaderError(Exception):
@@ -26,6 +29,11 @@ class Versioned:
 
     replica_set: ReplicaSet | None
     version: int
+
+
+def new_term() -> int:
+    """The number of a leadership. Drawn, not counted: a store that was lost or restored would count anew."""
+    return secrets.randbelow(_MAX_TERM) + 1
 
 
 class ControllerStore(Protocol):
@@ -54,7 +62,7 @@ class ControllerStore(Protocol):
 
     @property
     def term(self) -> int:
-        """Which time of leading this is: no two of this controller are the same. 0 while it does not lead."""
+        """Which time of leading this is: no two are the same, of whichever controller. 0 while it does not lead."""
 
     @property
     def leader_id(self) -> str | None:
@@ -64,8 +72,17 @@ class ControllerStore(Protocol):
     def leader_address(self) -> str | None:
         """Its `host:port`; None when nobody is known to lead."""
 
+    def confirm(self, since_ns: int) -> None:
+        """Make sure that this controller led at some moment behind that one (monotonic), asking who knows it.
+
+        So what it has read was true then. NotLeaderError; StoreFailedError: nobody answers.
+        """
+
     def names(self) -> list[str]:
         """All broker names. NotLeaderError when another one leads."""
+
+    def places_taken(self, broker_name: str) -> int:
+        """How many other names there are, with those that were forgotten. NotLeaderError when another one leads."""
 
     def get(self, broker_name: str) -> Versioned:
         """The replica set of a name, as it was last written. NotLeaderError when another one leads."""

@@ -1,6 +1,9 @@
 """What is asked of an etcd cluster, by etcd3gw (the extra `etcd`): of one member after the other.
 
     EtcdStore, EtcdLeadership  -->  EtcdClient  -->  the member that answered last, or else the next one
+
+The first is not waited for as long as the others, which may well answer at once when it hangs, and is asked again when
+none of them has answered.
 """
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ _API = "/v3/"  # of etcd 3.4 and later
 _POOLED_CONNECTIONS = 32  # a member's, kept open for as many threads
 _AUTHENTICATE = "/auth/authenticate"
 _AUTHENTICATE_S = 5.0  # for a password, which is made slow to try
+_QUICK_SHARE = 5  # of the time-out: how long the first member is waited for, while there are others
 # codes of gRPC, as etcd's answers carry them
 _INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _UNIMPLEMENTED, _UNAUTHENTICATED = 3, 5, 7, 12, 16
 _FINAL = {_INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _UNIMPLEMENTED, _UNAUTHENTICATED}
@@ -204,20 +208,20 @@ class EtcdClient:
 
     def _ask(self, path: str, body: dict[str, object], parse: Callable[[Any], Any]) -> tuple[Any, bool]:
         """What the first member that answers says, and whether it was the first that was asked."""
-        first = self._current
+        first, count = self._current, len(self._members)
         problems: list[str] = []
-        for number in range(len(self._members)):
-            index = (first + number) % len(self._members)
+        for number in range(count + 1 if count > 1 else 1):
+            index = (first + number) % count
             member = self._members[index]
             try:
-                return parse(member.post(path, body)), not problems
+                return parse(member.post(path, body, quick=number == 0 and count > 1)), not problems
             except EtcdRefusedError as error:
                 error.sure = not problems
                 raise
             except (EtcdUnavailableError, KeyError, TypeError, ValueError, AttributeError) as error:
                 problems.append(f"{member.name}: {error}")
                 if self._current == index:
-                    self._current = (index + 1) % len(self._members)
+                    self._current = (index + 1) % count
         raise EtcdUnavailableError("; ".join(problems))
 
     def wait_for_change(self, key: bytes, revision: int, timeout_s: float) -> bool:
@@ -312,21 +316,24 @@ class _Member:
         def client(timeout_s: float) -> Etcd3Client:
             return Etcd3Client(host, port, scheme, timeout=timeout_s, api_path=_API, session=session)
         self._client, self._patient = client(settings.timeout_s), client(_AUTHENTICATE_S)
+        self._quick = client(settings.timeout_s / _QUICK_SHARE)
         self._login = threading.Lock()  # one thread asks for a token, and those that wait use it
         self._token: str | None = None  # written under _login
 
-    def post(self, path: str, body: dict[str, object]) -> Any:
-        """The answer to one request. EtcdUnavailableError, EtcdRefusedError."""
-        token = self._token
+    def post(self, path: str, body: dict[str, object], quick: bool = False) -> Any:
+        """The answer to one request, for which a `quick` one does not wait long. EtcdUnavailableError,
+        EtcdRefusedError.
+        """
+        token, client = self._token, self._quick if quick else self._client
         if self._settings.user and token is None:
             token = self._log_in(None)
         try:
-            return self._post(self._client, path, body)
+            return self._post(client, path, body)
         except EtcdRefusedError as error:
             if not self._settings.user or not any(words in str(error) for words in _NEEDS_TOKEN):
                 raise
             self._log_in(token)
-            return self._post(self._client, path, body)
+            return self._post(client, path, body)
 
     def _log_in(self, refused: str | None) -> str | None:
         """Ask for a token in the place of one that is refused."""

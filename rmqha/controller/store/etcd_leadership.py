@@ -26,7 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.controller.store.controller_store import Versioned
+from rmqha.common.util_all import LONG_AGO
+from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError, Versioned, new_term
 from rmqha.controller.store.etcd_client import (
     EtcdClient,
     EtcdError,
@@ -90,6 +91,7 @@ class Term:
     lease_id: int
     since_ns: int
     records: dict[str, Known] = field(default_factory=dict)
+    number: int = field(default_factory=new_term)
 
 
 def held(seconds: int) -> bytes:
@@ -126,6 +128,9 @@ class EtcdLeadership:
         self._lock = threading.Lock()  # guards the changes of those below
         self._term: Term | None = None
         self._until_ns = 0  # until when the term may be used without asking
+        self._confirmed_ns = LONG_AGO  # when most members were last asked, and said that it goes on
+        self._asking = threading.Lock()  # one question at a time: who waits for it may need none of his own
+        self._unanswered: tuple[int, EtcdError] | None = None  # when they were last asked in vain; under _asking
         self._last_term: Term | None = None  # of this process: the present one, too
         self._seen: Leader | None = None
         self._seen_ns = 0
@@ -207,6 +212,35 @@ class EtcdLeadership:
         with self._lock:
             if self._term is term:
                 self._until_ns = max(self._until_ns, asked_ns + int(self._seconds * _OWN_SHARE * _NS_PER_S))
+                self._confirmed_ns = max(self._confirmed_ns, asked_ns)
+
+    def make_sure(self, term: Term, since_ns: int) -> None:
+        """Ask most members whether this term goes on, unless they were asked since that moment (of the clock).
+
+        NotLeaderError; StoreFailedError when they do not answer.
+        """
+        with self._asking:
+            if self._term is term and self._confirmed_ns < since_ns:
+                asked_ns = self._clock()
+                try:
+                    if self._unanswered is not None and self._unanswered[0] >= since_ns:
+                        raise self._unanswered[1]
+                    if not self._ask(term):
+                        self.drop(term, "its key has gone")
+                except EtcdError as error:
+                    self._unanswered = asked_ns, error
+                    raise StoreFailedError(f"etcd does not say who leads: {error}") from error
+            if self._term is not term:
+                raise NotLeaderError("another controller leads by now")
+
+    def _ask(self, term: Term) -> bool:
+        """Whether most members say that this term goes on."""
+        asked_ns = self._clock()
+        answer = self._client.transaction([created_at(self._leader_key, term.revision)],
+                                          [range_of(self._leader_key)], [range_of(self._leader_key)])
+        if answer.succeeded:
+            self.confirm(term, asked_ns)
+        return answer.succeeded
 
     def drop(self, term: Term, why: str) -> None:
         """This term is over: it was taken away, or what was written in it is not known. Another one may begin."""
@@ -309,6 +343,7 @@ class EtcdLeadership:
         term = Term(answer.revision, lease_id, self._since_ns(_first(answer.ranges[0])), self._parse(answer))
         with self._lock:
             self._term = self._last_term = term
+            self._confirmed_ns = asked_ns
             self._until_ns = asked_ns + int(self._seconds * _OWN_SHARE * _NS_PER_S)
         self._keep_alive.wakeup()
 
@@ -316,7 +351,7 @@ class EtcdLeadership:
         """From when on only this controller leads, given how the leadership before began or ended."""
         last, now = self._last_term, self._clock()
         if before is None:
-            return now
+            return LONG_AGO  # nobody has led before who could have granted a lease
         if last is not None and before.mod_revision == last.revision:
             return last.since_ns  # nobody else has led meanwhile
         return now + int(held_seconds(before.value, self._seconds) * _OTHERS_SHARE * _NS_PER_S)
@@ -339,12 +374,9 @@ class EtcdLeadership:
         term = self._term
         if term is None:
             return True
-        asked_ns = self._clock()
         try:
-            answer = self._client.transaction([created_at(self._leader_key, term.revision)],
-                                              [range_of(self._leader_key)], [range_of(self._leader_key)])
-            if answer.succeeded:
-                self.confirm(term, asked_ns)
+            goes_on = self._ask(term)
+            if goes_on:
                 # only behind an answer: one that is heard and hears nothing would keep its lease and not lead
                 self._client.keep_alive(term.lease_id)
         except EtcdError as error:
@@ -353,7 +385,7 @@ class EtcdLeadership:
                 log.warning("controller %s can't keep its leadership alive: %s", self._me.id, error)
             return False
         self._failures_to_keep = 0
-        if not answer.succeeded:
+        if not goes_on:
             self.drop(term, "its lease has ended")
         return True
 

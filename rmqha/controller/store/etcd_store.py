@@ -117,9 +117,9 @@ class EtcdStore:
 
     @property
     def term(self) -> int:
-        """The revision of etcd with which it began to lead; 0 while it does not."""
+        """The number of this leadership; 0 while it does not lead."""
         term = self._leadership.current()
-        return 0 if term is None else term.revision
+        return 0 if term is None else term.number
 
     @property
     def leader_id(self) -> str | None:
@@ -133,12 +133,22 @@ class EtcdStore:
         leader = self._leadership.leader()
         return None if leader is None else leader.address
 
+    def confirm(self, since_ns: int) -> None:
+        """Ask etcd, at most once for all that wait. NotLeaderError, StoreFailedError."""
+        self._leadership.make_sure(self._term(), since_ns)
+
     def names(self) -> list[str]:
         """All broker names, less those of which the document is damaged. NotLeaderError."""
         term = self._term()
         with self._lock:
             return sorted(name for name, known in term.records.items()
                           if isinstance(known.record, Versioned) and known.record.replica_set is not None)
+
+    def places_taken(self, broker_name: str) -> int:
+        """How many other keys of names there are, with those of an empty document. NotLeaderError."""
+        term = self._term()
+        with self._lock:
+            return len(term.records) - (broker_name in term.records)
 
     def get(self, broker_name: str) -> Versioned:
         """The replica set of a name. NotLeaderError; ReplicaSetError says what is wrong with a damaged document."""
@@ -155,7 +165,7 @@ class EtcdStore:
         StoreFailedError.
         """
         now, key = self._term(), self._key(broker_name)
-        if term is not None and term != now.revision:
+        if term is not None and term != now.number:
             raise NotLeaderError(f"{broker_name} was not changed: another controller may have led since it was read")
         value, sure = encode_record(f"{self._nonce}-{next(self._puts)}", replica_set), True
         give_up_ns = self._clock() + self._lease_ns

@@ -24,6 +24,7 @@ from rmqha.controller.store.controller_store import (
     StoreConflictError,
     StoreFailedError,
     Versioned,
+    new_term,
 )
 
 log = logging.getLogger("RocketmqController")
@@ -46,6 +47,7 @@ class LocalStore:
         self._lock = threading.Lock()  # one change at a time; guards all below
         self._table: dict[str, Versioned] = {}
         self._leads, self._leads_since_ns = False, 0
+        self._term = new_term()
         self._lock_fd = -1
 
     def start(self) -> None:
@@ -66,6 +68,7 @@ class LocalStore:
                 self._release_folder()
                 raise
             # nobody has led before who could have granted a lease
+            self._term = new_term()
             self._leads, self._leads_since_ns = True, LONG_AGO if is_new else self._clock()
         log.info("local store %s: %d broker names", self.file, len(self._table))
         self._tell()
@@ -126,8 +129,8 @@ class LocalStore:
 
     @property
     def term(self) -> int:
-        """One, for as long as it leads."""
-        return int(self._leads)
+        """The same for as long as it leads."""
+        return self._term if self._leads else 0
 
     @property
     def leader_id(self) -> str | None:
@@ -139,11 +142,22 @@ class LocalStore:
         """Its address while it leads."""
         return self._self_address if self._leads else None
 
+    def confirm(self, since_ns: int) -> None:
+        """It leads as long as it has the folder."""
+        with self._lock:
+            self._check_leads()
+
     def names(self) -> list[str]:
         """All broker names."""
         with self._lock:
             self._check_leads()
             return [name for name, each in self._table.items() if each.replica_set is not None]
+
+    def places_taken(self, broker_name: str) -> int:
+        """How many other names there are, with those that were forgotten since this one was started."""
+        with self._lock:
+            self._check_leads()
+            return len(self._table) - (broker_name in self._table)
 
     def get(self, broker_name: str) -> Versioned:
         """As it was last written."""

@@ -1,13 +1,13 @@
 """How much the route table takes: of a name, of one registration, of one connection, of all."""
 from typing import TYPE_CHECKING
 
+from rmqha.common.name_length import MAX_NAME_LENGTH, too_long
 from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
     from rmqha.common.topic_config import TopicConfig
     from rmqha.remoting.channel import Channel
 
-MAX_NAME_LENGTH = 255  # of brokers, clusters, topics and addresses
 MAX_BROKERS = 10_000  # addresses, and names
 MAX_PLACES_OF_CHANNEL = 1000  # names, ids and clusters that one connection registers under; a broker has one
 MAX_TOPICS_OF_BROKER = 100_000
@@ -77,6 +77,6 @@ class RegistrationLimits:
 
 def check_names(*names: str | None) -> None:
     """RegistrationError when one is too long."""
-    for name in names:
-        if name is not None and len(name) > MAX_NAME_LENGTH:
-            raise RegistrationError(f"{name[:40]}... has {len(name)} characters, {MAX_NAME_LENGTH} are allowed")
+    problem = too_long(*names)
+    if problem is not None:
+        raise RegistrationError(problem)

@@ -1,6 +1,7 @@
 """`ha switch`: another replica becomes the master, planned, with a controller that decides it.
 
-    wait until it is in sync --> the master stops taking messages, and answers when the replica holds all
+    wait until a controller leads and it is in sync
+    --> the master stops taking messages, and answers when the replica holds all
     --> the controller elects it --> wait until it says that it is the master
 """
 import time
@@ -30,6 +31,9 @@ from rmqha.tools.ha.views import FailoverView, ReplicaView
 _HANDOVER_MS = 1_000
 _ROLE_S = 10.0  # for the new master to say that it is
 _LOOK_S, _LOOK_AT_ROLE_S = 0.1, 0.01
+_AGAIN_S = 1.5  # between two handovers: the master takes messages again meanwhile
+# the controller leads no more, or leases of the one that led before may hold for a moment
+_FOR_A_MOMENT = (response_code.CONTROLLER_NOT_LEADER, response_code.CONTROLLER_ELECT_MASTER_FAILED)
 
 
 @dataclass(frozen=True)
@@ -55,44 +59,66 @@ def switch(admin: BrokerAdmin, address: str, given: list[str], timeout_s: float,
     if not addresses:
         raise ReplicationToolError(f"no controller decides the role of {address}: its configuration lacks "
                                    "enableControllerMode=true. `rmqha ha promote` changes roles without one")
-    view, replica = _wait_until_ready(admin, name, address, addresses, timeout_s, tell)
-    if replica.is_master:
-        return None
-    begin = time.monotonic()
-    if view.master:
-        _hand_over(admin, view, replica, tell)
-    try:
-        elected = admin.elect_master(view.leader, cluster, name, replica.broker_id)
-    except ReplicationToolError as error:
-        raise WorkFailedError(f"the controller did not elect {address}: {error.message}. The master takes messages "
-                              "again within a second unless the controller has chosen another (`rmqha ha status`)"
-                              ) from error
+    wait = _Wait(timeout_s, tell)
+    while True:
+        view, replica = _wait_until_ready(admin, name, address, addresses, wait)
+        if replica.is_master:
+            return None
+        begin = time.monotonic()
+        if view.master:
+            _hand_over(admin, view, replica, tell)
+        try:
+            elected = admin.elect_master(view.leader, cluster, name, replica.broker_id)
+            break
+        except ReplicationToolError as error:
+            if not (isinstance(error, RefusedError) and error.code in _FOR_A_MOMENT and wait.goes_on(
+                    f"waiting for the controller: {error.message}", _AGAIN_S)):
+                raise WorkFailedError(
+                    f"the controller did not elect {address}: {error.message}. The master takes messages again within "
+                    "a second unless the controller has chosen another (`rmqha ha status`)") from error
     _wait_until_master(admin, address)
     return Switched(name, view.master, address, elected.masterEpoch or 0, time.monotonic() - begin)
 
 
-def _wait_until_ready(admin: BrokerAdmin, name: str, address: str, controllers: list[str], timeout_s: float,
-                      tell: Callable[[str], None]) -> tuple[FailoverView, ReplicaView]:
-    """Until the replica is in sync; it is told once what is waited for."""
-    deadline, has_told = time.monotonic() + timeout_s, False
+class _Wait:
+    """How long is waited, in all; each reason is told once."""
+
+    def __init__(self, timeout_s: float, tell: Callable[[str], None]) -> None:
+        self.timeout_s = timeout_s
+        self._deadline, self._tell, self._told = time.monotonic() + timeout_s, tell, ""
+
+    def goes_on(self, why: str, pause_s: float = _LOOK_S) -> bool:
+        """Wait for a moment, unless the time is over."""
+        if time.monotonic() > self._deadline:
+            return False
+        if why != self._told:
+            self._tell(why)
+            self._told = why
+        time.sleep(pause_s)
+        return True
+
+
+def _wait_until_ready(admin: BrokerAdmin, name: str, address: str, controllers: list[str],
+                      wait: _Wait) -> tuple[FailoverView, ReplicaView]:
+    """Until a controller leads and the replica is in sync."""
     while True:
         view = Controllers(admin).look_at(name, controllers)
+        if not view.leader or any(each.error for each in view.controllers if each.address == view.leader):
+            errors = "; ".join(each.error for each in view.controllers if each.error)
+            why = ("no controller leads" if not view.leader else "the controllers are changing") + (
+                f": {errors}" if errors else "")
+            if not wait.goes_on(f"waiting for a controller: {why}"):
+                raise ReplicationToolError(f"{why}. Waited {wait.timeout_s:g} s; nothing was changed")
+            continue
         replica = _replica(view, name, address)
         if replica.is_master or replica.alive and replica.in_sync:
             return view, replica
-        if time.monotonic() > deadline:
-            raise WorkFailedError(f"{address} may not become the master: {replica.why_not}. Waited {timeout_s:g} s; "
-                                  "nothing was changed")
-        if not has_told:
-            tell(f"waiting for {address}: {replica.why_not}")
-            has_told = True
-        time.sleep(_LOOK_S)
+        if not wait.goes_on(f"waiting for {address}: {replica.why_not}"):
+            raise WorkFailedError(f"{address} may not become the master: {replica.why_not}. Waited {wait.timeout_s:g} "
+                                  "s; nothing was changed")
 
 
 def _replica(view: FailoverView, name: str, address: str) -> ReplicaView:
-    if not view.leader:
-        errors = "; ".join(each.error for each in view.controllers if each.error)
-        raise ReplicationToolError("no controller leads" + (f": {errors}" if errors else ""))
     for each in view.replicas:
         if each.address == address:
             return each
@@ -143,7 +169,7 @@ def _address(node: str, folder: str | None, name: str | None) -> str:
 @folder_options
 @controller_option
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=click.FloatRange(0, 3600),
-              help="Seconds to wait until it is in sync.")
+              help="Seconds to wait until it is in sync, and a controller leads.")
 @output_option
 def switch_command(node: str, folder: str | None, name: str | None, controller: str | None, timeout_s: float,
                    output: str) -> None:

@@ -59,7 +59,7 @@ class FakeHa(AutoSwitchHAService):
         self.holds = holds
 
     def register_sync_state_set_changed_listener(self, listener):
-        pass
+        self.told.append(("listener", listener))
 
     def confirm_offset(self):
         return 7

@@ -1,4 +1,5 @@
 """Heartbeats to one controller: of rmqha, of RocketMQ, that does not lead, that hangs."""
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.header.controller_headers import (
+    BrokerHeartbeatRequestHeader,
     BrokerHeartbeatResponseHeader,
     GetMetaDataResponseHeader,
     GetReplicaInfoResponseHeader,
@@ -28,7 +30,7 @@ class FakeManager:
         self.told: list[tuple] = []
         self.asked: list[str] = []
         self.answer: object = BrokerHeartbeatResponseHeader()
-        self.leader = "c0"
+        self.leader, self.follows = "c0", 4
         self.api = SimpleNamespace(send_heartbeat=self._beat, get_controller_meta_data=self._meta_data,
                                    get_replica_info=self._replica_info,
                                    close=lambda address: self.told.append(("close", address)))
@@ -47,10 +49,11 @@ class FakeManager:
         return GetReplicaInfoResponseHeader(1, "here", 3), SyncStateSet([1], 2)
 
     def heartbeat(self):
-        return None
+        return BrokerHeartbeatRequestHeader(leaderTerm=self.follows)
 
-    def told_by_leader(self, address, answer, _asked_ns):
+    def told_by_leader(self, address, answer, _asked_ns, asked_of):
         self.told.append(("leader", address, answer.leaseMillis))
+        return asked_of != answer.leaderTerm
 
     def told_of_leader(self, _address, told):
         self.controller_leader_address = told.controllerLeaderAddress
@@ -78,6 +81,21 @@ def test_the_leader_of_ours_tells_all_with_its_answer(manager):
     manager.answer = BrokerHeartbeatResponseHeader(1, 3, 2000)
     ControllerHeartbeat(manager, "c0", 1).beat()
     assert manager.told == [("leader", "c0", 2000)] and not manager.asked
+
+
+def test_who_is_followed_anew_hears_of_it_at_once(manager):
+    heartbeat, waited = ControllerHeartbeat(manager, "c0", 1), []
+    for term in (4, 5):
+        manager.answer = BrokerHeartbeatResponseHeader(1, 3, 2000, term)
+        heartbeat.beat()
+        begin = time.monotonic()
+        heartbeat.wait_for_running(300)
+        waited.append(time.monotonic() - begin)
+    assert waited[0] > 0.25 > waited[1]
+    heartbeat.beat()
+    begin = time.monotonic()
+    heartbeat.wait_for_running(300)
+    assert time.monotonic() - begin > 0.25, "but not on and on"
 
 
 def test_the_leader_of_rocketmq_is_asked_who_leads_and_then_for_the_replicas_each_time(manager):

@@ -60,3 +60,44 @@ def test_what_is_handed_over_is_not_granted_again_for_a_while_but_to_a_new_role(
     lease.role_changes()
     lease.granted(1 * MS, 1000)
     assert lease.holds()
+
+
+def test_one_leadership_is_followed_and_a_later_one_ends_its_leases():
+    clock = Clock()
+    lease = MasterLease(clock)
+    clock.now = 10 * MS
+    assert lease.granted(9 * MS, 1000, 5) and lease.term == 5 and lease.holds()
+    clock.now = 20 * MS
+    assert not lease.granted(9 * MS, 1000, 6), "it was asked before 5 was followed"
+    assert lease.granted(11 * MS, 0, 6, 5) and lease.term == 6 and not lease.holds()
+    assert not lease.granted(19 * MS, 1000, 5, 5), "5 has not looked whether it leads"
+    assert not lease.granted(21 * MS, 1000, 5, 5) and not lease.holds()
+    assert not lease.granted(21 * MS, 1000, 0, 6), "of a controller of RocketMQ"
+    assert lease.granted(19 * MS, 1000, 6, 5) and lease.holds(), "6 is followed, whatever the question named"
+    clock.now = 30 * MS
+    assert lease.granted(25 * MS, 1000, 7, 6) and lease.term == 7 and lease.left_ms() == 895
+
+
+def test_a_lease_goes_on_when_another_leader_grants_it():
+    clock, seen = Clock(), []
+
+    class Watched(MasterLease):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "_until_ns":
+                seen.append(self.holds())
+    lease = Watched(clock)
+    clock.now = 10 * MS
+    lease.granted(9 * MS, 1000, 5)
+    assert lease.granted(11 * MS, 1000, 6, 5) and seen == [False, True, True]
+
+
+def test_who_is_forgotten_follows_whoever_answers_later_questions():
+    clock = Clock()
+    lease = MasterLease(clock)
+    lease.granted(1 * MS, 1000, 5)
+    clock.now = 10 * MS
+    lease.follows_nobody()
+    assert not lease.holds() and lease.term == 0
+    assert not lease.granted(10 * MS, 1000, 4, 5)
+    assert lease.granted(11 * MS, 1000, 4, 5) and lease.term == 4

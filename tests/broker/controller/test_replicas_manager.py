@@ -12,6 +12,7 @@ from rmqha.common.protocol.header.controller_headers import (
     BrokerHeartbeatResponseHeader,
     GetMetaDataResponseHeader,
     GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerResponseHeader,
 )
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.store.config.message_store_config import BrokerRole
@@ -43,6 +44,21 @@ def beat(manager: ReplicasManager, master: int | None, epoch: int, lease_ms: int
     manager.told_by_leader("leader", answer, time.monotonic_ns() if asked_ns is None else asked_ns)
 
 
+def test_leader_that_is_followed_is_told_so_and_one_of_before_is_not_heard(make):
+    manager = make()
+    lead(manager)
+
+    def hear(address, term, asked_of, epoch=1, asked_ns=None):
+        answer = BrokerHeartbeatResponseHeader(ME, epoch, 3000, term)
+        return manager.told_by_leader(address, answer, asked_ns or time.monotonic_ns(), asked_of)
+    before_ns = time.monotonic_ns()
+    assert hear("one:1", 5, 0) and manager.heartbeat().leaderTerm == 5 and manager.lease.holds()
+    assert not hear("one:1", 5, 5)
+    assert hear("two:1", 6, 5) and manager.heartbeat().leaderTerm == 6 and manager.lease.holds()
+    assert hear("one:1", 5, 5, epoch=9) and manager.controller_leader_address == "two:1", "asks it again, no more"
+    assert hear("three:1", 7, 5, asked_ns=before_ns) and manager.lease.holds() and manager._newest_epoch == 1
+
+
 def test_a_role_makes_a_fenced_broker_serve(make):
     manager = make()
     broker = manager.broker_controller
@@ -55,6 +71,45 @@ def test_a_role_makes_a_fenced_broker_serve(make):
     assert ha(manager).told[1:] == [("slave", 2, "127.0.0.1:20912")]
     assert manager.role == Role(2, OTHER) and broker.broker_config.brokerId == ME
     assert broker.slave_sync[1:] == [(BrokerRole.SLAVE, THERE)]
+
+
+@pytest.mark.parametrize("state", [State.INITIAL, State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE])
+def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make, monkeypatch, state):
+    """A replica that was started again has its id: it may be elected, by what its process of before had sent."""
+    manager, addresses = make(), []
+    manager.state, manager.controller_leader_address = state, "leader"
+    lead(manager)
+    assert manager.role == Role() and manager.state is state and not ha(manager).told
+    told = RegisterBrokerToControllerResponseHeader(masterBrokerId=ME, masterAddress=HERE, masterEpoch=1,
+                                                    syncStateSetEpoch=1)
+    monkeypatch.setattr(manager.registration, "register", lambda *_: (told, SyncStateSet([ME], 1)))
+    monkeypatch.setattr(manager.api, "send_heartbeat", lambda *_: BrokerHeartbeatResponseHeader(ME, 1, 3000))
+    monkeypatch.setattr(manager, "_update_addresses", lambda: addresses.append("updated"))
+    assert manager._start_basic_service()
+    assert [each[0] for each in ha(manager).told] == ["id", "listener", "master", "set"] and addresses == ["updated"]
+    assert manager.role == Role(1, ME, True) and manager.state is State.RUNNING
+
+
+def test_where_nobody_can_be_elected_that_is_asked_for_now_and_then(make, monkeypatch):
+    manager, asked = make(), []
+    manager.change_broker_role(OTHER, THERE, 1, [OTHER], 1, "127.0.0.1:20912")
+
+    def broker_elect(*_args):
+        asked.append("elect")
+        raise BrokerAnswerException(response_code.CONTROLLER_ELECT_MASTER_FAILED, "nobody in sync lives", "leader")
+
+    monkeypatch.setattr(manager.api, "broker_elect", broker_elect)
+    monkeypatch.setattr(manager.api, "get_replica_info",
+                        lambda *_: (GetReplicaInfoResponseHeader(masterEpoch=2), SyncStateSet([OTHER], 2)))
+    monkeypatch.setattr(manager.api, "send_heartbeat", lambda *_: BrokerHeartbeatResponseHeader(None, 2, 0))
+    manager.controller_leader_address = "leader"
+    manager._heartbeats = {"leader": ControllerHeartbeat(manager, "leader", 1)}
+    manager.wait_for_running(0)  # what woke it so far
+    assert manager._sync_broker_metadata() and asked == ["elect"]
+    assert not manager._notified, "its own heartbeat has not woken it"
+    manager._sought_ns -= 600 * 1_000_000
+    beat(manager, None, 2, 0)
+    assert manager._notified
 
 
 def test_news_of_an_epoch_that_is_known_changes_nothing(make):

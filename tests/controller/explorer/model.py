@@ -32,8 +32,10 @@ class Bounds(NamedTuple):
 
     brokers: int = 3
     controllers: int = 2
+    talkers: int = 3  # how many have connections to controllers that do something
     in_sync: int = 3  # how many are at the beginning; the others have no link yet
     leases: bool = True
+    has_asked: bool = True  # the master has a lease at the beginning; False: it was started just now
     heartbeats: bool = True  # False: who lives and whose lease is over is anybody's guess
     puts: int = 0
     kills: int = 0  # of brokers
@@ -66,6 +68,7 @@ class Broker(NamedTuple):
     reports: tuple[tuple[int, int | None, int | None], ...] = ()
     since: int = 0  # where what it waits for begins
     lease: Time | None = None  # when it was asked for
+    term: int = 0  # the leadership that it follows; 0: none yet
     connections: tuple[int | None, ...] = ()
     opened: int = 0
 
@@ -77,8 +80,9 @@ class Controller(NamedTuple):
     """
 
     since: Time | None = None  # it leads since then
+    term: int = 0  # the number of its leadership
     live: Frozen | None = None
-    switching: tuple[int, Time] | None = None  # and when it was asked
+    switching: tuple[int, Time, int] | None = None  # and when it was asked, and which question that was
     electing: tuple[Stored, Stored] | None = None  # what it has read, what it writes
     copy: Stored | None = None
 
@@ -113,22 +117,26 @@ class Model:
         stored = Stored(1, 1, frozenset(in_sync), 5)
         first = (EpochEntry(1, 0),)
         connections = (0,) * bounds.controllers if bounds.heartbeats else ()
+        has_asked = bounds.heartbeats and bounds.has_asked
+        term = int(has_asked)
         sync = rules.sync_begin(1, 0, stored)
         for slave in in_sync[1:]:
             sync = rules.sync_call(sync, 0, "acknowledged", slave, 0, 0, True)[0]
         brokers = [Broker(True, "M", 1, 1, (), first, False, sync, tuple((slave, None, 0) for slave in in_sync[1:]),
-                          lease=NOW if bounds.heartbeats else None, connections=connections)]
-        brokers += [Broker(True, "S", 1, 1, (), first, id_ in in_sync, connections=connections) for id_ in ids[1:]]
+                          lease=NOW if has_asked else None, term=term, connections=connections)]
+        brokers += [Broker(True, "S", 1, 1, (), first, id_ in in_sync, term=term, connections=connections)
+                    for id_ in ids[1:]]
         live = rules.live_call(None, "all")[0]
         lives = []
         for controller in range(bounds.controllers):
             heard = live
             for broker in ids if bounds.heartbeats else ():
-                heard = rules.beat(heard, broker, (broker, controller, 0))
-            if bounds.heartbeats and not controller:
+                heard = rules.beat(heard, broker, (broker, controller, 0), term)
+            if has_asked and not controller:
                 heard = rules.live_call(heard, "grant", identity(1), (1, 0, 0))[0]
             lives.append(heard)
-        controllers = [Controller(Time(-20_000_000_000) if not at else None, heard) for at, heard in enumerate(lives)]
+        controllers = [Controller(None if at else Time(-20_000_000_000), 0 if at else 1, heard)
+                       for at, heard in enumerate(lives)]
         return State(stored, tuple(brokers), tuple(controllers), masters=frozenset(((1, 1),)),
                      spent=(0,) * len(self._counted))
 
@@ -200,7 +208,7 @@ class Model:
                         yield "unlink", id_
 
     def _of_connections(self, state: State) -> Iterator[Event]:
-        for id_, broker in enumerate(state.brokers, 1):
+        for id_, broker in enumerate(state.brokers[:self.bounds.talkers], 1):
             if not broker.up:
                 continue
             for at, number in enumerate(broker.connections):
@@ -258,7 +266,8 @@ class Model:
             yield from (("switch", at, id_) for id_ in alive & stored.members if id_ != stored.master)
 
     def _heard(self, state: State, controller: Controller) -> tuple[frozenset[int], bool]:
-        return self.rules.live_heard(controller.live, state.stored, self.bounds.brokers, controller.since)
+        return self.rules.live_heard(controller.live, state.stored, self.bounds.brokers, controller.since,
+                                     controller.term)
 
     def _can_acknowledge(self, broker: Broker) -> bool:
         return broker.up and broker.role == "M" and (not self.bounds.leases or self.rules.holds(broker.lease))
@@ -318,6 +327,8 @@ class Model:
             can = [id_ for id_, broker in enumerate(state.brokers, 1) if self._can_acknowledge(broker)]
             if len(can) > 1:
                 raise Violation(f"brokers {can} both may acknowledge")
+            if can and stored.master != can[0]:
+                raise Violation(f"broker {can[0]} may acknowledge, and is the master no more: {stored.master} is")
         self._check_logs(before, state)
 
     def _check_logs(self, before: State, state: State) -> None:
@@ -527,7 +538,7 @@ class Model:
 
     def _on_kill(self, state: State, id_: int) -> State:
         broker = state.brokers[id_ - 1]
-        state = self._leave_role(state, id_, role="", up=False, epoch=0, master=None, lease=None, since=0)
+        state = self._leave_role(state, id_, role="", up=False, epoch=0, master=None, lease=None, term=0, since=0)
         net = frozenset((*each[:-1], None) if each[:2] == ("beat", id_) else each for each in state.net
                         if each[:2] not in (("look", id_), ("told", id_), ("renounce", id_), ("gone", id_)))
         ends = {("end", id_, at, number) for at, number in enumerate(broker.connections) if number is not None}
@@ -594,25 +605,41 @@ class Model:
 
     def _on_beat(self, state: State, id_: int, at: int) -> State:
         number = state.brokers[id_ - 1].connections[at]
-        return state._replace(net=state.net | {("beat", id_, at, number, NOW, True)})
+        term = state.brokers[id_ - 1].term
+        return state._replace(net=state.net | {("beat", id_, at, number, NOW, term, True, True)})
 
     def _on_heard(self, state: State, message: Message) -> State:
-        _, id_, at, number, asked, is_fresh = message
-        rules, channel, stored = self.rules, (id_, at, number), state.controllers[at].copy or state.stored
+        """As Controller.on_broker_heartbeat."""
+        _, id_, at, number, asked, asked_of, may_follow, is_fresh = message
+        rules, channel, controller = self.rules, (id_, at, number), state.controllers[at]
+        stored = controller.copy or state.stored
         state = state._replace(net=state.net - {message})
-        live = rules.beat(state.controllers[at].live, id_, channel)
+        live = rules.beat(controller.live, id_, channel, asked_of)
+        answers = controller.since is not None and (
+            asked_of == controller.term or controller.copy is None or not rules.asks_before_it_is_followed)
         lease_ms = 0
-        if state.controllers[at].since is not None and stored.master == id_:
+        if answers and stored.master == id_:
             live, lease_ms = rules.live_call(live, "grant", identity(id_), channel)
         state = self._controller(state, at, live=live)
-        if state.controllers[at].since is None or is_fresh is None:
+        if not answers or is_fresh is None:
             return state
-        return state._replace(net=state.net | {("told", id_, asked, stored.master, stored.epoch, lease_ms, is_fresh)})
+        told = ("told", id_, asked, stored.master, stored.epoch, lease_ms, controller.term, asked_of, may_follow,
+                is_fresh)
+        return state._replace(net=state.net | {told})
 
     def _deliver_told(self, state: State, id_: int, asked: Time, master: int | None, epoch: int, lease_ms: int,
-                      is_fresh: bool) -> State:
+                      *of: Any) -> State:
         """As ReplicasManager._told."""
+        term, asked_of, may_follow, is_fresh = of
         broker = state.brokers[id_ - 1]
+        counts, follows, is_kept = self.rules.follows(broker.term, term, asked_of, may_follow)
+        if not counts:
+            return state
+        if follows != broker.term:
+            net = frozenset((*each[:-2], False, each[-1]) if each[0] in ("beat", "told") and each[1] == id_ else each
+                            for each in state.net)
+            state = self._with(state._replace(net=net), id_, term=follows, lease=broker.lease if is_kept else None)
+            broker = state.brokers[id_ - 1]
         if broker.role != "M":
             return state
         if (epoch, master) == (broker.epoch, id_):
@@ -627,16 +654,19 @@ class Model:
         for other, controller in enumerate(state.controllers):
             if controller.since is not None:
                 electing = None if self.rules.checks_leader else controller.electing
-                state = self._controller(state, other, since=None, electing=electing, copy=None)
-        return self._controller(self._asked_before(state), at, since=NOW)
+                state = self._controller(state, other, since=None, term=0, electing=electing, copy=None)
+        return self._controller(self._asked_before(state), at, since=NOW, term=self._next_term(state))
+
+    def _next_term(self, state: State) -> int:
+        return 1 + state.spent[self._at["leaders"]]
 
     def _asked_before(self, state: State) -> State:
         """What was noted or asked already, was so before now: within a tick, too."""
         for at, controller in enumerate(state.controllers):
             state = self._controller(state, at, live=aged(controller.live, 1))
             if controller.switching is not None:
-                heir, asked = controller.switching
-                state = self._controller(state, at, switching=(heir, Time(asked.from_now_ns - 1)))
+                heir, asked, number = controller.switching
+                state = self._controller(state, at, switching=(heir, Time(asked.from_now_ns - 1), number))
         return state
 
     def _on_overtake(self, state: State, at: int) -> State:
@@ -645,10 +675,11 @@ class Model:
             if controller.since is not None:
                 electing = None if self.rules.checks_leader else controller.electing
                 state = self._controller(state, other, copy=state.stored, electing=electing)
-        return self._controller(state, at, since=_AHEAD if self.rules.waits_for_the_one_before else NOW)
+        return self._controller(state, at, since=_AHEAD if self.rules.waits_for_the_one_before else NOW,
+                                term=self._next_term(state))
 
     def _on_stop(self, state: State, at: int) -> State:
-        state = self._asked_before(self._controller(state, at, since=None, copy=None))
+        state = self._asked_before(self._controller(state, at, since=None, term=0, copy=None))
         for other, controller in enumerate(state.controllers):
             if controller.since is not None and self.rules.waits_for_the_one_before:
                 state = self._controller(state, other, since=NOW)
@@ -671,17 +702,20 @@ class Model:
         if not self.rules.asks_before_switch:
             return self._written(state, self.rules.elect(
                 state.stored, self.bounds.brokers, id_, True, self._heard(state, state.controllers[at])[0], True))
-        return self._controller(state, at, switching=(id_, NOW))._replace(
-            net=state.net | {("renounce", state.stored.master, at, id_)})
+        number = state.spent[self._at["switches"]]
+        return self._controller(state, at, switching=(id_, NOW, number))._replace(
+            net=state.net | {("renounce", state.stored.master, at, number)})
 
-    def _deliver_renounce(self, state: State, id_: int, at: int, heir: int) -> State:
+    def _deliver_renounce(self, state: State, id_: int, at: int, number: int) -> State:
         state = self._renounce(state, id_)
-        return state._replace(net=state.net | {("renounced", id_, at, heir)})
+        return state._replace(net=state.net | {("renounced", id_, at, number)})
 
-    def _deliver_renounced(self, state: State, id_: int, at: int, heir: int) -> State:
+    def _deliver_renounced(self, state: State, id_: int, at: int, number: int) -> State:
+        """The answer to another question is none of this one's: each has a number of its own (`opaque`)."""
         controller = state.controllers[at]
-        if controller.switching is None or controller.switching[0] != heir:
+        if controller.switching is None or controller.switching[2] != number:
             return state
+        heir = controller.switching[0]
         asked_ns = NOW_NS + controller.switching[1].from_now_ns
         live = self.rules.live_call(controller.live, "renounced", identity(id_), asked_ns)[0]
         state = self._controller(state, at, live=live, switching=None)

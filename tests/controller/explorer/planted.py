@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rmqha.broker.controller.master_lease import MasterLease
@@ -27,6 +28,8 @@ class Planted(NamedTuple):
 LOGS = Bounds(leases=False, heartbeats=False, puts=1, elections=1, looks=1)
 # Leases: nothing is written, and two replicas are enough.
 LEASES = Bounds(brokers=2, in_sync=2, controllers=1, elections=1, looks=1, beats=1)
+# The master's leases alone, under a new leader.
+FOLLOWED = LEASES._replace(controllers=2, talkers=1, leaders=1, looks=0)
 
 
 # Who may be elected.
@@ -47,8 +50,9 @@ class EpochStays(Rules):
 
 
 class ElectsWhileALeaseHolds(Rules):
-    def live_heard(self, frozen: Any, stored: Stored, brokers: int, since: Time) -> tuple[frozenset[int], bool]:
-        alive, _ = super().live_heard(frozen, stored, brokers, since)
+    def live_heard(self, frozen: Any, stored: Stored, brokers: int, since: Time,
+                   term: int) -> tuple[frozenset[int], bool]:
+        alive, _ = super().live_heard(frozen, stored, brokers, since, term)
         return alive, True
 
 
@@ -186,13 +190,8 @@ class GoesOnAtOnce(Rules):
 
 
 class _KeepsAll(MasterLease):
-    def granted(self, asked_ns: int, lease_ms: int) -> None:
-        super().granted(asked_ns + lease_ms * _NS_PER_MS // 10, lease_ms)
-
-
-class _CountsFromTheAnswer(MasterLease):
-    def granted(self, asked_ns: int, lease_ms: int) -> None:
-        super().granted(self._clock(), lease_ms)
+    def granted(self, asked_ns: int, lease_ms: int, term: int = 0, asked_of: int = 0) -> bool:
+        return super().granted(asked_ns + lease_ms * _NS_PER_MS // 10, lease_ms, term, asked_of)
 
 
 class _TakesWhatWasAskedBefore(MasterLease):
@@ -214,6 +213,26 @@ class TakesWhatWasAskedBefore(Rules):
     lease = _TakesWhatWasAskedBefore
 
 
+class _TakesLeasesOfAnyLeader(MasterLease):
+    def granted(self, asked_ns: int, lease_ms: int, term: int = 0, asked_of: int = 0) -> bool:
+        self._followed_ns = -1
+        return super().granted(asked_ns, lease_ms, term, -1)
+
+
+class _FollowsByAnOldAnswer(MasterLease):
+    def granted(self, asked_ns: int, lease_ms: int, term: int = 0, asked_of: int = 0) -> bool:
+        self._followed_ns = -1
+        return super().granted(asked_ns, lease_ms, term, asked_of)
+
+
+class TakesLeasesOfAnyLeader(Rules):
+    lease = _TakesLeasesOfAnyLeader
+
+
+class FollowsByAnOldAnswer(Rules):
+    lease = _FollowsByAnOldAnswer
+
+
 class ClosesFirst(Rules):
     renounces_before_close = False
 
@@ -222,8 +241,8 @@ class ClosesFirst(Rules):
 
 
 class _LeadsAtOnce(BrokerLiveness):
-    def may_replace(self, master: BrokerIdentity, leads_since_ns: int) -> bool:
-        return super().may_replace(master, 0)
+    def may_replace(self, master: BrokerIdentity, leads_since_ns: int, term: int = 0) -> bool:
+        return super().may_replace(master, 0, term)
 
 
 class _EndsByItself(BrokerLiveness):
@@ -237,6 +256,23 @@ class LeadsAtOnce(Rules):
 
 class EndsByItself(Rules):
     liveness = _EndsByItself
+
+
+class AnswersWhomItDidNotAsk(Rules):
+    asks_before_it_is_followed = False
+
+
+class _WhomeverItFollows(BrokerLiveness):
+    def heartbeat(self, info: BrokerLiveInfo) -> bool:
+        self._follows[info.identity] = -1
+        return super().heartbeat(replace(info, leader_term=0))
+
+    def may_replace(self, master: BrokerIdentity, leads_since_ns: int, term: int = 0) -> bool:
+        return super().may_replace(master, leads_since_ns, -1)
+
+
+class WhomeverItFollows(Rules):
+    liveness = _WhomeverItFollows
 
 
 class LeadsWithTheKey(Rules):
@@ -320,6 +356,14 @@ PLANTED = [
             LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
     Planted("a new leader does not wait until the one before has stopped", LeadsWithTheKey,
             LEASES._replace(controllers=2, leaders=1, beats=3, ticks=1, tick_ns=4_000_000_000)),
+    Planted("any heartbeat counts as one of a master that follows this leader", WhomeverItFollows,
+            FOLLOWED._replace(breaks=1, beats=2)),
+    Planted("a broker takes leases of whoever says that it leads", TakesLeasesOfAnyLeader,
+            FOLLOWED._replace(breaks=1, beats=4)),
+    Planted("a broker follows who answers what was asked before it followed another", FollowsByAnOldAnswer,
+            FOLLOWED._replace(has_asked=False, breaks=1, beats=4)),
+    Planted("a controller answers who follows another one, and does not ask whether it leads", AnswersWhomItDidNotAsk,
+            FOLLOWED._replace(kills=1, looks=1, beats=3)),
     Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
     Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
     Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,

@@ -52,6 +52,7 @@ class Rules:
     lease = MasterLease
     liveness = BrokerLiveness
     sync = ControlledSyncStateSet
+    asks_before_it_is_followed = True  # who answers a heartbeat that names another leadership asks whether it leads
     one_at_a_time = True  # an election and a grant of one name exclude each other
     waits_for_the_one_before = True  # a lead counts from when the controller before knows that it does not lead
     checks_leader = True  # a write of one who does not lead any more is refused
@@ -64,8 +65,8 @@ class Rules:
     unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
 
     def __init__(self) -> None:
-        for name in ("sync_call", "sync_look", "live_call", "live_heard", "granted", "holds", "alter", "elect",
-                     "point", "needs_election"):
+        for name in ("sync_call", "sync_look", "live_call", "live_heard", "granted", "holds", "follows", "alter",
+                     "elect", "point", "needs_election"):
             setattr(self, name, cache(getattr(self, name)))
 
     # Of the broker.
@@ -107,6 +108,17 @@ class Rules:
         lease.granted(NOW_NS + asked.from_now_ns, LEASE_MS)
         return lease.holds()
 
+    def follows(self, term: int, told: int, asked_of: int, may_follow: bool) -> tuple[bool, int, bool]:
+        """Whether an answer counts at a broker that follows `term`, whom it follows then, whether a lease goes on.
+
+        `may_follow`: whom it follows now was followed before the question left.
+        """
+        lease = self.lease(lambda: NOW_NS)
+        lease.granted(NOW_NS, LEASE_MS)
+        lease.term, lease._followed_ns = term, NOW_NS - may_follow
+        counts = lease.granted(NOW_NS, 0, told, asked_of)
+        return counts, lease.term, lease.holds()
+
     def point(self, master_log: int, master_epochs: tuple[EpochEntry, ...], log: int, epochs: tuple[EpochEntry, ...],
               expected: int) -> int | None:
         """Up to where a slave's log is the master's; None: it may not follow."""
@@ -126,17 +138,18 @@ class Rules:
         result = getattr(found, name)(*args)
         return freeze(found), result
 
-    def beat(self, frozen: Frozen, broker: int, channel: object) -> Frozen:
-        """A heartbeat was heard over a connection."""
-        info = BrokerLiveInfo(identity(broker), "", NOW_NS, LEASE_MS, channel, ha_address="")
+    def beat(self, frozen: Frozen, broker: int, channel: object, term: int) -> Frozen:
+        """A heartbeat was heard over a connection, of one that follows that leadership."""
+        info = BrokerLiveInfo(identity(broker), "", NOW_NS, LEASE_MS, channel, ha_address="", leader_term=term)
         return self.live_call(frozen, "heartbeat", info)[0]
 
-    def live_heard(self, frozen: Frozen, stored: Stored, brokers: int, since: Time) -> tuple[frozenset[int], bool]:
+    def live_heard(self, frozen: Frozen, stored: Stored, brokers: int, since: Time,
+                   term: int) -> tuple[frozenset[int], bool]:
         """Who lives, as the leader hears, and whether the master may be replaced."""
         found = thaw(frozen, lambda: self.liveness(LEASE_MS, lambda: NOW_NS))
         alive = frozenset(id_ for id_ in range(1, brokers + 1) if found.is_alive(identity(id_)))
         return alive, stored.master is not None and found.may_replace(
-            identity(stored.master), NOW_NS + since.from_now_ns)
+            identity(stored.master), NOW_NS + since.from_now_ns, term)
 
     def needs_election(self, stored: Stored, brokers: int, alive: frozenset[int], may_replace: bool) -> bool:
         """Whether a controller elects by itself."""

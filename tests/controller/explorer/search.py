@@ -72,8 +72,9 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
                 events.setdefault(event[0], []).append(event)
             if not events:
                 break
-            kinds = list(events)
-            event = rng.choice(events[rng.choices(kinds, [weights.get(kind, 1) for kind in kinds])[0]])
+            kinds = sorted(events)  # so that a seed always takes the same way
+            kind = rng.choices(kinds, [weights.get(kind, 1) for kind in kinds])[0]
+            event = rng.choice(sorted(events[kind], key=repr))
             found.steps += 1
             found.events[event[0]] += 1
             try:
@@ -170,13 +171,14 @@ def _delivery(message: tuple[Any, ...]) -> str:
     if name == "gone":
         return f"broker {id_} sees the end of its connection {rest[1]} to controller {rest[0]}"
     if name == "told":
-        asked, master, epoch, lease_ms, is_fresh = rest
+        asked, master, epoch, lease_ms, term, _, _, is_fresh = rest
         lease = f", and that its lease is {lease_ms} ms" if lease_ms else ""
         late = "" if is_fresh else ", asked before it last gave a lease up"
-        return f"broker {id_} hears that {master} is the master of epoch {epoch}{lease}{_ago(asked)}{late}"
+        return (f"broker {id_} hears from leadership {term} that {master} is the master of epoch {epoch}{lease}"
+                f"{_ago(asked)}{late}")
     if name == "renounce":
-        return f"broker {id_} gives its lease up for broker {rest[1]}"
-    return f"controller {rest[0]} hears that broker {id_} has given its lease up, and elects broker {rest[1]}"
+        return f"broker {id_} gives its lease up, asked by the switch number {rest[1]}"
+    return f"controller {rest[0]} hears from broker {id_}, asked by the switch number {rest[1]}, that it has no lease"
 
 
 def _ago(asked: Time) -> str:

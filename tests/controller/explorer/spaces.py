@@ -1,6 +1,6 @@
 """How far the tests look. Each is looked through whole: all states that are reached within its bounds."""
 from tests.controller.explorer.model import Bounds
-from tests.controller.explorer.planted import LEASES, LOGS
+from tests.controller.explorer.planted import FOLLOWED, LEASES, LOGS
 
 # Logs and sync-state sets of three replicas, while anybody may be taken for dead at any time, whatever leases say; and
 # leases of two replicas under two controllers, where nothing is written.
@@ -16,6 +16,10 @@ SPACES = {
     "a leader": LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2),
     "silence": LEASES._replace(ticks=3, beats=3),
     "a switch": LEASES._replace(controllers=2, leaders=1, switches=1, beats=2),
+    "a new leader whom the master follows": FOLLOWED._replace(breaks=1, beats=3),
+    "a new leader, the master is killed": FOLLOWED._replace(kills=1, looks=1, beats=2),
+    "a new leader, a master that was started just now": FOLLOWED._replace(has_asked=False, breaks=1, beats=3),
+    "a new leader, a switch": FOLLOWED._replace(switches=1, beats=3),
     "a kill of the master": LEASES._replace(kills=1, beats=2, looks=2),
 }
 # Minutes, for RMQHA_LONG_TESTS=1.
@@ -31,6 +35,11 @@ LONG_SPACES = {
     "connections, many heartbeats": LEASES._replace(breaks=2, beats=3),
     "two leaders": LEASES._replace(controllers=2, leaders=2, breaks=1, beats=2),
     "leaders and silence": LEASES._replace(controllers=2, leaders=1, ticks=3, beats=2),
+    "a new leader, silence": FOLLOWED._replace(ticks=3, beats=4),
+    "a new leader, the master is killed, many heartbeats": FOLLOWED._replace(kills=1, looks=1, beats=4),
+    "a new leader, the master is killed twice": FOLLOWED._replace(kills=2, looks=2, beats=3),
+    "two new leaders, the master is killed": FOLLOWED._replace(leaders=2, kills=1, looks=1, beats=3),
+    "two new leaders, a connection": FOLLOWED._replace(leaders=2, breaks=1, beats=4),
     "a switch, and a connection": LEASES._replace(controllers=2, leaders=1, switches=1, breaks=1, beats=2),
     "two elections of masters": LEASES._replace(elections=2, breaks=2, beats=3, looks=2),
 }

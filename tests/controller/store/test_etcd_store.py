@@ -173,6 +173,57 @@ def test_what_was_decided_in_another_time_of_leading_is_not_written(config):
         store.put("broker-a", seen.version, replace(ONE, master_epoch=2), store.term)
 
 
+def test_the_first_that_leads_has_no_leases_to_wait_for(config):
+    with etcd_stores(config, "n0") as (store,):
+        wait_until(lambda: store.leads)
+        assert store.leads_since_ns < time.monotonic_ns() - 10**15
+    with etcd_stores(config, "n0") as (store,):
+        wait_until(lambda: store.leads)
+        assert store.leads_since_ns > time.monotonic_ns() - 60 * 1000 * MS
+
+
+def test_whether_it_leads_is_asked_once_for_all_that_wait(config, monkeypatch):
+    with etcd_stores(config, "n0") as (store,):
+        wait_until(lambda: store.leads)
+        leadership, asked = store._leadership, []
+        _stop_services(store)
+        client = EtcdClient(etcd_store._settings(config))
+        monkeypatch.setattr(leadership._client, "transaction",
+                            lambda *args: time.sleep(0.2) or asked.append(1) or client.transaction(*args))
+        since_ns = time.monotonic_ns()
+        threads = [threading.Thread(target=store.confirm, args=(since_ns,)) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        store.confirm(since_ns)
+        assert len(asked) == 1 and store.leads
+        put(store, 1)
+        store.confirm(since_ns)
+        assert len(asked) == 2, "a change says it, too"
+        raw(config).transaction([], [deletion_of(key(config, "leader"))])
+        with pytest.raises(NotLeaderError):
+            store.confirm(time.monotonic_ns())
+        assert not store.leads
+
+
+def test_nobody_says_whether_it_leads(config, monkeypatch):
+    with etcd_stores(config, "n0") as (store,):
+        wait_until(lambda: store.leads)
+        asked = []
+
+        def transaction(*_args):
+            asked.append(1)
+            raise EtcdUnavailableError("no member answers")
+        _stop_services(store)
+        monkeypatch.setattr(store._leadership._client, "transaction", transaction)
+        since_ns = time.monotonic_ns()
+        for _ in range(2):
+            with pytest.raises(StoreFailedError, match="does not say who leads"):
+                store.confirm(since_ns)
+        assert len(asked) == 1 and store.leads, "it may lead: that is not known"
+
+
 def test_what_another_hand_changes_is_a_conflict_once(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)

@@ -4,7 +4,7 @@ import pytest
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
 from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
-from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader
+from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.ha import switch as module
 from rmqha.tools.ha.broker_admin import NoAnswerError, RefusedError, ReplicationToolError
@@ -118,4 +118,52 @@ def test_what_no_controller_decides_is_said():
     admin = Replicas(IN_SYNC)
     admin.silent = (LEADER,)
     with pytest.raises(ReplicationToolError, match="no controller leads: the controller 10.0.0.9:9878 can't"):
-        run(admin)
+        run(admin, timeout_s=0)
+
+
+def test_it_waits_for_a_controller_that_leads():
+    admin = Replicas(IN_SYNC)
+    answers = [NoAnswerError("it was killed"), GetMetaDataResponseHeader(), None]
+    meta_data = admin.controller_meta_data
+
+    def asked(address):
+        answer = answers.pop(0) if answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer or meta_data(address)
+    admin.controller_meta_data = asked
+    done, told = run(admin)
+    assert done is not None and admin.done == [HAND_OVER, ELECT]
+    assert told == ["waiting for a controller: no controller leads: it was killed",
+                    "waiting for a controller: no controller leads"]
+
+
+def test_it_waits_when_another_controller_has_begun_to_lead():
+    admin = Replicas(IN_SYNC)
+    infos, replicas_info = [RefusedError("not the leader", response_code.CONTROLLER_NOT_LEADER)], admin.replicas_info
+
+    def asked(address, names):
+        if infos:
+            raise infos.pop()
+        return replicas_info(address, names)
+    admin.replicas_info = asked
+    done, told = run(admin)
+    assert done is not None and told == ["waiting for a controller: the controllers are changing: not the leader"]
+
+
+def test_it_is_tried_again_while_leases_of_a_controller_of_before_may_hold(monkeypatch):
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    admin = Replicas(IN_SYNC, elect=RefusedError("the lease may hold", response_code.CONTROLLER_ELECT_MASTER_FAILED))
+    with pytest.raises(WorkFailedError, match="takes messages again within a second"):
+        run(admin, timeout_s=0.05)
+    assert len(admin.done) > 3 and admin.done[:2] == [HAND_OVER, ELECT] == admin.done[-2:]
+    refused, admin = [admin], Replicas(IN_SYNC)
+    elect_master = admin.elect_master
+
+    def elected(*args):
+        if refused:
+            raise refused.pop()._elect
+        return elect_master(*args)
+    admin.elect_master = elected
+    done, told = run(admin)
+    assert done is not None and told == ["waiting for the controller: the lease may hold"]

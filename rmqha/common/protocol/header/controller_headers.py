@@ -203,15 +203,19 @@ class BrokerHeartbeatRequestHeader(CommandCustomHeader):
     heartbeatTimeoutMills: int | None = nullable(LONG)
     electionPriority: int | None = nullable(INTEGER)
     haServerAddr: str | None = None
+    # rmqha's own, as the one above: the leadership of which it takes leases, none of before; absent: of no one yet
+    leaderTerm: int | None = nullable(LONG)
 
 
 @dataclass
 class BrokerHeartbeatResponseHeader(CommandCustomHeader):
     """rmqha's own: the leading controller tells who is the master, and grants that one its lease of so many ms.
 
-    A controller that does not lead, and one of RocketMQ, tells nothing.
+    A controller that does not lead, and one of RocketMQ, tells nothing. `leaderTerm` is the number of its leadership;
+    if the question named another one, it has asked behind it whether it still leads.
     """
 
     masterBrokerId: int | None = nullable(LONG)
     masterEpoch: int | None = nullable(INTEGER)
     leaseMillis: int | None = nullable(LONG)
+    leaderTerm: int | None = nullable(LONG)
