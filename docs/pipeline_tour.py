@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import functions as f
 
-from rmqha.pipeline.archive import archive
-from rmqha.pipeline.restore import restore
+from rmqha.pipeline.archive.archive import archive
+from rmqha.pipeline.archive.restore import restore
 from rmqha.pipeline.session import spark_session
 
 
@@ -28,7 +28,7 @@ def main(store: str, work: str) -> None:
     print("2. The same with the columns of Spark's Kafka connector")
     spark.read.format("rocketmq-commitlog").option("schema", "kafka").load(store).printSchema()
 
-    print("3. An archive: Parquet by topic and day")
+    print("3. An archive: Parquet by day")
     done = archive(spark, store, f"{work}/archive")
     print(f"{done.rows} messages: {done.logBytes} bytes of log, {done.archiveBytes} bytes of Parquet")
     spark.read.parquet(f"{work}/archive").groupBy("topic", "day").count().show()

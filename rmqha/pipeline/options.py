@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, overload
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -44,6 +45,22 @@ class Options:
         """The value of the first of several names that is given."""
         return next((self._values[name] for name in names if name in self._values), None)
 
+    def one_of(self, *names: str) -> str | None:
+        """The name among `names` that is given, None when none is. PipelineError when two are: they contradict."""
+        given = [name for name in names if name in self._values]
+        if len(given) > 1:
+            raise PipelineError(f"{self.where}: the options {given[0]} and {given[1]} contradict each other; give one "
+                                f"of {', '.join(names)}")
+        return given[0] if given else None
+
+    def same(self, *names: str) -> str | None:
+        """The value of an option that has several names. PipelineError when two of them have different values."""
+        given = [name for name in names if name in self._values]
+        if len({self._values[name] for name in given}) > 1:
+            raise PipelineError(f"{self.where}: the options {' and '.join(given)} mean the same and have different "
+                                "values")
+        return self._values[given[0]] if given else None
+
     @overload
     def integer(self, name: str, default: int, least: int = 0) -> int: ...
 
@@ -73,6 +90,17 @@ class Options:
         if not digits.isdecimal() or unit not in _SIZES or int(digits) < 1:
             raise self.wrong(name, "a number of bytes such as 134217728 or 128m")
         return int(digits) * _SIZES[unit]
+
+    def duration(self, name: str, default: int) -> int:
+        """Milliseconds; also with ms, s, m or min, h, d behind the number."""
+        text = self._values.get(name, "").lower()
+        if not text:
+            return default
+        digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+        unit = text[len(digits):].strip()
+        if not digits.isdecimal() or unit not in _DURATIONS:
+            raise self.wrong(name, "a time such as 90s or 15m")
+        return int(digits) * _DURATIONS[unit]
 
     def boolean(self, name: str, default: bool) -> bool:
         """true or false."""

@@ -1,103 +1,26 @@
-"""The group `rmqha pipeline`: jobs on Spark."""
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
-from typing import Any
-
+"""The group `rmqha pipeline`: jobs on Spark. What needs pyspark is imported by the job that runs, so that help and
+wrong usage need none.
+"""
 import click
-from pyspark.sql import SparkSession
 
-from rmqha.pipeline import archive as archive_job
-from rmqha.pipeline import audit as audit_job
-from rmqha.pipeline import rebuild as rebuild_job
-from rmqha.pipeline import replay as replay_job
-from rmqha.pipeline import report as report_job
-from rmqha.pipeline import restore as restore_job
-from rmqha.pipeline.cluster_stores import ClusterStores, find_stores
-from rmqha.pipeline.options import PipelineError
-from rmqha.pipeline.session import spark_session
+from rmqha.pipeline.job_command import (
+    MOMENTS,
+    PipelineGroup,
+    client_settings,
+    job_options,
+    moment,
+    progress,
+    put,
+    session,
+)
+from rmqha.pipeline.outputs import check_file, check_folder
 
 _FOLDER = click.Path(exists=True, file_okay=False)
 
 
-class PipelineGroup(click.Group):
-    """Says in one line what is wrong, with exit code 2: the question could not be answered."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except PipelineError as error:
-            raise _CannotAnswerError(str(error)) from error
-        except Exception as error:
-            told = told_by_task(error)
-            if told is None:
-                raise
-            raise _CannotAnswerError(told) from error
-
-
-class _CannotAnswerError(click.ClickException):
-    exit_code = 2
-
-
-def told_by_task(error: Exception) -> str | None:
-    """The message of a PipelineError that was raised in a task or in a format, out of Spark's report of it."""
-    for line in reversed(str(error).splitlines()):
-        for name in ("PipelineError: ", "VanishedError: "):
-            if name in line:
-                return line.partition(name)[2]
-    return None
-
-
-def job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """--master, --memory and -o."""
-    command = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
-                           show_default=True, help="How to print.")(command)
-    command = click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")(command)
-    return click.option("--master", default="local[*]", show_default=True,
-                        help="Spark's master; on a cluster the files must be there on every machine.")(command)
-
-
-@contextmanager
-def session(master: str, memory: str) -> Iterator[SparkSession]:
-    """A session for one job."""
-    spark = spark_session(master, "rmqha pipeline", **{"spark.driver.memory": memory, "spark.ui.enabled": "false"})
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error when that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-
-    def come_to(done: int, total: int) -> None:
-        filled = 30 * done // max(total, 1)
-        click.echo(f"\r{label}  [{'#' * filled}{'-' * (30 - filled)}]  {done}/{total}", nl=done == total, err=True)
-    yield come_to
-
-
-def put(result: Any, output: str, lines: list[str]) -> None:
-    """Print a result: as JSON, or the lines."""
-    if output != "table":
-        plain = [asdict(each) for each in result] if isinstance(result, list) else asdict(result)
-        assert is_dataclass(result) or isinstance(result, list)
-        lines = [json.dumps(plain, ensure_ascii=False)] if output == "json" else [
-            "---", json.dumps(plain, ensure_ascii=False, indent=2)]  # JSON is YAML too
-    for line in lines:
-        click.echo(line.encode("utf-8", "replace").decode())
-
-
 @click.group("pipeline", cls=PipelineGroup)
 def pipeline_group() -> None:
-    """Jobs on Spark: audit, rebuild, archive, restore, report, replay."""
+    """Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay."""
 
 
 @pipeline_group.command("audit")
@@ -111,13 +34,16 @@ def pipeline_group() -> None:
 @click.option("--mounted", metavar="PATTERN",
               help="With -n: where a store is seen from here, such as '/mnt/{brokerName}-{brokerId}'; also {cluster}, "
                    "{host}, {port} and {path}, which is where the broker has its commit log and the default.")
+@client_settings
 @job_options
 def audit_command(master_store: str | None, slave_store: str | None, pair: tuple[tuple[str, str], ...],
-                  name_server: str | None, cluster: str | None, broker: str | None, mounted: str | None, master: str,
-                  memory: str, output: str) -> None:
+                  name_server: str | None, cluster: str | None, broker: str | None, mounted: str | None,
+                  client: dict[str, str], master: str, memory: str, output: str) -> None:
     """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte:
     exit code 1 when a slave is no true copy. The brokers may be running.
     """
+    from rmqha.pipeline.cluster.cluster_stores import ClusterStores, find_stores
+    from rmqha.pipeline.jobs import audit as audit_job
     stores = ClusterStores([(one, other, "") for one, other in pair])
     if master_store is not None:
         if slave_store is None:
@@ -126,7 +52,7 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
     if not stores.pairs:
         if name_server is None:
             raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or --name-server")
-        stores = find_stores(name_server, cluster=cluster, broker=broker, mounted=mounted)
+        stores = find_stores(name_server, cluster=cluster, broker=broker, mounted=mounted, client=client)
     with session(master, memory) as spark, progress("audit") as come_to:
         found = audit_job.audit_all(spark, stores.pairs, come_to)
     lines = [f"note {note}" for note in stores.notes]
@@ -149,19 +75,24 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
 @click.option("--no-compare", is_flag=True, help="Do not compare with what ROOT has.")
 @click.option("--consume-queue-file-size", type=click.IntRange(20),
               help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
-@click.option("--index-slots", type=click.IntRange(1), default=rebuild_job.DEFAULT_SLOTS, show_default=True,
-              help="The broker's maxHashSlotNum.")
-@click.option("--index-entries", type=click.IntRange(2), default=rebuild_job.DEFAULT_ENTRIES, show_default=True,
-              help="The broker's maxIndexNum.")
+@click.option("--index-slots", type=click.IntRange(1),
+              help="The broker's maxHashSlotNum; by default that of the index files that are there, else 5000000.")
+@click.option("--index-entries", type=click.IntRange(2),
+              help="The broker's maxIndexNum; by default that of the index files that are there, else 20000000.")
 @click.option("--delay-levels", help="The broker's messageDelayLevel, if it was changed.")
 @job_options
-def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_size: int | None, index_slots: int,
-                    index_entries: int, delay_levels: str | None, master: str, memory: str, output: str) -> None:
+def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_size: int | None, index_slots: int | None,
+                    index_entries: int | None, delay_levels: str | None, master: str, memory: str, output: str) -> None:
     """Build the consume queues and the index of the store at ROOT anew from its commit log, and compare them with those
     that are there: exit code 1 when they differ. ROOT is not changed.
     """
-    shape = rebuild_job.Shape(consume_queue_file_size or rebuild_job.common_queue_file_size(root), index_slots,
-                              index_entries, rebuild_job.parse_delays(delay_levels))
+    from rmqha.pipeline.jobs import rebuild as rebuild_job
+    from rmqha.store.index.index_shape import USUAL, index_shape
+    check_folder(out)
+    there = index_shape(root) or USUAL
+    shape = rebuild_job.Shape(consume_queue_file_size or rebuild_job.common_queue_file_size(root),
+                              index_slots or there.slots, index_entries or there.entries,
+                              rebuild_job.parse_delays(delay_levels))
     with session(master, memory) as spark, progress("rebuild") as come_to:
         found = rebuild_job.rebuild(spark, root, out, shape, come_to, compare=not no_compare)
     lines = [f"{found.records} records up to offset {found.endOffset}: {found.units} units in {found.queueFiles} files "
@@ -176,28 +107,76 @@ def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_si
 
 @pipeline_group.command("archive")
 @click.argument("store", type=click.Path(exists=True))
-@click.argument("archive", type=click.Path(file_okay=False))
+@click.argument("archive")
 @click.option("--allow-data-loss", is_flag=True,
               help="Go on behind messages that were deleted before they were archived.")
+@click.option("--expire", "expire_before", metavar="TIME", callback=moment,
+              help=f"Then remove runs whose messages were all stored before TIME: {MOMENTS}.")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Commit the files to this Iceberg table, too.")
+@click.option("--break-lock", is_flag=True, help="Take the lock of another writer away, who is gone for sure.")
 @job_options
-def archive_command(store: str, archive: str, allow_data_loss: bool, master: str, memory: str, output: str) -> None:
-    """Add what is new in the log of STORE to the Parquet files of ARCHIVE, by topic and day."""
+def archive_command(store: str, archive: str, allow_data_loss: bool, expire_before: int | None, table: str | None,
+                    break_lock: bool, master: str, memory: str, output: str) -> None:
+    """Add what is new in the log of STORE to the Parquet files of ARCHIVE, by day. ARCHIVE is a folder, or a URI of a
+    file system that Spark knows (hdfs:, s3a:, viewfs:).
+    """
+    from rmqha.pipeline.archive import archive as archive_job
+    check_folder(archive)
     with session(master, memory) as spark, progress("archive") as come_to:
-        found = archive_job.archive(spark, store, archive, come_to, fail_on_data_loss=not allow_data_loss)
+        found = archive_job.archive(spark, store, archive, come_to, fail_on_data_loss=not allow_data_loss,
+                                    expire_before=expire_before, table=table, break_lock=break_lock)
     share = f", {100 * found.archiveBytes / found.logBytes:.1f} %" if found.logBytes else ""
     put(found, output, [f"note {note}" for note in found.notes] + [
         f"{found.rows} messages, offsets {found.begin} to {found.end}: {found.logBytes} bytes of log became "
-        f"{found.archiveBytes} bytes{share}" if found.ranges else f"nothing new since offset {found.begin}"])
+        f"{found.archiveBytes} bytes in {found.files} files{share}" if found.ranges
+        else f"nothing new since offset {found.begin}"] + [f"expired {name}" for name in found.expired])
+
+
+@pipeline_group.command("verify")
+@click.argument("archive")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Take the messages from this Iceberg table.")
+@job_options
+def verify_command(archive: str, table: str | None, master: str, memory: str, output: str) -> None:
+    """Prove that ARCHIVE gives the log byte for byte, without writing it: exit code 1 when it does not."""
+    from rmqha.pipeline.archive import restore as restore_job
+    with session(master, memory) as spark, progress("verify") as come_to:
+        found = restore_job.verify(spark, archive, come_to, table=table)
+    put(found, output, [f"{found.runs} runs, offsets {found.begin} to {found.end}: {found.messages} messages and "
+                        f"{found.bytes} bytes of log were made again and compared with the manifests' CRCs"]
+        + [f"note {note}" for note in found.notes] + [f"PROBLEM {problem}" for problem in found.problems]
+        + ([] if found.problems else ["the archive is whole"]))
+    if found.problems:
+        raise SystemExit(1)
 
 
 @pipeline_group.command("restore")
-@click.argument("archive", type=_FOLDER)
-@click.argument("out", type=click.Path(file_okay=False))
+@click.argument("archive")
+@click.argument("out", type=click.Path(file_okay=False), required=False)
+@click.option("--until", metavar="TIME", callback=moment,
+              help=f"End the log before the first message that was stored at TIME or later: {MOMENTS}.")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Take the messages from this Iceberg table.")
+@click.option("--topic", help="No log: send the messages of this topic again, with --name-server.")
+@click.option("--to", "target", help="With --topic: the topic to send to, by default the same.")
+@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
+              help="With --topic: address of the cluster to send to.")
+@client_settings
 @job_options
-def restore_command(archive: str, out: str, master: str, memory: str, output: str) -> None:
-    """Make OUT/commitlog from ARCHIVE, byte for byte as it was."""
+def restore_command(archive: str, out: str | None, until: int | None, table: str | None, topic: str | None,
+                    target: str | None, name_server: str | None, client: dict[str, str], master: str, memory: str,
+                    output: str) -> None:
+    """Make OUT/commitlog from ARCHIVE, byte for byte as it was; or send one topic again (--topic), without OUT."""
+    if topic is not None:
+        if out is not None or name_server is None or table is not None:
+            raise click.UsageError("--topic sends messages: give --name-server, and neither OUT nor --table")
+        options = {"subscribe": topic, **({} if until is None else {"endingTimestamp": str(until)})}
+        _replay(archive, name_server, target, options, master, memory, output, client=client)
+        return
+    if out is None or target is not None:
+        raise click.UsageError("give OUT, or --topic")
+    from rmqha.pipeline.archive import restore as restore_job
+    check_folder(out)
     with session(master, memory) as spark, progress("restore") as come_to:
-        found = restore_job.restore(spark, archive, out, come_to)
+        found = restore_job.restore(spark, archive, out, come_to, until=until, table=table)
     put(found, output, [f"{found.rows} messages, offsets {found.begin} to {found.end}, in {len(found.files)} files of "
                         f"{out}/commitlog; every CRC is as the manifests say"])
 
@@ -207,21 +186,25 @@ def restore_command(archive: str, out: str, master: str, memory: str, output: st
 @click.argument("page", type=click.Path(dir_okay=False))
 @click.option("--subscribe", help="Topics, with commas between them; all by default.")
 @click.option("--since", type=click.IntRange(0), help="Store time in ms from which on messages count.")
+@click.option("--slave", "slaves", multiple=True, type=click.Path(exists=True),
+              help="A slave's store, to tell how far it is; once for each slave.")
 @job_options
-def report_command(store: str, page: str, subscribe: str | None, since: int | None, master: str, memory: str,
-                   output: str) -> None:
-    """Write an HTML page about what is in STORE: rates, sizes, latency from client to store, backlog by group, hottest
-    keys.
+def report_command(store: str, page: str, subscribe: str | None, since: int | None, slaves: tuple[str, ...],
+                   master: str, memory: str, output: str) -> None:
+    """Write an HTML page about what is in STORE: rates, latency from client to store and sizes over time, topics by
+    hour, groups that are behind, replication, hot keys.
     """
+    from rmqha.pipeline.jobs import report as report_job
+    check_file(page)
     options = {name: str(value) for name, value in (("subscribe", subscribe), ("startingTimestamp", since))
                if value is not None}
     with session(master, memory) as spark, progress("report") as come_to:
-        found = report_job.report(spark, store, page, options, come_to)
-    put(found, output, [f"{found.messages} messages of {len(found.topics)} topics: {page}"])
+        found = report_job.report(spark, store, page, options, come_to, slaves)
+    put(found, output, [f"{found.messages} messages of {found.topicCount} topics: {page}"])
 
 
 @pipeline_group.command("replay")
-@click.argument("store", type=_FOLDER)
+@click.argument("store")
 @click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR", required=True,
               help="Address of the cluster to send to.")
 @click.option("--to", "target", help="Topic to send to; by default each message goes to the topic it came from.")
@@ -233,16 +216,26 @@ def report_command(store: str, page: str, subscribe: str | None, since: int | No
 @click.option("--where", help="An SQL condition, such as \"tags = 'a' and keys like 'order-%'\".")
 @click.option("--idempotent", is_flag=True, help="Unique keys are made of topic and key, so repeats can be told.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
+@client_settings
 @job_options
 def replay_command(store: str, name_server: str, target: str | None, subscribe: str | None, from_time: int | None,
                    to_time: int | None, from_offset: int | None, to_offset: int | None, where: str | None,
-                   idempotent: bool, dry_run: bool, master: str, memory: str, output: str) -> None:
-    """Send messages of STORE again."""
+                   idempotent: bool, dry_run: bool, client: dict[str, str], master: str, memory: str,
+                   output: str) -> None:
+    """Send messages of STORE, a store or an archive, again."""
     given = {"subscribe": subscribe, "startingTimestamp": from_time, "endingTimestamp": to_time,
              "startingOffsets": from_offset, "endingOffsets": to_offset}
     options = {name: str(value) for name, value in given.items() if value is not None}
+    _replay(store, name_server, target, options, master, memory, output, where=where, idempotent=idempotent,
+            dry_run=dry_run, client=client)
+
+
+def _replay(source: str, name_server: str, target: str | None, options: dict[str, str], master: str, memory: str,
+            output: str, where: str | None = None, idempotent: bool = False, dry_run: bool = False,
+            client: dict[str, str] | None = None) -> None:
+    from rmqha.pipeline.archive import replay as replay_job
     with session(master, memory) as spark, progress("replay") as come_to:
-        found = replay_job.replay(spark, store, name_server, target, options, where=where, idempotent=idempotent,
-                                  dry_run=dry_run, come_to=come_to)
+        found = replay_job.replay(spark, source, name_server, target, options, where=where, idempotent=idempotent,
+                                  dry_run=dry_run, client=client, come_to=come_to)
     put(found, output, [f"{topic}: {count}" for topic, count in sorted(found.topics.items())]
         + [f"{found.messages} messages {'sent' if found.sent else 'chosen, nothing sent'}"])

@@ -1,4 +1,4 @@
 """Installed as a top-level module, because Spark looks for formats in modules named `pyspark_*`."""
-from rmqha.pipeline.cluster_source import ClusterDataSource as DefaultSource
+from rmqha.pipeline.cluster.cluster_source import ClusterDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqha.pipeline.log_scan import Block
+from rmqha.pipeline.log.log_scan import Block
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -20,13 +20,16 @@ COLUMNS = {"queueId": "queueId", "queueOffset": "queueOffset", "physicalOffset":
 class RowFilter:
     """Conditions that must all hold. Times are ms; ends are exclusive.
 
-    `starting`, `ending`: topic -> queue id -> offset, for the queues that are named there.
+    `starting`, `ending`: topic -> queue id -> offset, for the queues that are named there. `starting_times`,
+    `ending_times`: the same with store times.
     """
 
     topics: frozenset[str] | None = None
     pattern: str | None = None
     starting: dict[str, dict[int, int]] = field(default_factory=dict)
     ending: dict[str, dict[int, int]] = field(default_factory=dict)
+    starting_times: dict[str, dict[int, int]] = field(default_factory=dict)
+    ending_times: dict[str, dict[int, int]] = field(default_factory=dict)
     begin_time: int | None = None
     end_time: int | None = None
     comparisons: list[tuple[str, str, Any]] = field(default_factory=list)  # column of the rows, operator, value
@@ -60,11 +63,14 @@ class RowFilter:
 
     def _by_queue(self, block: Block, mask: np.ndarray) -> None:
         rows = block.rows
-        for offsets, compare in ((self.starting, operator.ge), (self.ending, operator.lt)):
-            for topic, by_queue in offsets.items():
+        for wanted, compare, column in ((self.starting, operator.ge, "queueOffset"),
+                                        (self.ending, operator.lt, "queueOffset"),
+                                        (self.starting_times, operator.ge, "storeTime"),
+                                        (self.ending_times, operator.lt, "storeTime")):
+            for topic, by_queue in wanted.items():
                 if topic not in block.topics:
                     continue
                 own = rows["topic"] == block.topics.index(topic)
-                for queue_id, offset in by_queue.items():
+                for queue_id, bound in by_queue.items():
                     mine = own & (rows["queueId"] == queue_id)
-                    mask &= ~mine | compare(rows["queueOffset"], offset)
+                    mask &= ~mine | compare(rows[column], bound)

@@ -6,6 +6,7 @@ holds. `kafka`: the columns of the Kafka connector, so that a query for it runs 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -59,18 +60,35 @@ KAFKA: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
+# With the option includeHeaders: the properties, in their order; null where a message has none.
+KAFKA_HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([
+    StructField("key", StringType()), StructField("value", BinaryType())]))}
 # Kafka's column -> where it comes from; timestampType is 1 (LogAppendTime).
 KAFKA_SOURCE = {"key": "keys", "value": "body", "topic": "topic", "partition": "queueId", "offset": "queueOffset",
-                "timestamp": "storeTimestamp"}
+                "timestamp": "storeTimestamp", "headers": "headers"}
 SCHEMAS = ("rocketmq", "kafka")
 
 
+def is_kafka(options: Options) -> bool:
+    """Whether the columns are those of the Kafka connector. PipelineError for contradicting options."""
+    kafka = options.choice("schema", SCHEMAS, "rocketmq") == "kafka"
+    if options.boolean("includeHeaders", False) and not kafka:
+        raise PipelineError(f"{options.where}: includeHeaders is for schema=kafka; here the column properties has them")
+    return kafka
+
+
+def _columns(options: Options, further: dict[str, DataType]) -> dict[str, DataType]:
+    if is_kafka(options):
+        return {**KAFKA, **KAFKA_HEADERS} if options.boolean("includeHeaders", False) else KAFKA
+    return {**ROCKETMQ, **further}
+
+
 def table_schema(options: Options) -> StructType:
-    """The schema that the options `schema` and `columns` ask for."""
-    columns = ROCKETMQ if options.choice("schema", SCHEMAS, "rocketmq") == "rocketmq" else KAFKA
+    """The schema that the options `schema`, `columns` and `includeHeaders` ask for."""
+    columns = _columns(options, {})
     names = options.words("columns")
-    known = columns if columns is KAFKA else {**columns, **FURTHER}
     if names:
+        known = _columns(options, FURTHER)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise PipelineError(f"{options.where}, option columns: there is no column {unknown[0]!r}. There are: "
@@ -81,8 +99,7 @@ def table_schema(options: Options) -> StructType:
 
 def check_schema(schema: StructType, options: Options) -> StructType:
     """A schema as Spark hands it back: of these columns, of any choice. PipelineError for others."""
-    kafka = options.choice("schema", SCHEMAS, "rocketmq") == "kafka"
-    known = KAFKA if kafka else {**ROCKETMQ, **FURTHER}
+    known = _columns(options, FURTHER)
     for field in schema.fields:
         if field.name not in known:
             raise PipelineError(f"{options.where}: there is no column {field.name!r}. There are: {', '.join(known)}")

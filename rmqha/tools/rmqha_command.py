@@ -12,7 +12,7 @@ from rmqha.tools.dialect import exit_codes
 from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
-                     "Jobs on Spark: audit, rebuild, archive, restore, report, replay.", "spark")
+                     "Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay.", "spark")
 GROUPS: tuple[click.Command, ...] = (
     LazyCommand("quickstart", "rmqha.tools.quickstart:main",
                 "Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."),

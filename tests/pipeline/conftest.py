@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder. They skip, with the reason, where Spark can't run."""
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -28,6 +29,19 @@ def why_unavailable() -> str | None:
     version = said.partition('version "')[2].partition(".")[0]
     new_enough = version.isdecimal() and int(version) >= 17
     return None if new_enough else f"Spark needs Java 17 or later, there is {said[:40]!r}"
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """pytest hands its log handlers to loggers that do not propagate, and those of pyspark, made at an error of Spark,
+    would give them a JSON format for all tests to come.
+    """
+    try:
+        return (yield)
+    finally:
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            if name in logging.root.manager.loggerDict:
+                logging.getLogger(name).propagate = True
 
 
 class _Skipped(pytest.Module):

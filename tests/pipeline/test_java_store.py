@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.pipeline.archive import archive
-from rmqha.pipeline.rebuild import Shape, common_queue_file_size, parse_delays, rebuild
-from rmqha.pipeline.restore import restore
+from rmqha.pipeline.archive.archive import archive
+from rmqha.pipeline.archive.restore import restore
+from rmqha.pipeline.jobs.rebuild import Shape, common_queue_file_size, parse_delays, rebuild
 from tests.pipeline import java_store
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(6 * 3600)]

@@ -1,5 +1,6 @@
 """The command `rmqha pipeline`: every job as people run it, in the session of the tests."""
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.pipeline import pipeline_command
+from rmqha.pipeline.archive import replay as replay_job
 from rmqha.tools.rmqha_command import rmqha
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.store import support
@@ -60,19 +62,22 @@ def test_audit_asks_the_name_server_for_stores(run, servers):
 
 
 def test_rebuild_compares_with_what_is_there(run, store, tmp_path):
-    sizes = ("--index-slots", "50", "--index-entries", "200")
-    result = run("rebuild", store, "--out", tmp_path / "out", *sizes)
+    result = run("rebuild", store, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "60 units in 2 files of 2 queues, 60 keys in 1 index files" in result.output
     assert "what the store has is equal" in result.output
-    again = run("rebuild", store, "--out", tmp_path / "out", *sizes)
+    again = run("rebuild", store, "--out", tmp_path / "out")
     assert again.exit_code == 2 and "has files already" in again.output
 
 
 def test_archive_and_restore_give_the_log_back(run, store, tmp_path):
     assert "60 messages, offsets 0 to" in run("archive", store, tmp_path / "archive").output
     assert "nothing new since offset" in run("archive", store, tmp_path / "archive").output
-    result = run("restore", tmp_path / "archive", tmp_path / "out")
+    assert "60 messages and" in (result := run("verify", tmp_path / "archive")).output
+    assert result.exit_code == 0 and "the archive is whole" in result.output
+    assert "is no time" in run("restore", tmp_path / "archive", tmp_path / "out", "--until", "soon").output
+    assert "give OUT, or --topic" in run("restore", tmp_path / "archive").output
+    result = run("restore", tmp_path / "archive", tmp_path / "out", "--until", "2100-01-01")
     assert result.exit_code == 0 and "every CRC is as the manifests say" in result.output
     name = f"{0:020d}"
     assert (tmp_path / "out" / "commitlog" / name).read_bytes() == (store / "commitlog" / name).read_bytes()
@@ -83,10 +88,11 @@ def test_report_is_a_page_of_its_own(run, store, tmp_path):
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["messages"] == 60 and sum(count for _, count in found["sizes"]) == 60
-    assert found["backlog"] == [{"topic": "T0", "group": "readers", "messages": 20}]
-    assert found["hottest"][0]["messages"] in (5, 9)
+    backlog, = found["backlog"]
+    assert (backlog["topic"], backlog["group"], backlog["messages"], backlog["lost"]) == ("T0", "readers", 20, 0)
+    assert found["topicCount"] == 2 and not found["hottest"]  # 7 keys, used as often as one another
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert "<svg" in page and "T1" in page and "http" not in page.replace("http-equiv", "")
+    assert "T1" in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
 def test_replay_sends_what_is_chosen(run, spark, store, servers):
@@ -102,8 +108,37 @@ def test_replay_sends_what_is_chosen(run, spark, store, servers):
     assert "--where" in run("replay", store, *options[:-1], "keys === ==").output
 
 
+def test_a_topic_of_an_archive_is_sent_again(run, spark, store, servers, tmp_path):
+    with DefaultMQProducer("maker", servers.namesrv) as producer:
+        producer.send(Message("RestoredHere", b"first"))
+    run("archive", store, tmp_path / "archive")
+    options = ("--topic", "T1", "-n", servers.namesrv, "--to", "RestoredHere")
+    result = run("restore", tmp_path / "archive", *options)
+    assert result.exit_code == 0 and "30 messages sent" in result.output
+    rows = spark.read.format("rocketmq").options(nameServer=servers.namesrv, topic="RestoredHere").load().collect()
+    assert sorted(len(row.body) for row in rows) == sorted([5, *range(1, 60, 2)])
+    assert run("restore", tmp_path / "archive", tmp_path / "out", *options).exit_code == 2
+
+
 def test_what_is_no_store_is_told_in_one_line(run, tmp_path):
     result = run("audit", tmp_path, tmp_path)
     assert result.exit_code == 2 and result.output.startswith("Error: ") and "is no store" in result.output
     result = run("report", tmp_path, tmp_path / "page.html")
     assert result.exit_code == 2 and "is no store" in result.output and len(result.output.splitlines()) == 1
+
+
+def test_settings_of_a_secured_cluster_go_to_the_sink(monkeypatch):
+    seen = {}
+
+    def replay(spark, source, name_server, target, options, **settings):
+        seen.update(settings)
+        return replay_job.Replayed(source, target)
+
+    monkeypatch.setattr(pipeline_command, "session", lambda master, memory: nullcontext(None))
+    monkeypatch.setattr(replay_job, "replay", replay)
+    command = ["pipeline", "replay", "store", "-n", "127.0.0.1:1", "--set"]
+    wrong = CliRunner().invoke(rmqha, [*command, "keyFile=/k"])
+    assert wrong.exit_code == 2 and "'keyFile' is no rocketmq.NAME=VALUE" in wrong.output
+    done = CliRunner().invoke(rmqha, [*command, "rocketmq.keyFile=/k=1", "--set", "rocketmq.namespace=n"])
+    assert done.exit_code == 0, done.output
+    assert seen["client"] == {"rocketmq.keyFile": "/k=1", "rocketmq.namespace": "n"}

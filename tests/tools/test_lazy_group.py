@@ -21,4 +21,5 @@ def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     result = CliRunner().invoke(rmqha, ["pipeline", "audit", ".", "."])
     assert result.exit_code == 2
-    assert "`rmqha pipeline` needs the extra `spark`" in result.output and how_to_install("spark") in result.output
+    assert "`rmqha pipeline audit` needs the extra `spark`" in result.output
+    assert how_to_install("spark") in result.output

@@ -18,7 +18,7 @@ from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_posi
 from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
 from rmqha.tools.store.store_reader import StoreReader
 
-_BLOCK = 4 << 20
+_BLOCK = 1 << 20
 _SHOWN = 16  # bytes
 _SETTLE_S = 0.05
 _CHUNK_UNITS = 65536

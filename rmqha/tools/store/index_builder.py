@@ -14,8 +14,9 @@ from rmqha.store.index.index_layout import (
     file_size,
     index_key_hash_method,
 )
+from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_reader import IndexReader, Shape
+from rmqha.tools.store.index_reader import IndexReader
 
 _WINDOW = 1 << 16  # entries
 _ROWS_AT_ONCE = 4096 * KEY.size

@@ -16,19 +16,10 @@ from rmqha.store.index.index_layout import (
     file_size,
     index_key_hash_method,
 )
+from rmqha.store.index.index_shape import USUAL, Shape, shape_of
 
-DEFAULT_SLOTS = 5_000_000
-DEFAULT_ENTRIES = 20_000_000
 ENTRIES_AT_ONCE = 65536
-_PROBED = 64  # entries that are looked at to find out the shape
 _MAX_CHAIN = 1 << 20
-
-
-class Shape(NamedTuple):
-    """maxHashSlotNum and maxIndexNum."""
-
-    slots: int
-    entries: int
 
 
 class IndexHead(NamedTuple):
@@ -81,52 +72,11 @@ class IndexReader:
         return self.head.index_count <= 1
 
     def _find_shape(self) -> Shape | None:
-        """The shape by which the first entries chain up; the usual one when the size is the usual one."""
-        if self.size == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
-            return Shape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
-        if self.is_empty or self.head.end_phy_offset <= 0:
-            return None
-        needle = struct.pack(">q", self.head.end_phy_offset)
-        last_entry = (self.head.index_count - 1) * INDEX_SIZE
-        block, position = 4 << 20, INDEX_HEADER_SIZE
-        while data := read_at(self.path, position, block):
-            found = data.find(needle)
-            while found >= 0:
-                # the offset stands 4 bytes behind the beginning of the last entry
-                slots, odd = divmod(position + found - 4 - last_entry - INDEX_HEADER_SIZE, HASH_SLOT_SIZE)
-                if not odd and slots > 0 and (shape := self._try_slots(slots)) is not None:
-                    return shape
-                found = data.find(needle, found + 1)
-            if len(data) < block:
-                return None
-            position += block - len(needle) + 1
-        return None
-
-    def _try_slots(self, slots: int) -> Shape | None:
-        entries, odd = divmod(self.size - INDEX_HEADER_SIZE - slots * HASH_SLOT_SIZE, INDEX_SIZE)
-        count = self.head.index_count
-        if odd or entries < count - 1:
-            return None
-        shape = Shape(slots, entries)
-        edges = [list(self.entries(shape, number, number + 1)) for number in (0, 1, count - 1)]
-        if not all(edges):
-            return None
-        (unused,), (first,), (last,) = edges
-        # a shape that is off by one entry puts one of these elsewhere, though a record's keys share their offset
-        if any(unused[1:]) or not any(first[1:]) or first.phy_offset != self.head.begin_phy_offset \
-                or last.phy_offset != self.head.end_phy_offset:
-            return None
-        newest: dict[int, int] = {}
-        for entry in self.entries(shape, 1, min(count, _PROBED)):
-            slot = entry.key_hash % slots
-            if entry.key_hash < 0 or entry.previous != newest.get(slot, 0):
-                return None
-            newest[slot] = entry.number
-        for slot, number in newest.items():
-            data = read_at(self.path, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE, HASH_SLOT_SIZE)
-            if len(data) < HASH_SLOT_SIZE or SLOT.unpack(data)[0] < number:
-                return None
-        return shape
+        """The usual shape when the size is the usual one, else that which the entries tell."""
+        if self.size == file_size(*USUAL):
+            return USUAL
+        with open(self.path, "rb") as file:
+            return shape_of(file)
 
     def entries(self, shape: Shape, first: int = 1, end: int | None = None) -> Iterator[IndexEntry]:
         """Entries `first` up to `end` (by default all that the header counts); fewer when the file ends before."""

@@ -4,9 +4,9 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS
 from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_reader import Shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 

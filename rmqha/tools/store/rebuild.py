@@ -15,11 +15,11 @@ from rmqha.common.util_all import current_time_millis, time_millis_to_human_stri
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
+from rmqha.store.index.index_shape import USUAL, Shape
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_builder import IndexBuilder, IndexComparer, IndexWriter
-from rmqha.tools.store.index_reader import DEFAULT_ENTRIES, DEFAULT_SLOTS, Shape
 from rmqha.tools.store.log_reader import LogEnd, whole_log
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
 from rmqha.tools.store.output import cell, emit, output_option, progress, put
@@ -99,7 +99,7 @@ class Rebuild:
 
     def _shape(self) -> Shape:
         shapes = [reader.shape for reader in self._index_files if reader.shape is not None]
-        return self.store.index_shape or (shapes[0] if shapes else Shape(DEFAULT_SLOTS, DEFAULT_ENTRIES))
+        return self.store.index_shape or (shapes[0] if shapes else USUAL)
 
     def run(self, come_to: Callable[[int], None] = lambda position: None) -> Rebuilt:
         """Build everything."""

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from rmqha.common.segment_files import Segment, is_segment_name, read_at
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.deleted_topics_file import read_deleted_topics
+from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_reader import IndexReader, Shape, list_index
+from rmqha.tools.store.index_reader import IndexReader, list_index
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.queue_reader import QueueKey, QueueReader, list_queues
 from rmqha.tools.store.segments import Folder, list_folder

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from rmqha.store.bulk.bulk_layout import Span
+from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.findings import EnoughFlawsError, Findings
-from rmqha.tools.store.index_reader import Shape
 from rmqha.tools.store.log_reader import LogWalk
 from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
 from rmqha.tools.store.output import emit, output_option, progress, put

@@ -15,8 +15,9 @@ from rmqha.store.index.index_layout import (
     index_key_hash_method,
     time_diff_seconds,
 )
+from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.findings import Findings
-from rmqha.tools.store.index_reader import IndexEntry, IndexReader, Shape
+from rmqha.tools.store.index_reader import IndexEntry, IndexReader
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.store_reader import StoreReader
 

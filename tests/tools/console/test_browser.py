@@ -1,7 +1,6 @@
 """The console as a command, looked at with a real browser without a window."""
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from rmqha.common.extras import how_to_install
+from tests.support.browser import Browser, needs_browser
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
 pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
 
 ROOT = Path(__file__).resolve().parents[3]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH (package chromium)")
 TOKEN = "token-for-tests-only"
 
 
@@ -47,26 +45,20 @@ def console(orders):
         assert process.wait(20) == 0
 
 
-class Browser:
-    """`dom(path)`: the page after two seconds of its life; `complaints` are what it has noted about errors."""
+class ConsoleBrowser(Browser):
+    """`dom(path)` of the console."""
 
     def __init__(self, folder: Path, address: str) -> None:
-        self._folder, self._address = folder, address
-        self.complaints: list[str] = []
+        super().__init__(folder)
+        self._address = address
 
     def dom(self, path: str) -> str:
-        done = subprocess.run(
-            [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-             f"--user-data-dir={self._folder}", "--enable-logging=stderr", "--window-size=1280,900",
-             "--virtual-time-budget=4000", "--dump-dom", self._address + path],
-            capture_output=True, text=True, timeout=90, check=True)
-        self.complaints += [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        return done.stdout
+        return super().dom(self._address + path)
 
 
 @pytest.fixture
 def browser(console, tmp_path):
-    made = Browser(tmp_path / "profile", console)
+    made = ConsoleBrowser(tmp_path / "profile", console)
     yield made
     assert not made.complaints, "\n".join(made.complaints)
 

@@ -1,0 +1,1 @@
+"""The log as an archive of tables, and back, byte for byte."""

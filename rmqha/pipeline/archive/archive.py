@@ -1,0 +1,292 @@
+"""The job `archive`: what is new in a commit log as Parquet by day, with all that is needed to make the log again.
+
+It goes on where the archive ends, in runs of many files of the log; a run counts once its manifest is written. Each
+run reads the log once, by as many tasks as there are cores, which hand messages, sorted out by topic, to the tasks
+that write. Running it twice does nothing twice, and a run that was broken off is taken up by the next.
+"""
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from rmqha.common.segment_files import pread
+from rmqha.pipeline.archive import archive_lock
+from rmqha.pipeline.archive.archive_files import ArchiveFiles, archive_files
+from rmqha.pipeline.archive.archive_layout import (
+    DATA,
+    FRAMES,
+    Manifest,
+    Piece,
+    Residue,
+    Tail,
+    run_name,
+)
+from rmqha.pipeline.archive.archive_scan import MESSAGES, PIECE, SCHEMA, Task, scan_gap, scan_piece
+from rmqha.pipeline.archive.expire import expire
+from rmqha.pipeline.archive.manifests import Manifests
+from rmqha.pipeline.log import ranges
+from rmqha.pipeline.log.log_ends import log_end
+from rmqha.pipeline.log.log_files import LogFiles, find_logs
+from rmqha.pipeline.log.log_scan import ByteRange, open_file
+from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.session import blame_python, is_connect, use_this_python
+from rmqha.pipeline.tasks import map_in_tasks
+
+_BLOCK = 1 << 20
+_TAIL = 1 << 20
+_TIMES = "spark.sql.parquet.outputTimestampType"
+Progress = Callable[[int, int], None]
+
+
+class Sizes(NamedTuple):
+    """How work and files are cut, in bytes of log but for `file`."""
+
+    piece: int = ranges.DEFAULT_PARTITION_BYTES
+    run: int = 64 << 30
+    file: int = 256 << 20  # of a Parquet file
+    chunk: int = 4 << 30  # its messages lie in files of their own, at most so much is sorted by one task
+    row_group: int = 16 << 20
+    share: float = 0.25  # how many bytes of Parquet become of a byte of log, roughly
+
+
+@dataclass
+class Archived:
+    """What was done: `ranges` are the runs that were added now, `expired` those that were removed."""
+
+    source: str
+    archive: str
+    begin: int = 0
+    end: int = 0
+    ranges: list[str] = field(default_factory=list)
+    rows: int = 0
+    logBytes: int = 0
+    archiveBytes: int = 0
+    files: int = 0
+    expired: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def archive(spark: SparkSession, source: str, target: str, come_to: Progress = lambda done, total: None, *,
+            fail_on_data_loss: bool = True, sizes: Sizes | None = None, expire_before: int | None = None,
+            break_lock: bool = False, table: str | None = None) -> Archived:
+    """Add to the archive at `target` what the log at `source` has and it has not. Runs whose messages were all stored
+    before `expire_before` (ms) are removed; the last one stays. With `table` (catalog.namespace.name) the files are
+    committed to an Iceberg table too.
+
+    PipelineError when the log has lost what would come next, unless data loss is allowed, when it is another log, or
+    when another process writes to the archive.
+    """
+    logs = find_logs([source])
+    if len(logs) != 1:
+        raise PipelineError(f"{source} is {len(logs)} commit logs; each needs an archive of its own")
+    files = archive_files(spark, target)
+    result = Archived(source, files.root)
+    with archive_lock.locked(files, f"archive of {source}", break_lock) as lock:
+        job = _Job(spark, logs[0], files, sizes or Sizes(), lock)
+        job.run(result, fail_on_data_loss, come_to)
+        if expire_before is not None:
+            result.expired = expire(files, job.manifests, expire_before, table)
+        job.manifests.compact()
+        if table is not None:
+            from rmqha.pipeline.archive.iceberg_table import IcebergTable
+            IcebergTable(table, files.root).add(files, job.manifests)
+    return result
+
+
+class _Job:
+    def __init__(self, spark: SparkSession, log: LogFiles, files: ArchiveFiles, sizes: Sizes,
+                 lock: archive_lock.Lock) -> None:
+        self._spark, self._log, self._files, self._sizes, self._lock = spark, log, files, sizes, lock
+        self.manifests = Manifests(files)
+
+    def run(self, result: Archived, fail_on_data_loss: bool, come_to: Progress) -> None:
+        last = self.manifests.last()
+        result.end = log_end(self._log)
+        result.begin = self._begin(last, result, fail_on_data_loss)
+        self._clear_unfinished(last, result.begin)
+        runs = list(self._runs(result.begin, result.end, result.notes if not fail_on_data_loss else None))
+        for number, (begin, end) in enumerate(runs, 1):
+            manifest = self._archive_run(begin, end)
+            result.ranges.append(manifest.name)
+            result.rows += manifest.rows
+            result.logBytes += end - begin
+            result.archiveBytes += manifest.bytes
+            result.files += len(manifest.files)
+            come_to(number, len(runs))
+
+    def _begin(self, last: Manifest | None, result: Archived, fail_on_data_loss: bool) -> int:
+        """Where to go on."""
+        log = self._log
+        if last is None:
+            return log.min_offset
+        if last.end > result.end:
+            raise PipelineError(f"{log.path} ends at offset {result.end}, the archive at {last.end}: it is another "
+                                "log, or was cut off")
+        if log.min_offset > last.end:
+            if fail_on_data_loss:
+                raise ranges.data_loss(f"{log.path} begins at offset {log.min_offset}, the archive ends at {last.end}")
+            result.notes.append(f"offsets {last.end} to {log.min_offset} were deleted before they were archived")
+        tail = last.tail
+        segment = tail and next((each for each in log.segments if each.start <= tail.begin < each.end), None)
+        if tail and segment and crc_of(segment.path, tail.begin - segment.start, tail.end - segment.start) \
+                != tail.crc32:
+            raise PipelineError(f"{segment.path}: bytes {tail.begin - segment.start} to {tail.end - segment.start} "
+                                "are not those that were archived: it is another log, or was changed since")
+        return max(last.end, log.min_offset)
+
+    def _clear_unfinished(self, last: Manifest | None, begin: int) -> None:
+        """Remove what runs that were broken off have left: those began where this one does, or the archive ends."""
+        left = self._files.runs(DATA, f"run={begin:020d}-")
+        if last is None:
+            others = sorted(set(self._files.runs(DATA, "run=")) - set(left))
+            if others:
+                raise PipelineError(f"{self._files.root} has messages ({others[0]} and so on) but no manifest: "
+                                    "somebody removed its folder _manifest, or a first run was broken off and the log "
+                                    "went on. Give another place, or remove what is there")
+        else:
+            left += self._files.runs(DATA, f"run={last.end:020d}-")
+        self._files.remove(f"{DATA}/{name}" for name in dict.fromkeys(left))
+
+    def _runs(self, begin: int, end: int, notes: list[str] | None) -> Iterator[tuple[int, int]]:
+        """What one run takes: whole files of the log, without gaps. `notes`: where gaps are told; None: an error."""
+        first, position = begin, begin
+        for segment in self._log.segments:
+            low, high = max(segment.start, begin), min(segment.end, end)
+            if low >= high:
+                continue
+            if low > position:
+                if notes is None:
+                    raise ranges.data_loss(f"{self._log.path}: offsets {position} to {low} are missing, no file has "
+                                           "them")
+                notes.append(f"offsets {position} to {low} are missing, no file has them")
+            if first < position and (low > position or high - first > self._sizes.run):
+                yield first, position
+                first = low
+            first = low if first == position else first
+            position = high
+        if first < position:
+            yield first, position
+
+    def _archive_run(self, begin: int, end: int) -> Manifest:
+        name = run_name(begin, end, uuid4().hex[:8])
+        manifest = Manifest(begin, end, name, 0, self._log.path, [
+            (each.start, each.size) for each in self._log.segments if each.start < end and each.end > begin])
+        self._write(manifest)
+        self._take_frames(manifest)
+        self._files.remove([f"{manifest.folder}/{FRAMES}"])
+        manifest.files = {path: size for path, size in self._files.listed(manifest.folder).items()
+                          if not path.startswith(FRAMES)}
+        found = self._spark.read.schema(MESSAGES).parquet(*(
+            self._files.path(f"{manifest.folder}/{path}") for path in manifest.files)).count() if manifest.files else 0
+        if found != manifest.rows:
+            raise PipelineError(f"{found} messages were written to {self._files.path(manifest.folder)}, the log has "
+                                f"{manifest.rows}: something else wrote or removed files there")
+        self._files.sync([f"{manifest.folder}/{path}" for path in manifest.files])
+        self._files.sync(sorted({f"{manifest.folder}/{path.rpartition('/')[0]}" for path in manifest.files}))
+        self._lock.check()
+        self.manifests.add(manifest)
+        return manifest
+
+    def _write(self, manifest: Manifest) -> None:
+        tasks, buckets = self._tasks(manifest)
+        use_this_python(self._spark)
+        rows = map_in_tasks(self._spark.range(0, len(tasks), 1, len(tasks)), _scanning(tasks), SCHEMA)
+        before = self._spark.conf.get(_TIMES)
+        self._spark.conf.set(_TIMES, "TIMESTAMP_MICROS")  # the older INT96 has no statistics
+        try:
+            with blame_python():
+                (rows.repartitionById(buckets, "bucket").drop("bucket")
+                 .sortWithinPartitions("day", "topic", "queueId", "queueOffset")
+                 .write.mode("error").partitionBy("day").option("compression", "zstd")
+                 .option("parquet.block.size", str(self._sizes.row_group))
+                 .parquet(self._files.path(manifest.folder)))
+        finally:
+            self._spark.conf.set(_TIMES, before)
+
+    def _tasks(self, manifest: Manifest) -> tuple[list[Task], int]:
+        """(what each task scans, how many buckets there are): each stretch of the log has its own buckets."""
+        sizes, begin, end = self._sizes, manifest.begin, manifest.end
+        spans = ranges.ranges_of(self._log, begin, end, sizes.piece, True)
+        chunks = -(-(end - begin) // sizes.chunk)
+        in_chunk = min(sizes.chunk, end - begin)
+        for_cores = -(-min(self._cores(), len(spans)) // chunks)
+        buckets = max(-(-int(in_chunk * sizes.share) // sizes.file), for_cores, 1)
+        return [Task(span, (span.begin - begin) // sizes.chunk * buckets, buckets) for span in spans], chunks * buckets
+
+    def _cores(self) -> int:
+        if not is_connect(self._spark):
+            return int(self._spark.sparkContext.defaultParallelism)
+        numbers = self._spark.range(1 << 20).select(f.spark_partition_id())  # as many parts as there are cores
+        return int(numbers.distinct().count())
+
+    def _take_frames(self, manifest: Manifest) -> None:
+        """What the tasks have found beside the messages."""
+        path = self._files.path(f"{manifest.folder}/{FRAMES}")
+        frames = self._spark.read.schema(MESSAGES).parquet(path).select("tags", "keys", "storedBody").toArrow()
+        pieces, times = _unpack(frames, manifest)
+        pieces.sort()
+        position, whole = manifest.begin, []
+        for piece in [*pieces, Piece(manifest.end, manifest.end, 0)]:
+            if piece.begin < position:
+                raise PipelineError(f"{self._log.path}: offsets {piece.begin} to {position} were read twice: the log "
+                                    "was changed meanwhile")
+            if piece.begin > position:
+                whole.append(self._gap(position, piece.begin, manifest))
+            if piece.end > piece.begin:
+                whole.append(piece)
+            position = piece.end
+        manifest.pieces = whole
+        manifest.residues.sort()
+        manifest.rows = sum(piece.rows for piece in whole)
+        if manifest.rows:
+            manifest.minTime, manifest.maxTime = min(first for first, _ in times), max(last for _, last in times)
+        manifest.tail = self._tail(manifest)
+
+    def _gap(self, begin: int, end: int, manifest: Manifest) -> Piece:
+        """Bytes in which no record begins, between two pieces: a blank that is longer than what is never cut."""
+        segment = next(each for each in self._log.segments if each.start <= begin < each.end)
+        span = ByteRange(segment.path, segment.start, begin, end, end, True)
+        frames = pa.Table.from_batches(list(scan_gap(span))).select(["tags", "keys", "storedBody"])
+        return _unpack(frames, manifest)[0][0]
+
+    def _tail(self, manifest: Manifest) -> Tail:
+        segment = next(each for each in self._log.segments if each.start < manifest.end <= each.end)
+        begin = max(manifest.end - _TAIL, manifest.begin, segment.start)
+        return Tail(begin, manifest.end, crc_of(segment.path, begin - segment.start, manifest.end - segment.start))
+
+
+def _unpack(frames: pa.Table, manifest: Manifest) -> tuple[list[Piece], list[tuple[int, int]]]:
+    """(pieces, (first, last) store time of each); residues go to the manifest."""
+    pieces, times = [], []
+    for kind, numbers, data in zip(*(column.to_pylist() for column in frames.columns), strict=True):
+        values = json.loads(numbers)
+        if kind == PIECE:
+            pieces.append(Piece(*values[:-2]))
+            times += [(values[-2], values[-1])] if values[3] else []
+        else:
+            manifest.residues.append(Residue(values[0], values[1], data.decode()))
+    return pieces, times
+
+
+def _scanning(tasks: Sequence[Task]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from scan_piece(tasks[number])
+    return run
+
+
+def crc_of(path: str, begin: int, end: int) -> int:
+    """CRC32 of bytes of a file; those behind its end count as missing."""
+    crc, position, fd = 0, begin, open_file(path, begin)
+    with open(fd, "rb"):
+        while position < end and (data := pread(fd, min(_BLOCK, end - position), position)):
+            crc = zlib.crc32(data, crc)
+            position += len(data)
+    return crc

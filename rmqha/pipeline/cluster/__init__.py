@@ -1,0 +1,1 @@
+"""A live cluster through its name server: the format `rocketmq`, as source, stream and sink."""

@@ -1,0 +1,432 @@
+"""The format `rocketmq`: queues of a live cluster as a table or as a stream, and a cluster to write to.
+
+    spark.readStream.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "orders").load()
+"""
+import heapq
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.common.message import message_const
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.pipeline import trigger_delay
+from rmqha.pipeline.brief_errors import briefly
+from rmqha.pipeline.cluster import cluster_bounds
+from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, SECRETS
+from rmqha.pipeline.cluster.cluster_bounds import begin_of, end_of
+from rmqha.pipeline.cluster.cluster_client import cluster_client
+from rmqha.pipeline.cluster.cluster_queues import (
+    EARLIEST,
+    LATEST,
+    ClusterQueues,
+    QueueOffsets,
+    as_text,
+    get_offset,
+    named,
+    set_offset,
+    subscription,
+    walk,
+)
+from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
+from rmqha.pipeline.cluster.queue_puller import QueuePuller
+from rmqha.pipeline.limits import shares
+from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.stream_lag import lag_metrics
+from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, is_kafka, table_schema
+from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options
+from rmqha.pipeline.trigger_delay import TriggerDelay
+from rmqha.pipeline.worker import settle
+
+log = logging.getLogger("RocketmqPipeline")
+
+FORMAT = "rocketmq"
+COMMON_OPTIONS = ("nameServer", "namesrvAddr", "topic", *CLIENT_OPTIONS)
+READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression", *cluster_bounds.OPTIONS,
+                *trigger_delay.OPTIONS, "minPartitions", "maxPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+                "group", "consumerGroup", "groupIdPrefix", "pullBatchSize", "pullTimeoutMs", "schema", "columns",
+                "includeHeaders")
+WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "compressOver")
+_COMPLETE = ("nameServer", "namesrvAddr", "rocketmq.namesrvAddr")
+_SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
+_VERSION = 1
+_BATCH_BYTES = 4 << 20
+_MOST_PARTITIONS = 1000
+_Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
+
+
+class ClusterDataSource(DataSource):
+    """The format. Options are checked when a table or a stream is made of it."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name that `.format(...)` takes."""
+        return FORMAT
+
+    @briefly
+    def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
+        """A writer of a table. PipelineError for mode("overwrite"): messages can't be."""
+        if overwrite:
+            raise PipelineError(f"{FORMAT}: messages are only added to a topic: use mode('append')")
+        return self.streamWriter(schema, overwrite)
+
+    @briefly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ClusterWriter:  # Spark's name
+        """A writer of a stream's batches."""
+        given = all_options(self._given, schema, FORMAT, _COMPLETE)
+        if given != self._given:  # those of a table, which is read as well
+            given = _only(given, WRITE_OPTIONS + COMMON_OPTIONS)
+        return ClusterWriter(Options(given, (*WRITE_OPTIONS, *COMMON_OPTIONS, *_SPARKS_OWN), FORMAT), schema)
+
+    def _options(self, given: dict[str, str]) -> Options:
+        options = Options(given, READ_OPTIONS, FORMAT)
+        options.boolean("failOnDataLoss", True)
+        _partition_limits(options)
+        cluster_client(options)
+        subscription(options)
+        return options
+
+    @briefly
+    def schema(self) -> StructType:
+        """The columns that the options ask for."""
+        of_table = options_of_new_table(self._given, FORMAT, SECRETS)
+        if of_table is None:
+            return table_schema(self._options(self._given))
+        Options(of_table, READ_OPTIONS + WRITE_OPTIONS, FORMAT)
+        schema = table_schema(self._options(_only(of_table, READ_OPTIONS)))
+        return with_options(schema, of_table, FORMAT)
+
+    def _reader_options(self, schema: StructType) -> Options:
+        given = reader_options(self._given, schema, FORMAT, _COMPLETE)
+        return self._options(given if given == self._given else _only(given, READ_OPTIONS))
+
+    @briefly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of what is in the queues when the query is planned."""
+        return ClusterReader(self._reader_options(schema), schema)
+
+    @briefly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
+        """A reader of what comes into the queues."""
+        return ClusterStreamReader(self._reader_options(schema), schema)
+
+
+def _only(given: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The options of some names: a table that is read and written has those of both."""
+    lower = {name.lower() for name in names}
+    return {name: value for name, value in given.items() if name.lower() in lower}
+
+
+class Span(NamedTuple):
+    """Offsets [begin, end) of one queue."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+class QueuePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        super().__init__([(span.queue.topic, span.queue.brokerName, span.queue.queueId, span.begin, span.end)
+                          for span in spans])
+        self.spans = tuple(spans)
+
+
+class QueueReader:
+    """Pulls partitions, in the tasks. Shared by the table and the stream."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.schema = check_schema(schema, options)
+        self.cluster = cluster_client(options)
+        self.kafka = is_kafka(options)
+        self.fail_on_data_loss = options.boolean("failOnDataLoss", True)
+        self._sub_expression = options.text("subExpression", "*")
+        self._pull_batch_size = options.integer("pullBatchSize", 32, 1)
+        self._pull_timeout_ms = options.integer("pullTimeoutMs", 10_000, 1)
+
+    @briefly
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of a partition."""
+        assert isinstance(partition, QueuePartition)
+        settle()
+        if not partition.spans:
+            return
+        schema = arrow_schema(self.schema)
+        with self.cluster.consumer() as consumer:
+            taken: list[MessageExt] = []
+            size = 0
+            puller = QueuePuller(self.cluster, consumer, self._sub_expression, self._pull_batch_size,
+                                 self._pull_timeout_ms)
+            for span in partition.spans:
+                for message in self._messages(puller, span):
+                    taken.append(message)
+                    size += len(message.body)
+                    if size >= _BATCH_BYTES:
+                        yield message_batch(taken, schema, self.kafka)
+                        taken, size = [], 0
+            if taken:
+                yield message_batch(taken, schema, self.kafka)
+
+    def _messages(self, puller: QueuePuller, wanted: Span) -> Iterator[MessageExt]:
+        queue, offset = wanted.queue, wanted.begin
+        while offset < wanted.end:
+            result = puller.pull(queue, offset)
+            if result.pull_status in (PullStatus.OFFSET_ILLEGAL, PullStatus.NO_NEW_MSG):
+                following = max(result.next_begin_offset, result.min_offset)
+                if self.fail_on_data_loss or following <= offset:
+                    if self.fail_on_data_loss:
+                        raise lost(queue, offset, min(max(following, offset + 1), wanted.end), result.min_offset)
+                    return
+                log.warning("%s: offsets %d to %d are gone", named(queue), offset, following)
+                offset = following
+                continue
+            for message in result.msg_found_list:
+                if message.queue_offset >= wanted.end:
+                    return
+                message.broker_name = queue.brokerName
+                yield message
+            offset = max(result.next_begin_offset, offset + 1)
+
+
+def lost(queue: MessageQueue, begin: int, end: int, min_offset: int) -> PipelineError:
+    """The error for messages that are gone."""
+    return PipelineError(f"{named(queue)}: offsets {begin} to {end} are gone, the queue begins at {min_offset}. "
+                         "They may have been deleted. With failOnDataLoss=false the query goes on without them.")
+
+
+def message_batch(messages: list[MessageExt], schema: pa.Schema, kafka: bool) -> pa.RecordBatch:
+    """A record batch of pulled messages. crcOk is null: the client has inflated the bodies."""
+    arrays = []
+    for field in schema:
+        name = KAFKA_SOURCE.get(field.name) if kafka else field.name
+        values: list[Any]
+        values = [1] * len(messages) if name is None else [_VALUES[name](message) for message in messages]
+        if pa.types.is_binary(field.type) and name == "keys":
+            values = [value and value.encode("utf-8", "replace") for value in values]
+        arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _host(host: tuple[str, int] | None) -> str | None:
+    return None if host is None else f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
+
+
+_VALUES: dict[str, Callable[[MessageExt], Any]] = {
+    "topic": lambda message: message.topic,
+    "flag": lambda message: message.flag,
+    "body": lambda message: bytes(message.body),
+    "properties": lambda message: list(message.properties.items()),
+    "brokerName": lambda message: message.broker_name,
+    "queueId": lambda message: message.queue_id,
+    "queueOffset": lambda message: message.queue_offset,
+    "bornTimestamp": lambda message: message.born_timestamp * 1000,
+    "storeTimestamp": lambda message: message.store_timestamp * 1000,
+    "keys": lambda message: message.keys,
+    "tags": lambda message: message.tags,
+    "uniqKey": lambda message: message.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
+    "physicalOffset": lambda message: message.commit_log_offset,
+    "storeSize": lambda message: message.store_size,
+    "sysFlag": lambda message: message.sys_flag,
+    "bodyCrc": lambda message: message.body_crc,
+    "reconsumeTimes": lambda message: message.reconsume_times,
+    "preparedTransactionOffset": lambda message: message.prepared_transaction_offset,
+    "bornHost": lambda message: _host(message.born_host),
+    "storeHost": lambda message: _host(message.store_host),
+    "crcOk": lambda message: None,
+    "headers": lambda message: [{"key": name, "value": value.encode("utf-8", "replace")}
+                                for name, value in message.properties.items()] or None,
+    "envelope": lambda message: None,
+    "storedBody": lambda message: None,
+    "tagsCode": lambda message: None,
+    "segment": lambda message: None,
+}
+
+
+def _partition_limits(options: Options) -> tuple[int, int, int | None]:
+    """(at least, at most so many partitions, most messages of one). PipelineError for contradicting ones."""
+    least = options.integer("minPartitions", 1, 1)
+    most = options.integer("maxPartitions", max(_MOST_PARTITIONS, least), 1)
+    if least > most:
+        raise PipelineError(f"{options.where}: minPartitions={least} is more than maxPartitions={most}")
+    return least, most, options.integer("maxRecordsPerPartition", least=1)
+
+
+def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options) -> list[QueuePartition]:
+    """A partition for each queue that has messages. Long queues are cut where `minPartitions` or
+    `maxRecordsPerPartition` asks for it; where there are more than `maxPartitions`, several go together.
+    """
+    least, most, records = _partition_limits(options)
+    queues = [Span(queue, get_offset(begin, queue, 0), stop) for queue, stop in walk(end)]
+    queues = [span for span in queues if span.end > span.begin]
+    total = sum(span.end - span.begin for span in queues)
+    size = max(total // least, 1) if least > len(queues) else max(total, 1)
+    size = min(size, records or size)
+    spans = [Span(queue, at, min(at + size, stop)) for queue, start, stop in queues for at in range(start, stop, size)]
+    return [QueuePartition(part) for part in _shared_out(spans, most)]
+
+
+def _shared_out(spans: list[Span], most: int) -> list[list[Span]]:
+    """The spans in at most `most` parts of about the same number of messages: the longest first, each to the part
+    that has least.
+    """
+    if len(spans) <= most:
+        return [[span] for span in spans]
+    parts: list[list[Span]] = [[] for _ in range(most)]
+    room = [(0, number) for number in range(most)]
+    for span in sorted(spans, key=lambda each: (each.begin - each.end, each.queue, each.begin)):
+        taken, number = heapq.heappop(room)
+        parts[number].append(span)
+        heapq.heappush(room, (taken + span.end - span.begin, number))
+    return [sorted(part) for part in parts]
+
+
+class ClusterReader(QueueReader, DataSourceReader):
+    """The table: all messages that are there when the query is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        cluster_bounds.check_batch(options)
+        for name in trigger_delay.OPTIONS:
+            if name in options:
+                log.warning("%s: %s is for streams, a table has no use for it", options.where, name)
+
+    @briefly
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each queue, or as the limits of partitions have it."""
+        with ClusterQueues(self.options) as queues:
+            end = end_of(queues)
+            begin = begin_of(queues, EARLIEST)
+            _check_begin(queues, begin, self.fail_on_data_loss)
+        return partitions_of(begin, end, self.options) or [QueuePartition(())]
+
+
+def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: bool) -> None:
+    """Offsets below the first ones: an error, or put right. Queues that `begin` does not have begin at their first."""
+    for queue, bounds in queues.bounds().items():
+        wanted = get_offset(begin, queue)
+        if wanted is not None and wanted < bounds.first and fail_on_data_loss:
+            raise lost(queue, wanted, bounds.first, bounds.first)
+        if wanted is None or wanted < bounds.first:
+            set_offset(begin, queue, bounds.first)
+
+
+class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream. Offsets: {"version": 1, "queues": topic -> broker -> queue id -> offset, "begin": the same}.
+
+    `begin` is where the batch begins that ends there: Spark does not keep where the first batch of a query began, and
+    asks again when that has to be repeated. It is missing in offsets of the first releases.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        cluster_bounds.check_stream(options)
+        self._queues: ClusterQueues | None = None
+        self._delay = TriggerDelay(options)
+        self._stop_at: QueueOffsets | None = None  # of Trigger.AvailableNow
+        self._seen: QueueOffsets = {}  # the ends then
+        self._left: dict[MessageQueue, int] = {}  # messages behind the batch that was planned last
+        self._firsts: QueueOffsets = {}  # where queues begin that are new since the query began
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection: tasks open their own."""
+        return {**self.__dict__, "_queues": None}
+
+    def _connected(self) -> ClusterQueues:
+        if self._queues is None:
+            self._queues = ClusterQueues(self.options)
+            self._queues.start()
+        return self._queues
+
+    @briefly
+    def initialOffset(self) -> _Offset:  # Spark's name
+        """Where a new query begins: at the end, unless the options say otherwise."""
+        return {"version": _VERSION, "queues": begin_of(self._connected(), LATEST)}
+
+    def _ends(self) -> QueueOffsets:
+        """The ends of all queues now; their beginnings are remembered."""
+        ends: QueueOffsets = {}
+        for queue, bounds in self._connected().bounds().items():
+            set_offset(ends, queue, bounds.end)
+            set_offset(self._firsts, queue, bounds.first)
+        return ends
+
+    @briefly
+    def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
+        """Remember the ends: the query stops there."""
+        self._stop_at = self._ends()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
+        """maxOffsetsPerTrigger, minOffsetsPerTrigger, or all."""
+        return self._delay.limit
+
+    @briefly
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:  # Spark's name
+        """How far the next batch goes: up to the ends, or a fair share of each queue's backlog; no further than
+        `start` when there is so little that it can wait. A query that stops at the ends does not wait.
+        """
+        ends = self._seen = self._stop_at if self._stop_at is not None else self._ends()
+        begins, backlog = {}, {}
+        for queue, end in walk(ends):
+            begin = get_offset(start["queues"], queue, get_offset(self._firsts, queue, 0))
+            begins[queue], backlog[queue] = begin, max(end - begin, 0)
+        self._left = dict(backlog)
+        if self._stop_at is None and self._delay.holds_back(sum(backlog.values()), limit):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            backlog = shares(backlog, limit.max_rows)
+        found: QueueOffsets = {}
+        began: QueueOffsets = {}
+        for queue, offset in walk(start["queues"]):
+            set_offset(found, queue, offset)
+            set_offset(began, queue, offset)
+        for queue, count in backlog.items():
+            self._left[queue] -= count
+            set_offset(found, queue, begins[queue] + count)
+            set_offset(began, queue, begins[queue])
+        log.debug("the next batch goes to %s", as_text(found))
+        return start if found == start["queues"] else {"version": _VERSION, "queues": found, "begin": began}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
+        """The ends of the queues as they were when the batch was planned, and how far behind it is; for the progress
+        that Spark shows.
+        """
+        if not self._left:
+            return None
+        return {"version": _VERSION, "queues": self._seen, "metrics": lag_metrics(list(self._left.values()))}
+
+    @briefly
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
+        """One for each queue, or as the limits of partitions have it."""
+        if start == end:
+            return []  # `begin` would be that of the batch before
+        begin: QueueOffsets = {}
+        began: QueueOffsets = end["begin"] if "begin" in end else start["queues"]
+        for queue, offset in walk(began):
+            set_offset(begin, queue, offset)
+        if begin == end["queues"]:
+            return []
+        _check_begin(self._connected(), begin, self.fail_on_data_loss)
+        return partitions_of(begin, end["queues"], self.options)
+
+    def commit(self, end: _Offset) -> None:
+        """Nothing is kept at the brokers: Spark's checkpoint has the offsets."""
+        log.debug("taken up to %s", as_text(end["queues"]))
+
+    def stop(self) -> None:
+        """Disconnect."""
+        if self._queues is not None:
+            self._queues.close()
+            self._queues = None

@@ -1,0 +1,1 @@
+"""Jobs over whole stores: audits, rebuilt queues and indexes, reports."""

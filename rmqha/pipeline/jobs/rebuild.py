@@ -1,0 +1,396 @@
+"""The job `rebuild`: consume queues and index files from the commit log, many ranges of it at a time.
+
+A task scans a range, writes the units of its messages to their places in the queues' files (each message tells its
+index, so nobody waits for another), and leaves the keys in a file of its own. Then the index is made of the keys in the
+order of the log (see `index_parts`), so its bytes are those that a broker wrote.
+"""
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import BinaryIO, NamedTuple, TypeVar
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from rmqha.common.util_all import offset2file_name
+from rmqha.pipeline.jobs.index_parts import IndexFile, build_index
+from rmqha.pipeline.log import ranges
+from rmqha.pipeline.log.log_ends import log_end
+from rmqha.pipeline.log.log_files import LogFiles, find_logs
+from rmqha.pipeline.log.log_scan import BLOCK, ByteRange, Hole, scan_range
+from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.progress import Progress
+from rmqha.pipeline.tasks import merge_tasks, run_tasks
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import KEY, Span, Stop
+from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store.config.deleted_topics_file import read_deleted_topics
+from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT, first_unit_at
+from rmqha.store.index.index_layout import INDEX_HEADER_SIZE
+from rmqha.store.index.index_shape import USUAL
+
+DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
+_KEYS = "keys"
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MOST_PROBLEMS = 1000  # that are named
+SHARES = 128  # tasks for many small files
+_BLANKS_OF_DRIVER = 1 << 20  # units
+ItemT = TypeVar("ItemT")
+
+
+@dataclass
+class Rebuilt:
+    """What was built. `equal`: whether the store's own files are the same; None when they were not compared."""
+
+    root: str
+    out: str
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    endOffset: int = 0
+    queues: int = 0
+    queueFiles: int = 0
+    indexFiles: int = 0
+    equal: bool | None = None
+    differences: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that the broker was configured with."""
+
+    queue_file_size: int = DEFAULT_QUEUE_FILE_SIZE
+    slots: int = USUAL.slots
+    entries: int = USUAL.entries
+    delays_ms: tuple[int, ...] = ()
+
+
+class RangeTask(NamedTuple):
+    """One range to scan; `number` is its place among the ranges, `marks` tell which records have no units: deleted
+    topic -> offset below which its are dead."""
+
+    number: int
+    span: ByteRange
+    out: str
+    shape: Shape
+    marks: dict[str, int]
+
+
+class Stretch(NamedTuple):
+    """Units of a queue whose indices follow one another, in the ranges of the log from `number` on."""
+
+    number: int
+    first: int  # index
+    count: int  # type: ignore[assignment]  # in the place of a tuple's method
+
+
+@dataclass
+class Built:
+    """What was found in one range, or in several."""
+
+    records: int = 0
+    queues: dict[tuple[str, int], list[Stretch]] = field(default_factory=dict)  # topic, queue id -> in the log's order
+    keys: dict[int, int] = field(default_factory=dict)  # number of the range -> keys
+    problems: list[tuple[int, str]] = field(default_factory=list)  # offset and text; beyond MOST_PROBLEMS only counted
+    more_problems: int = 0
+
+    def add(self, other: "Built") -> "Built":
+        """Take another one in. Of a queue without gaps one stretch is left where neighbouring ranges come together."""
+        self.records += other.records
+        for name, stretches in other.queues.items():
+            self.queues[name] = _joined(self.queues.get(name, []) + stretches)
+        self.keys.update(other.keys)
+        self.problems = sorted(self.problems + other.problems)
+        self.more_problems += other.more_problems + max(len(self.problems) - MOST_PROBLEMS, 0)
+        del self.problems[MOST_PROBLEMS:]
+        return self
+
+
+def _joined(stretches: list[Stretch]) -> list[Stretch]:
+    joined: list[Stretch] = []
+    for each in sorted(stretches, key=lambda stretch: stretch.number):  # stable: several may be of one range
+        last = joined[-1] if joined else None
+        if last is not None and last.first + last.count == each.first:
+            joined[-1] = last._replace(count=last.count + each.count)
+        else:
+            joined.append(each)
+    return joined
+
+
+def parse_delays(levels: str | None = None) -> tuple[int, ...]:
+    """ms of each level of a messageDelayLevel. PipelineError when the text is not valid."""
+    levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
+    try:
+        return tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())
+    except (KeyError, ValueError):
+        raise PipelineError(f"delay levels {levels!r}: give the broker's messageDelayLevel, numbers with s, m, h or d, "
+                            "such as '1s 5s 10s'") from None
+
+
+def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Progress | None = None, *,
+            compare: bool = True, range_bytes: int = ranges.DEFAULT_PARTITION_BYTES) -> Rebuilt:
+    """Build OUT/consumequeue and OUT/index from the commit log of the store at ROOT, and compare them with ROOT's.
+
+    PipelineError when OUT has such folders, or ROOT is no store.
+    """
+    logs = find_logs([root])
+    queue_folder, index_folder = paths.get_store_path_consume_queue(out), paths.get_store_path_index(out)
+    for folder in (queue_folder, index_folder):
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise PipelineError(f"{folder} has files already: give another place to build in")
+    work = os.path.join(out, ".rebuild")
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(os.path.join(work, _KEYS))
+    result = Rebuilt(root, out)
+    log = logs[0]
+    result.endOffset = log_end(log)
+    try:
+        marks = read_deleted_topics(root)
+    except ValueError as error:
+        raise PipelineError(str(error)) from None
+    built = _scan_all(spark, log, result, lambda number, span: RangeTask(number, span, work, shape, marks),
+                      range_bytes, come_to)
+    _fill_gaps(spark, built, work, shape, result)
+    result.indexFiles = _build_index(spark, built, work, shape, come_to)
+    for folder in (queue_folder, index_folder):
+        new = os.path.join(work, os.path.basename(folder))
+        os.makedirs(new, exist_ok=True)
+        if os.path.isdir(folder):
+            os.rmdir(folder)
+        os.rename(new, folder)
+    shutil.rmtree(work)
+    if compare:
+        _compare(spark, root, out, result, shape)
+    return result
+
+
+def _scan_all(spark: SparkSession, log: LogFiles, result: Rebuilt, task_of: Callable[[int, ByteRange], RangeTask],
+              range_bytes: int, come_to: Progress | None) -> Built:
+    spans = ranges.ranges_of(log, log.min_offset, result.endOffset, range_bytes, True)
+    tasks = [task_of(number, span) for number, span in enumerate(spans)]
+    built = merge_tasks(spark, build_range, tasks, Built.add, come_to) or Built()
+    result.records = built.records
+    result.keys = sum(built.keys.values())
+    result.problems += [text for _, text in built.problems]
+    if built.more_problems:
+        result.problems.append(f"and {built.more_problems} further places without a record")
+    return built
+
+
+def build_range(task: RangeTask) -> Built:
+    """Scan a range: units to their places, keys to a file. Runs in a task."""
+    writer = UnitWriter(os.path.join(task.out, "consumequeue"), task.shape.queue_file_size)
+    built = Built()
+    stretches: dict[tuple[str, int], list[Stretch]] = {}
+    keys = 0
+    with open(os.path.join(task.out, _KEYS, f"{task.number:08d}"), "wb") as key_file:
+        for span in _spans(task.span, task.shape, built.problems):
+            built.records += span.count
+            for run in span.runs:
+                name = span.topics[run.topic].name
+                first = run.first_unit * CQ_STORE_UNIT_SIZE
+                units = span.units[first:first + run.count * CQ_STORE_UNIT_SIZE]
+                dead = first_unit_at(units, run.count, task.marks.get(name, 0))
+                if dead < run.count:
+                    stretches.setdefault((name, run.queue_id), []).append(
+                        Stretch(task.number, run.queue_offset + dead, run.count - dead))
+                    writer.write(name, run.queue_id, run.queue_offset + dead, units[dead * CQ_STORE_UNIT_SIZE:])
+            key_file.write(span.keys)
+            keys += len(span.keys) // KEY.size
+    writer.close()
+    built.queues = {name: _joined(found) for name, found in stretches.items()}
+    built.keys[task.number] = keys
+    return Built().add(built)
+
+
+def _spans(span: ByteRange, shape: Shape, problems: list[tuple[int, str]]) -> Iterator[Span]:
+    """The kernel's results over a range that begins at a record or not."""
+    for found in scan_range(span, False):
+        if isinstance(found, Hole):
+            problems.append((found.offset, f"{found.path} at byte {found.offset - found.file_start} (offset "
+                                           f"{found.offset}): {found.reason}, {found.size} bytes"))
+            continue
+        begin = int(found.rows["offset"][0]) - found.base
+        end = int(found.rows["offset"][-1] + found.rows["size"][-1]) - found.base
+        scanned = bulk.scan(found.data, begin, end, found.base, False, shape.delays_ms, True, len(found.rows) + 1)
+        if scanned.stop is not Stop.END:
+            raise PipelineError(f"{span.path} at byte {found.base + scanned.position - span.file_start}: this record "
+                                "needs the dispatch of single records (text that is no UTF-8, light message queues, "
+                                "or a delay level that is no number), or has very many keys: use `rmqha store rebuild`")
+        yield scanned
+
+
+class UnitWriter:
+    """Writes units to their places in queue files, which several tasks do at once; keeps a few files open."""
+
+    _MAX_OPEN = 64
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._folder, self._size = folder, size
+        self._files: dict[str, int] = {}
+
+    def write(self, topic: str, queue_id: int, index: int, data: bytes) -> None:
+        """Units of a queue from `index` on. PipelineError when the topic is no name for a folder."""
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or queue_id < 0 or index < 0:
+            raise PipelineError(f"topic {topic!r}, queue {queue_id}, index {index} in the log can't be put into files")
+        folder = os.path.join(self._folder, topic, str(queue_id))
+        address, view = index * CQ_STORE_UNIT_SIZE, memoryview(data)
+        while view:
+            position = address % self._size
+            part = view[:self._size - position]
+            os.pwrite(self._open(folder, address - position), part, position)
+            address, view = address + len(part), view[len(part):]
+
+    def _open(self, folder: str, start: int) -> int:
+        path = os.path.join(folder, offset2file_name(start))
+        fd = self._files.get(path)
+        if fd is None:
+            if len(self._files) >= self._MAX_OPEN:
+                self.close()
+            os.makedirs(folder, exist_ok=True)
+            fd = self._files[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(fd, self._size)
+        return fd
+
+    def close(self) -> None:
+        """Close the files."""
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
+
+class Blanks(NamedTuple):
+    """Units without a message, from index `first` of a queue on."""
+
+    topic: str
+    queue_id: int
+    first: int
+    count: int  # type: ignore[assignment]  # in the place of a tuple's method
+
+
+def _fill_gaps(spark: SparkSession, built: Built, work: str, shape: Shape, result: Rebuilt) -> None:
+    """Blanks in front of the first unit of each queue, as brokers write them; gaps and repeated indices are told."""
+    per_file = shape.queue_file_size // CQ_STORE_UNIT_SIZE
+    blanks: list[Blanks] = []
+    for (topic, queue_id), stretches in sorted(built.queues.items()):
+        begin = following = stretches[0].first
+        if begin % per_file:
+            blanks.append(Blanks(topic, queue_id, begin - begin % per_file, begin % per_file))
+        for _, first, count in stretches:
+            if first < following:
+                result.problems.append(f"queue {topic}/{queue_id}: index {first} follows {following - 1}: use `rmqha "
+                                       "store rebuild`, which decides message by message")
+            elif first > following:
+                result.problems.append(f"queue {topic}/{queue_id}: index {first} follows {following - 1}")
+                blanks.append(Blanks(topic, queue_id, following, first - following))
+            following = max(following, first + count)
+            result.units += count
+        result.queues += 1
+        result.queueFiles += (following - 1) // per_file - begin // per_file + 1
+    folder, size = os.path.join(work, "consumequeue"), shape.queue_file_size
+    if sum(each.count for each in blanks) < _BLANKS_OF_DRIVER:
+        write_blanks(folder, size, blanks)
+    else:
+        run_tasks(spark, partial(write_blanks, folder, size), _spread(blanks))
+
+
+def _spread(items: Sequence[ItemT]) -> list[list[ItemT]]:
+    """The items in the shares of SHARES tasks, or fewer: what lies together, and may be alike, in different ones."""
+    return [list(items[first::SHARES]) for first in range(min(SHARES, len(items)))]
+
+
+def write_blanks(folder: str, size: int, blanks: list[Blanks]) -> None:
+    """Write them to the queue files, of `size` bytes each. Runs in a task."""
+    writer = UnitWriter(folder, size)
+    most = size // CQ_STORE_UNIT_SIZE
+    for topic, queue_id, first, count in blanks:
+        for begin in range(first, first + count, most):
+            writer.write(topic, queue_id, begin, PRE_BLANK_UNIT * min(most, first + count - begin))
+    writer.close()
+
+
+def _build_index(spark: SparkSession, built: Built, work: str, shape: Shape, come_to: Progress | None) -> int:
+    parts = tuple((os.path.join(work, _KEYS, f"{number:08d}"), keys) for number, keys in sorted(built.keys.items()))
+    total, per_file = sum(count for _, count in parts), shape.entries - 1
+    folder = os.path.join(work, "index")
+    os.makedirs(folder, exist_ok=True)
+    files = [IndexFile(os.path.join(folder, f"{number:017d}"), first, min(per_file, total - first), shape.slots,
+                       shape.entries)
+             for number, first in enumerate(range(0, total, per_file))]
+    build_index(spark, files, parts, come_to)
+    return len(files)
+
+
+def _compare(spark: SparkSession, root: str, out: str, result: Rebuilt, shape: Shape) -> None:
+    built, own = paths.get_store_path_consume_queue(out), paths.get_store_path_consume_queue(root)
+    pairs = [(os.path.join(folder, name), os.path.join(own, os.path.relpath(folder, built), name), CQ_STORE_UNIT_SIZE)
+             for folder, _, names in os.walk(built) for name in sorted(names)]
+    ours, theirs = (sorted(entry.path for entry in os.scandir(folder)) if os.path.isdir(folder) else []
+                    for folder in (paths.get_store_path_index(out), paths.get_store_path_index(root)))
+    theirs = [path for path in theirs if not _is_unused(path)]
+    pairs += [(one, other, 0) for one, other in zip(ours, theirs)]
+    if len(ours) != len(theirs):
+        result.differences.append(f"{len(ours)} index files were built, {len(theirs)} are there")
+    result.differences += sorted(chain.from_iterable(run_tasks(spark, file_differences, _spread(pairs))))
+    result.equal = not result.differences
+
+
+def _is_unused(path: str) -> bool:
+    """An index file that was made but has no entry."""
+    with open(path, "rb") as file:
+        return not any(file.read(INDEX_HEADER_SIZE - 4))
+
+
+def file_differences(pairs: list[tuple[str, str, int]]) -> list[str]:
+    """Those of several files. Runs in a task."""
+    return [difference for difference in map(file_difference, pairs) if difference]
+
+
+def file_difference(pair: tuple[str, str, int]) -> str | None:
+    """Where a file that is there differs from the one that was built, if it does.
+
+    Units of messages that the log has no more, in place of the blanks at the front, count as equal.
+    """
+    built, own, unit = pair
+    try:
+        with open(built, "rb") as one, open(own, "rb") as other:
+            return _content_difference(one, other, own, unit)
+    except FileNotFoundError:
+        return f"{own} is missing"
+
+
+def _content_difference(one: BinaryIO, other: BinaryIO, own: str, unit: int) -> str | None:
+    size, position = BLOCK // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE, 0
+    while True:
+        mine, theirs = one.read(size), other.read(size)
+        if unit:
+            blanks = mine[:_blanks_at_front(mine)]
+            mine, theirs = mine[len(blanks):], theirs[len(blanks):]
+        if mine != theirs:
+            length = min(len(mine), len(theirs))
+            different = np.flatnonzero(np.frombuffer(mine, np.uint8, length) != np.frombuffer(theirs, np.uint8, length))
+            at = int(different[0]) if len(different) else length
+            return f"{own} differs from what was built at byte {position + (len(blanks) if unit else 0) + at}"
+        if not mine and not (unit and blanks):
+            return None
+        position += size
+
+
+def _blanks_at_front(data: bytes) -> int:
+    count = 0
+    while data[count:count + CQ_STORE_UNIT_SIZE] == PRE_BLANK_UNIT:
+        count += CQ_STORE_UNIT_SIZE
+    return count
+
+
+def common_queue_file_size(root: str) -> int:
+    """The size of most of the store's consume queue files; the broker's default without any."""
+    sizes = Counter(os.path.getsize(os.path.join(folder, name))
+                    for folder, _, names in os.walk(paths.get_store_path_consume_queue(root)) for name in names)
+    return sizes.most_common(1)[0][0] if sizes else DEFAULT_QUEUE_FILE_SIZE

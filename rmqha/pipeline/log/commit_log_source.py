@@ -1,0 +1,264 @@
+"""The format `rocketmq-commitlog`: the files of a store as a table or as a stream, without a broker.
+
+    spark.read.format("rocketmq-commitlog").load("/data/rocketmq/store")
+"""
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from rmqha.pipeline.at_once import at_once
+from rmqha.pipeline.brief_errors import briefly
+from rmqha.pipeline.log import ranges
+from rmqha.pipeline.log.columns import BlockColumns, BodyError, hole_batch
+from rmqha.pipeline.log.log_ends import log_end
+from rmqha.pipeline.log.log_files import LogFiles, find_logs, wanted_paths
+from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, VanishedError, scan_range
+from rmqha.pipeline.log.ranges import LogPartition, Selection
+from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.row_filter import COLUMNS, RowFilter
+from rmqha.pipeline.table import arrow_schema, check_schema, is_kafka, table_schema
+from rmqha.pipeline.table_options import options_of_new_table, reader_options, with_options
+from rmqha.pipeline.trigger_delay import TriggerDelay
+from rmqha.pipeline.worker import settle
+
+log = logging.getLogger("RocketmqPipeline")
+
+FORMAT = "rocketmq-commitlog"
+PERMISSIVE, DROP_MALFORMED, FAIL_FAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+OPTIONS = ("path", "paths", "schema", "columns", "includeHeaders", "brokerName", "subscribe", "topic",
+           "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+           "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+           "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
+           "maxPartitions", "maxPartitionBytes", "failOnDataLoss", "mode", "verifyCrc", "decompress", "pushFilters")
+_COMPLETE = ("path", "paths")
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_OPERATORS = {EqualTo: "=", EqualNullSafe: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<",
+              LessThanOrEqual: "<=", In: "in"}
+_ROWS_OF_A_BATCH = 32768
+
+
+def common_options(given: dict[str, str]) -> Options:
+    """The options of this format, checked; PipelineError says what is wrong with them."""
+    options = Options(given, OPTIONS, FORMAT)
+    wanted_paths(options)
+    options.choice("mode", MODES, PERMISSIVE)
+    for name, default in (("failOnDataLoss", True), ("verifyCrc", True), ("decompress", True),
+                          ("pushFilters", False)):
+        options.boolean(name, default)
+    TriggerDelay(options)
+    options.size("maxBytesPerTrigger", 1)
+    ranges.partition_size(options, 1)
+    ranges.selection(options)
+    return options
+
+
+class CommitLogDataSource(DataSource):
+    """The format. Options are checked when a table or a stream is made of it."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name that `.format(...)` takes."""
+        return FORMAT
+
+    @briefly
+    def schema(self) -> StructType:
+        """The columns that the options ask for."""
+        of_table = options_of_new_table(self._given, FORMAT)
+        options = common_options(self._given if of_table is None else of_table)
+        find_logs(wanted_paths(options), options.text("brokerName"))
+        schema = table_schema(options)
+        return schema if of_table is None else with_options(schema, of_table, FORMAT)
+
+    def _options(self, schema: StructType) -> Options:
+        return common_options(reader_options(self._given, schema, FORMAT, _COMPLETE))
+
+    @briefly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the whole table."""
+        options = self._options(schema)
+        # Spark 4 keeps what one query pushed down for all later queries of the same DataFrame, and for its other uses
+        # in the same query, so their rows would be missing: only who says that this one has a single use gets it.
+        pushes = options.boolean("pushFilters", False) and _is_pushing()
+        return (PushdownReader if pushes else CommitLogReader)(options, schema)
+
+    @briefly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
+        """A reader of what comes to be written."""
+        from rmqha.pipeline.log.commit_log_stream import CommitLogStreamReader
+        return CommitLogStreamReader(self._options(schema), schema)
+
+
+def _is_pushing() -> bool:
+    """Whether this is the process in which Spark pushes filters down: elsewhere it refuses a reader that could."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
+
+
+class RangeReader:
+    """Reads partitions, in the tasks. Shared by the table and the stream."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.schema = check_schema(schema, options)
+        self.kafka = is_kafka(options)
+        self.mode = options.choice("mode", MODES, PERMISSIVE)
+        self.verify_crc = options.boolean("verifyCrc", True)
+        self.decompress = options.boolean("decompress", True)
+        self.fail_on_data_loss = options.boolean("failOnDataLoss", True)
+        self.row_filter = RowFilter()
+
+    @briefly
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of a partition."""
+        assert isinstance(partition, LogPartition)
+        settle()
+        schema = arrow_schema(self.schema)
+        for span in partition.ranges:
+            try:
+                yield from self._read(span, schema, partition.log_name)
+            except VanishedError:
+                if self.fail_on_data_loss:
+                    raise
+                log.warning("%s has vanished: its messages are left out", span.path)
+
+    def _read(self, span: ByteRange, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+        for found in scan_range(span, self.verify_crc):
+            if isinstance(found, Hole):
+                yield from self._hole(found, schema, name)
+            elif self._is_wanted(span, found):
+                yield from self._batches(span, found, schema, name)
+
+    def _batches(self, span: ByteRange, block: Block, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+        chosen = self.row_filter.choose(block)
+        columns = BlockColumns(block, chosen, name, self.verify_crc, self.decompress, self.mode != FAIL_FAST,
+                               span.file_start)
+        if not len(columns):
+            return
+        try:
+            batch = columns.batch(schema, self.kafka)
+        except BodyError as error:
+            raise PipelineError(f"{span.path}: {error}") from error
+        if self.mode == DROP_MALFORMED and "body" in schema.names and batch.column("body").null_count:
+            batch = batch.filter(batch.column("body").is_valid())
+        for first in range(0, len(batch), _ROWS_OF_A_BATCH):
+            yield batch.slice(first, _ROWS_OF_A_BATCH)
+
+    def _is_wanted(self, span: ByteRange, block: Block) -> bool:
+        if block.crc_ok or self.mode == PERMISSIVE or not self.verify_crc:
+            return len(block.rows) > 0
+        offset = int(block.rows["offset"][0])
+        self._malformed(span.path, offset, offset - span.file_start, "the CRC of the body is wrong")
+        return False
+
+    def _hole(self, hole: Hole, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+        self._malformed(hole.path, hole.offset, hole.offset - hole.file_start, hole.reason)
+        if self.mode == PERMISSIVE and self.row_filter.is_open:
+            yield hole_batch(hole, schema, name, self.kafka)
+
+    def _malformed(self, path: str, offset: int, position: int, reason: str) -> None:
+        what = f"{path} at byte {position} (offset {offset} of the log): {reason}"
+        if self.mode == FAIL_FAST:
+            raise PipelineError(f"{what}. mode=PERMISSIVE keeps such places as rows with crcOk false, "
+                                "mode=DROPMALFORMED leaves them out")
+        log.warning("%s", what)
+
+
+class CommitLogReader(RangeReader, DataSourceReader):
+    """The table: all records that are there when the query is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.selection = ranges.selection(options)
+        self.row_filter = self.selection.row_filter
+
+    @briefly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Byte ranges of all logs."""
+        logs = find_logs(wanted_paths(self.options), self.options.text("brokerName"))
+        spans = at_once(lambda each: (each, *self._span(each, self.selection)), logs)
+        size = ranges.partition_size(self.options, sum(end - begin for _, begin, end in spans))
+        found: list[LogPartition] = []
+        for each, begin, end in spans:
+            cut = ranges.ranges_of(each, begin, end, size, self.fail_on_data_loss)
+            found += ranges.group(each, cut, size)
+        return found or [LogPartition("", ())]
+
+    def _span(self, each: LogFiles, selection: Selection) -> tuple[int, int]:
+        each = ranges.from_time(each, self.row_filter.begin_time)
+        end = log_end(each)
+        if selection.end is not None:
+            end = min(end, ranges.align(each, selection.end))
+        begin = each.min_offset if selection.begin is None else selection.begin
+        if begin < each.min_offset and self.fail_on_data_loss:
+            raise ranges.data_loss(f"{each.path} begins at offset {each.min_offset}, startingOffsets is {begin}")
+        begin = end if selection.from_latest else ranges.align(each, max(begin, each.min_offset))
+        return min(begin, end), end
+
+
+class PushdownReader(CommitLogReader):
+    """A table that takes filters from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
+        """Take those on topic, queueId, offsets, store time, sizes; give back the others."""
+        for each in filters:
+            if not self._take(each):
+                yield each
+
+    def _take(self, given: Filter) -> bool:
+        name = _OPERATORS.get(type(given))
+        attribute: tuple[str, ...] = getattr(given, "attribute", ())
+        if name is None or len(attribute) != 1 or self.kafka:
+            return False
+        column, value = attribute[0], given.value
+        if column == "topic" and name in ("=", "in") and value is not None:
+            self.row_filter.pushed_topics.append(frozenset(value) if name == "in" else frozenset((value,)))
+            return True
+        if column not in COLUMNS:
+            return False
+        if column == "storeTimestamp":
+            return self._take_time(name, value)
+        values = list(value) if name == "in" else [value]
+        if not all(isinstance(each, int) for each in values):
+            return False
+        self.row_filter.comparisons.append((COLUMNS[column], name, values if name == "in" else value))
+        return True
+
+    def _take_time(self, name: str, value: object) -> bool:
+        """Times of whole ms only: others Spark compares itself."""
+        ms = _milliseconds(value)
+        if ms is None or name == "in":
+            return False
+        self.row_filter.comparisons.append(("storeTime", name, ms))
+        if name in (">", ">=", "="):
+            self.row_filter.begin_time = max(self.row_filter.begin_time or 0, ms)
+        return True
+
+
+def _milliseconds(value: Any) -> int | None:
+    timestamp = getattr(value, "timestamp", None)
+    if timestamp is None or getattr(value, "tzinfo", None) is None or value.microsecond % 1000:
+        return None
+    ms: int = round(timestamp() * 1000)
+    return ms

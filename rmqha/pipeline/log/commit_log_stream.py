@@ -1,0 +1,335 @@
+"""The format `rocketmq-commitlog` as a stream: what a broker, or the replication to a slave, adds to the log.
+
+An offset is the offset of each log behind the last record that was taken, so each record comes in exactly one batch;
+Spark's checkpoint keeps it. Which log is which: see `known_logs`.
+"""
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rmqha.pipeline.at_once import at_once
+from rmqha.pipeline.brief_errors import briefly
+from rmqha.pipeline.limits import shares
+from rmqha.pipeline.log import known_logs, ranges
+from rmqha.pipeline.log.commit_log_source import RangeReader, log
+from rmqha.pipeline.log.known_logs import Anchor, KnownLog, Offset
+from rmqha.pipeline.log.log_ends import has_grown, log_end
+from rmqha.pipeline.log.log_files import LogFiles, find_logs, wanted_paths
+from rmqha.pipeline.log.log_walk import UNLIMITED, Walked, walk_on
+from rmqha.pipeline.log.ranges import LogPartition
+from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.stream_lag import lag_metrics
+from rmqha.pipeline.trigger_delay import TriggerDelay
+
+# So much of what is left behind is looked through for the progress of a batch: of all logs, and of one at least.
+_COUNTED_BYTES, _LEAST_COUNTED_BYTES = 64 << 20, 64 << 10
+# Records behind bytes that were never written are looked for so often: no broker leaves such in a log that grows.
+_LOOK_BEHIND_S = 60.0
+_USUAL_RECORD = 1024  # bytes, where nothing tells better
+
+
+class _Seen(NamedTuple):
+    """As far as a log was seen: its end, the last bytes there, and when somebody looked behind that (monotonic s)."""
+
+    end: int
+    tail: Anchor | None
+    looked: float
+
+
+class Span(NamedTuple):
+    """What a batch may take of a log: [begin, end)."""
+
+    log: LogFiles
+    begin: int
+    end: int
+
+
+class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Its offsets are those of `known_logs`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.selection = ranges.selection(options, ranges.LATEST if "startingTimestamp" not in options
+                                          else ranges.EARLIEST)
+        self.row_filter = self.selection.row_filter
+        self._delay = TriggerDelay(options)
+        self._max_bytes = options.size("maxBytesPerTrigger", 0) or None
+        self._stop_at: dict[str, int] | None = None  # of Trigger.AvailableNow: the ends when the query began, by path
+        self._ends: dict[str, _Seen] = {}
+        self._left: dict[str, Span] = {}  # behind the batch that was planned last
+        self._warned: set[str] = set()
+
+    @briefly
+    def initialOffset(self) -> Offset:  # Spark's name
+        """Where a new query begins: at the end, unless the options say otherwise."""
+        found: dict[str, KnownLog] = {}
+        for each, begin in self._begins(find_logs(wanted_paths(self.options), self.options.text("brokerName"))):
+            _add(found, each, begin)
+        return known_logs.encode(found)
+
+    def _begins(self, logs: Sequence[LogFiles]) -> list[tuple[LogFiles, int]]:
+        """Where logs begin that the stream does not know yet."""
+        return at_once(lambda each: (each, self._first(each)), logs)
+
+    def _first(self, each: LogFiles) -> int:
+        if self.selection.from_latest:
+            return log_end(each)
+        if self.selection.begin is not None:
+            return ranges.align(each, self.selection.begin)
+        return ranges.from_time(each, self.row_filter.begin_time).min_offset
+
+    def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
+        """Remember the ends: the query stops there."""
+        logs = find_logs(wanted_paths(self.options), self.options.text("brokerName"), [])
+        self._stop_at = dict(at_once(lambda each: (each.path, log_end(each)), logs))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
+        """maxOffsetsPerTrigger, minOffsetsPerTrigger or maxBytesPerTrigger: the first that is given."""
+        limit = self._delay.limit
+        return ReadMaxBytes(self._max_bytes) if self._max_bytes and isinstance(limit, ReadAllAvailable) else limit
+
+    @briefly
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # Spark's name
+        """How far the next batch goes; not at all when there is so little that it can wait."""
+        known = known_logs.decode(start)
+        logs = self._recognised(known)
+        spans = dict(at_once(lambda item: (item[0], self._span(item[0], item[1], known[item[0]])), logs.here.items()))
+        after = {name: each._replace(begin=each.offset) for name, each in known.items()
+                 if name in spans or not _is_replaced(each, logs)}
+        for each, begin in self._begins(logs.new):
+            name = _add(after, each, begin)
+            spans[name] = Span(each, begin, self._end(name, each, begin))
+        if self._stop_at is None and self._delay.holds_back(self._waiting(spans), limit):
+            ends = {name: span.begin for name, span in spans.items()}
+        else:
+            ends = batch_ends(spans, *self._limits(limit))
+        self._left = {name: Span(span.log, ends[name], span.end) for name, span in spans.items()}
+        moved = at_once(lambda name: (name, _moved(after[name], spans[name], ends[name])), spans)
+        after |= dict(moved)
+        if all(_is_same(known.get(name), each) for name, each in after.items()) and len(after) == len(known):
+            return start
+        return known_logs.encode(after)
+
+    def _limits(self, limit: ReadLimit) -> tuple[int, int]:
+        """(rows, bytes) of a batch."""
+        if isinstance(limit, ReadAllAvailable) and self.getDefaultReadLimit() != limit:
+            return UNLIMITED, UNLIMITED  # Spark wants all there is
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else UNLIMITED
+        return rows, UNLIMITED if self._max_bytes is None else self._max_bytes
+
+    def _waiting(self, spans: Mapping[str, Span]) -> int:
+        """How many messages wait; once it is minOffsetsPerTrigger, no more are counted."""
+        found, wanted = 0, self._delay.min_rows or 0
+        for span in spans.values():
+            if found < wanted:
+                found += walk_on(span.log, span.begin, span.end, wanted - found).rows
+        return found
+
+    def _recognised(self, known: Mapping[str, KnownLog]) -> known_logs.Recognised:
+        """The logs that are there. PipelineError for known ones that are not, unless data loss is allowed."""
+        errors: list[PipelineError] = []
+        found = find_logs(wanted_paths(self.options), self.options.text("brokerName"), errors)
+        logs = known_logs.recognise(known, found)
+        for name, reason in logs.missing.items():
+            if self.fail_on_data_loss:
+                raise PipelineError(f"{reason}. With failOnDataLoss=false the query goes on without it, and a log that "
+                                    "it does not know begins as startingOffsets says.")
+            self._warn_once(name, reason)
+        for error in errors:
+            if self.fail_on_data_loss or not known:
+                raise error
+            self._warn_once(str(error), str(error))
+        return logs
+
+    def _warn_once(self, key: str, reason: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            log.warning("%s: it is left out", reason)
+
+    def _span(self, name: str, each: LogFiles, known: KnownLog) -> Span:
+        begin = self._go_on(each, known)
+        return Span(each, begin, max(begin, self._end(name, each, begin)))
+
+    def _go_on(self, each: LogFiles, known: KnownLog) -> int:
+        """Where the stream goes on in a log: where it was. PipelineError when records are lost, unless that is allowed;
+        then at the next one.
+        """
+        reason = None
+        if known.offset and not each.segments:
+            reason, begin = f"{each.path} has no files any more, the stream has come to {known.offset}", known.offset
+        elif known.offset < each.min_offset:
+            reason = f"{each.path} begins at offset {each.min_offset}, the stream has come to {known.offset}"
+            begin = each.min_offset
+        elif known.offset > each.files_end:
+            reason = (f"{each.path} ends at offset {each.files_end}, the stream has come to {known.offset}: it is "
+                      "another log, or was cut off")
+            begin = log_end(each)
+        elif known.tail is not None and known_logs.has(each, known.tail) is False:
+            taken = known.tail.offset + known.tail.size
+            reason = (f"{each.path} was cut off and written anew before offset {taken}, to which the stream has come: "
+                      "what it took there is not in the log any more")
+            begin = min(ranges.align(each, known.offset), log_end(each))
+        else:
+            return known.offset
+        if self.fail_on_data_loss:
+            raise ranges.data_loss(reason)
+        self._warn_once(reason, reason)
+        return begin
+
+    def _end(self, name: str, each: LogFiles, begin: int) -> int:
+        """How far a log may be taken. What was seen once is not looked through again."""
+        if self._stop_at is not None:
+            end = self._stop_at.get(each.path, begin)
+        else:
+            end = self._grown_end(name, each, begin)
+        if self.selection.end is not None:
+            end = min(end, ranges.align(each, self.selection.end))
+        return max(begin, end)
+
+    def _grown_end(self, name: str, each: LogFiles, begin: int) -> int:
+        now = time.monotonic()
+        seen = self._ends.get(name)
+        if seen is not None and seen.tail is not None and known_logs.has(each, seen.tail) is not True:
+            seen = None  # it was cut off meanwhile
+        if seen is None:
+            seen = _Seen(log_end(each, begin), None, now)
+        elif now - seen.looked >= _LOOK_BEHIND_S:
+            seen = _Seen(log_end(each, max(begin, seen.end)), None, now)
+        elif has_grown(each, seen.end):
+            seen = _Seen(log_end(each, max(begin, seen.end), behind_unwritten=False), None, seen.looked)
+        if seen.tail is None:
+            seen = seen._replace(tail=known_logs.tail_of(each, seen.end))
+        self._ends[name] = seen
+        return seen.end
+
+    @briefly
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Byte ranges from one offset to another."""
+        if start == end:
+            return []  # Spark does not ask then; `begin` would be that of the batch before
+        before, after = known_logs.decode(start), known_logs.decode(end)
+        logs = self._recognised(after).here
+        spans = []
+        for name, each in logs.items():
+            begin, stop = after[name].begin, after[name].offset
+            if begin is None:
+                begin = before[name].offset if name in before else each.min_offset
+            if stop > begin:
+                spans.append(Span(each, self._go_on(each, after[name]._replace(offset=begin)), stop))
+        size = ranges.partition_size(self.options, sum(max(span.end - span.begin, 0) for span in spans))
+        found: list[LogPartition] = []
+        for span in spans:
+            if span.end > span.begin:
+                cut = ranges.ranges_of(span.log, span.begin, span.end, size, self.fail_on_data_loss)
+                found += ranges.group(span.log, cut, size)
+        return found
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
+        """The ends of the logs as they were when the batch was planned, and how far behind it is; for the progress that
+        Spark shows.
+        """
+        if not self._left:
+            return None
+        most = max(_COUNTED_BYTES // len(self._left), _LEAST_COUNTED_BYTES)
+        behind = at_once(lambda span: rows_behind(span, most), self._left.values())
+        ends = {name: {"path": span.log.path, "offset": span.end} for name, span in self._left.items()}
+        return {"version": known_logs.VERSION, "logs": ends, "metrics": lag_metrics(
+            [rows for rows, _ in behind], sum(max(span.end - span.begin, 0) for span in self._left.values()),
+            not all(is_counted for _, is_counted in behind))}
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept here: Spark's checkpoint has the offset."""
+        log.debug("taken up to %s", end)
+
+    def stop(self) -> None:
+        """Nothing stays open between the calls."""
+        self._stop_at = None
+
+
+def _add(logs: dict[str, KnownLog], each: LogFiles, begin: int) -> str:
+    """The id under which a log is added that begins there."""
+    head = known_logs.head_of(each, begin)
+    name = known_logs.new_name(each, head, logs)
+    logs[name] = KnownLog(each.path, begin, begin, head, known_logs.tail_of(each, begin))
+    return name
+
+
+def _is_replaced(each: KnownLog, logs: known_logs.Recognised) -> bool:
+    """Whether another log lies where this one was: it does not come back."""
+    return any(new.path == each.path for new in logs.new)
+
+
+def _moved(known: KnownLog, span: Span, end: int) -> KnownLog:
+    """A log of which a batch takes what is between the span's begin and `end`."""
+    if end == span.begin == known.offset and known.head is not None:
+        return known._replace(path=span.log.path)
+    head = known.head
+    if head is None or known_logs.segment_with(span.log, head.offset) is not known_logs.segment_with(span.log, end - 1):
+        head = known_logs.head_of(span.log, end) or head
+    return KnownLog(span.log.path, span.begin, end, head, known_logs.tail_of(span.log, end) or known.tail)
+
+
+def _is_same(known: KnownLog | None, after: KnownLog) -> bool:
+    """Whether nothing is new for the checkpoint."""
+    return known is not None and (known.path, known.offset, known.head is None) == (after.path, after.offset,
+                                                                                   after.head is None)
+
+
+def batch_ends(spans: Mapping[str, Span], rows: int, size: int) -> dict[str, int]:
+    """Where a batch of at most so many rows and bytes ends in each log: each gives as its part of what is there. One
+    record or hole is taken in any case.
+    """
+    backlog = {name: span.end - span.begin for name, span in spans.items()}
+    if rows == UNLIMITED and sum(backlog.values()) <= size:
+        return {name: span.end for name, span in spans.items()}
+    of_rows, of_bytes = shares(backlog, rows), shares(backlog, size)
+    taken = dict(at_once(lambda name: (name, _walk(spans[name], of_rows[name] if rows < UNLIMITED else rows,
+                                                   of_bytes[name])), spans))
+    of_all = sum(each.size for each in taken.values())
+    rows, size = rows - sum(each.rows for each in taken.values()), size - of_all
+    for name, span in spans.items():  # what some did not need, the others may have
+        if taken[name].offset < span.end and rows > 0 and size > 0:
+            more = _walk(span._replace(begin=taken[name].offset), rows, size)
+            taken[name] = more
+            rows, size, of_all = rows - more.rows, size - more.size, of_all + more.size
+    ends = {name: each.offset for name, each in taken.items()}
+    first = max(spans, key=lambda name: backlog[name], default=None)
+    if first is not None and backlog[first] and not of_all:
+        span = spans[first]
+        ends[first] = walk_on(span.log, span.begin, span.end, 1, size, at_least_one=True).offset
+    return ends
+
+
+def _walk(span: Span, rows: int, size: int) -> Walked:
+    """At most so many rows and bytes of a span. Whole files are not looked through where only bytes count."""
+    begin = span.begin
+    if rows == UNLIMITED:
+        for segment in span.log.segments:
+            end = min(segment.end, span.end)
+            if segment.end > begin and end - span.begin <= size:
+                begin = max(begin, end)
+    walked = walk_on(span.log, begin, span.end, rows, size - (begin - span.begin))
+    return walked._replace(size=walked.size + begin - span.begin)
+
+
+def rows_behind(span: Span, most: int) -> tuple[int, bool]:
+    """(how many messages are left in a span, whether they were counted). More than `most` bytes are not looked through:
+    the rest is as many as its bytes would be of the size that those had.
+    """
+    if span.end <= span.begin:
+        return 0, True
+    walked = walk_on(span.log, span.begin, span.end, size=most)
+    if walked.offset >= span.end:
+        return walked.rows, True
+    mean = walked.size / walked.rows if walked.rows else _USUAL_RECORD
+    return walked.rows + max(round((span.end - walked.offset) / mean), 1), False

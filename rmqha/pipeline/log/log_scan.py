@@ -1,0 +1,319 @@
+"""Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
+
+A range need not begin at a record. Its reader goes on to the first whole record that begins in it; the reader of
+the range before goes on behind its end up to that one, over records with a wrong CRC and over holes. A record is whole
+when magic code, lengths, its own place and CRC are right. Nothing else in it counts, and nothing but the bytes up to
+`limit`: so both readers agree on where they meet, and ranges give together what the whole file gives, wherever they are
+cut. Only where a whole record lies within another (a body made for it, or two damaged lengths that agree) does a range
+that begins within the outer one read on from the inner one.
+"""
+import errno
+import os
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqha.common.message import record_walk
+from rmqha.common.message.message_layout import (
+    BLANK,
+    HEADS,
+    LENGTHS_SIZE,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    MIN_RECORD_LENGTH,
+    SHORT,
+    MessageDecodeError,
+    RecordHead,
+    RecordParts,
+    body_crc32,
+    decode_header,
+    decode_parts,
+    decode_text,
+)
+from rmqha.common.segment_files import Segment, pread
+from rmqha.pipeline.options import PipelineError
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import RECORD, Stop
+
+BLOCK = 2 << 20
+_SLACK = 64 << 10  # read behind the end of a range, for its last record
+_HEAD = 4096
+# A record that says to be longer is looked at in parts before it is read: its length may be damage.
+LONG_RECORD = 16 << 20
+_MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
+_NO_MORE_DATA = 1 << 62
+# Of a block: as the bulk kernel's rows.
+ROW = np.dtype([("offset", "=i8"), ("queueOffset", "=i8"), ("tagsCode", "=i8"), ("storeTime", "=i8"), ("size", "=i4"),
+                ("queueId", "=i4"), ("topic", "=i4"), ("sysFlag", "=i4")])
+assert ROW.itemsize == RECORD.size
+
+
+class ByteRange(NamedTuple):
+    """Records of one file that begin in [begin, end) of the log. `limit`: behind the last byte that may be read."""
+
+    path: str
+    file_start: int
+    begin: int
+    end: int
+    limit: int
+    aligned: bool  # a record begins at `begin`
+
+
+class Block(NamedTuple):
+    """Good records: their rows, and the bytes in which they lie; data[0] is at offset `base` of the log."""
+
+    data: bytes
+    base: int
+    rows: np.ndarray
+    topics: list[str]
+    crc_ok: bool
+
+
+class Hole(NamedTuple):
+    """Bytes that hold no record although they should."""
+
+    path: str
+    file_start: int
+    offset: int
+    size: int
+    reason: str
+
+
+class VanishedError(PipelineError):
+    """A file that was there when the work was planned is gone."""
+
+
+def open_file(path: str, offset: int) -> int:
+    """A descriptor to read with. VanishedError when the file is gone."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise VanishedError(
+            f"{path} has vanished while the log was read (wanted from offset {offset} on): the broker deleted it, or "
+            "somebody moved it. With failOnDataLoss=false its messages are left out.") from None
+
+
+def scan_range(span: ByteRange, check_crc: bool) -> Iterator[Block | Hole]:
+    """The records of a range in blocks of some MiB, and its holes, in the order of the log."""
+    fd = open_file(span.path, span.begin)
+    try:
+        position: int | None = span.begin
+        if not span.aligned:
+            position = find_record(fd, span, span.begin, span.end)
+        if position is not None:
+            yield from _scan(fd, span, position, check_crc)
+    finally:
+        os.close(fd)
+
+
+def _scan(fd: int, span: ByteRange, position: int, check_crc: bool) -> Iterator[Block | Hole]:
+    want = BLOCK
+    while position < span.end:
+        size = min(want, span.limit - position, max(span.end - position + _SLACK, want - BLOCK))
+        data = pread(fd, size, position - span.file_start)
+        found = bulk.scan(data, 0, len(data), position, check_crc)
+        if found.count:
+            block = _block(data, position, found.records, [topic.name for topic in found.topics], span.end)
+            yield block
+            position = int(block.rows["offset"][-1] + block.rows["size"][-1])
+            want = BLOCK
+            continue
+        if found.stop is Stop.BLANK:
+            return
+        needed = needed_bytes(data, span.limit - position) if found.stop is Stop.TRUNCATED else 0
+        if needed > len(data) == size and _may_be_read(fd, span, position, needed):
+            want = needed + BLOCK
+            continue
+        odd = _odd(fd, span, position)
+        yield odd
+        position += len(odd.data) if isinstance(odd, Block) else odd.size
+    yield from odd_ones(fd, span, position)
+
+
+def odd_ones(fd: int, span: ByteRange, position: int) -> Iterator[Block | Hole]:
+    """What lies between the last record of a range and the first one that the reader of the next range finds, who
+    looks for whole records only.
+    """
+    while position < span.limit and not is_record(fd, span, position) and not is_blank(fd, span, position):
+        odd = _odd(fd, span, position)
+        yield odd
+        position += len(odd.data) if isinstance(odd, Block) else odd.size
+
+
+def _odd(fd: int, span: ByteRange, position: int) -> Block | Hole:
+    """A record that the kernel does not take, or a hole."""
+    head = pread(fd, BLANK.size, position - span.file_start)
+    needed = needed_bytes(head, span.limit - position)
+    single = None
+    if needed and _may_be_read(fd, span, position, needed):
+        single = _single(pread(fd, needed, position - span.file_start), position)
+    return hole_at(fd, span, position) if single is None else single
+
+
+def _may_be_read(fd: int, span: ByteRange, position: int, size: int) -> bool:
+    """Whether the record at `position` may be taken into memory at once: not when it is long and not whole. So a wrong
+    length costs no memory; a long record whose CRC is wrong counts as a hole.
+    """
+    return size <= LONG_RECORD or size_at(fd, span, position) == size
+
+
+def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
+    """Whether the blank that ends a file lies at `offset`."""
+    return record_walk.is_blank(pread(fd, BLANK.size, offset - span.file_start))
+
+
+def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) -> Block:
+    rows = np.frombuffer(records, ROW)
+    if rows["offset"][-1] >= end:
+        rows = rows[:int(np.searchsorted(rows["offset"], end))]
+    return Block(data, base, rows, topics, True)
+
+
+def needed_bytes(data: bytes, room: int) -> int:
+    """How long the cut record says it is; 0 when that can't be."""
+    if len(data) < BLANK.size:
+        return 0
+    total, _ = BLANK.unpack_from(data)
+    return total if MIN_RECORD_LENGTH <= total <= room else 0
+
+
+def _single(data: bytes, offset: int) -> Block | None:
+    """A record that the kernel did not take: text that is no UTF-8, or a body whose CRC is wrong."""
+    try:
+        parts = decode_parts(data)
+    except MessageDecodeError:
+        return None
+    head = parts.head
+    if head.physical_offset != offset:
+        return None
+    row = np.zeros(1, ROW)
+    row[0] = (offset, head.queue_offset, 0, head.store_timestamp, head.total_size, head.queue_id, 0, head.sys_flag)
+    data = data[:head.total_size]
+    return Block(data, offset, row, [_topic(data, parts)], _crc_ok(data, parts))
+
+
+def _topic(data: bytes, parts: RecordParts) -> str:
+    return decode_text(data[parts.topic_position:parts.topic_position + parts.topic_length])
+
+
+def _crc_ok(data: bytes, parts: RecordParts) -> bool:
+    body = data[parts.body_position:parts.body_position + parts.head.body_length]
+    return not body or body_crc32(body) == parts.head.body_crc
+
+
+def hole_at(fd: int, span: ByteRange, position: int) -> Hole:
+    """The bytes from `position`, where no record is, up to the next one, or to the end of what may be read."""
+    following = find_record(fd, span, position + 1, span.limit)
+    size = (span.limit if following is None else following) - position
+    head = pread(fd, BLANK.size, position - span.file_start)
+    room = min(span.limit, span.file_start + os.fstat(fd).st_size) - position
+    return Hole(span.path, span.file_start, position, size, _reason(head, room))
+
+
+def _reason(head: bytes, room: int) -> str:
+    """Why no record begins with these 8 bytes, or the fewer that are left of the file."""
+    if not head:
+        return "the file ends here"  # it is shorter than it was
+    total_size, magic_code = BLANK.unpack(head.ljust(BLANK.size, b"\0"))
+    if magic_code == 0 and len(head) == BLANK.size:
+        return "nothing was written here"
+    if len(head) < BLANK.size or magic_code == MESSAGE_MAGIC_CODE and total_size > room:
+        return "the record is cut off"
+    return "no record is here"
+
+
+def is_record(fd: int, span: ByteRange, offset: int) -> bool:
+    """Whether a whole record lies at `offset`, with the right place and CRC."""
+    return size_at(fd, span, offset) > 0
+
+
+def size_at(fd: int, span: ByteRange, offset: int) -> int:
+    """Bytes of the whole record at `offset`; 0 when none is there."""
+    return _record_size(fd, span, offset, pread(fd, _HEAD, offset - span.file_start))
+
+
+def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
+    """As `size_at`; `data` are the first bytes there. At most BLOCK bytes are read at a time."""
+    try:
+        head = decode_header(data)
+        if head.magic_code != MESSAGE_MAGIC_CODE or head.physical_offset != offset \
+                or not MIN_RECORD_LENGTH <= head.total_size <= span.limit - offset:
+            return 0
+        if head.total_size <= len(data):
+            return head.total_size if _crc_ok(data, decode_parts(data)) else 0
+    except MessageDecodeError:
+        return 0
+    body_at = HEADS[head.sys_flag >> 4 & 3].size
+    if not _lengths_fit(fd, head, body_at, offset - span.file_start):
+        return 0
+    return head.total_size if _is_body(fd, head, offset - span.file_start + body_at) else 0
+
+
+def _lengths_fit(fd: int, head: RecordHead, body_at: int, position: int) -> bool:
+    """Whether the lengths of body, topic and properties of the record at `position` of a file give its total."""
+    topic_at = body_at + head.body_length
+    if head.body_length < 0 or topic_at + LENGTHS_SIZE > head.total_size:
+        return False
+    tail = pread(fd, min(MAX_TOPIC_LENGTH + LENGTHS_SIZE, head.total_size - topic_at), position + topic_at)
+    if not tail or tail[0] > MAX_TOPIC_LENGTH or len(tail) < tail[0] + LENGTHS_SIZE:
+        return False
+    properties: int = SHORT.unpack_from(tail, 1 + tail[0])[0]
+    return properties >= 0 and topic_at + LENGTHS_SIZE + tail[0] + properties == head.total_size
+
+
+def _is_body(fd: int, head: RecordHead, position: int) -> bool:
+    """Whether the body at `position` of a file has the CRC of the head."""
+    crc, end = 0, position + head.body_length
+    while position < end:
+        data = pread(fd, min(BLOCK, end - position), position)
+        if not data:
+            return False
+        crc = zlib.crc32(data, crc)
+        position += len(data)
+    return head.body_length == 0 or (crc & 0x7FFF_FFFF) == int(head.body_crc)
+
+
+def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int | None = None) -> int | None:
+    """Offset of the first whole record that begins in [begin, end); with `not_before` (ms), that was stored then or
+    later.
+    """
+    position, last = begin - span.file_start, min(end, span.limit) - span.file_start
+    while (position := _next_data(fd, position)) < last:
+        data = pread(fd, min(BLOCK, span.limit - span.file_start - position), position)
+        if len(data) < MESSAGE_MAGIC_CODE_POSITION + len(_MAGIC):
+            return None
+        at = data.find(_MAGIC, MESSAGE_MAGIC_CODE_POSITION)
+        while at >= 0 and position + at - MESSAGE_MAGIC_CODE_POSITION < last:
+            place = at - MESSAGE_MAGIC_CODE_POSITION
+            offset = span.file_start + position + place
+            head = data[place:place + _HEAD]
+            if len(head) < _HEAD:
+                head = pread(fd, _HEAD, position + place)
+            if _record_size(fd, span, offset, head) \
+                    and (not_before is None or decode_header(head).store_timestamp >= not_before):
+                return offset
+            at = data.find(_MAGIC, at + 1)
+        position += len(data) - MESSAGE_MAGIC_CODE_POSITION - len(_MAGIC) + 1
+    return None
+
+
+def _next_data(fd: int, position: int) -> int:
+    """The next position where a record may begin: files are sparse behind the end of the log. Zeros at the front of a
+    TOTALSIZE may lie in the hole, when a copy of the file was made sparse.
+    """
+    try:
+        return max(os.lseek(fd, position, os.SEEK_DATA) - MESSAGE_MAGIC_CODE_POSITION, position)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return _NO_MORE_DATA
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
+            return position
+        raise
+
+
+def whole_file(segment: Segment) -> ByteRange:
+    """All records of a file."""
+    return ByteRange(segment.path, segment.start, segment.start, segment.end, segment.end, True)

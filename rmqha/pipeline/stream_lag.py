@@ -1,0 +1,53 @@
+"""How far a stream is behind: what Spark's Kafka connector tells as metrics of its source.
+
+Spark takes metrics only from sources that are written for the JVM: of one in Python, `sources[].metrics` of a progress
+stays empty. What such a source may say is `latestOffset`, any JSON that `reportLatestOffset` gives. So the metrics are
+in there, under "metrics", and `lag_of` takes them out of a progress, in a listener or from `query.lastProgress`:
+
+    class Lag(StreamingQueryListener):
+        def onQueryProgress(self, event):
+            for lag in lag_of(event.progress): ...
+"""
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Lag(NamedTuple):
+    """Of one source when its batch was planned: messages between the end of the batch and that of each part of the
+    source (a queue, or a commit log), and bytes where they are known. `is_estimated`: some messages are not counted,
+    but told by their bytes.
+    """
+
+    average: float
+    largest: int
+    smallest: int
+    size: int | None = None  # bytes
+    is_estimated: bool = False
+
+
+def lag_metrics(behind: Sequence[int], size: int | None = None, is_estimated: bool = False) -> dict[str, Any]:
+    """The metrics as they stand in `latestOffset`, from the messages that are left of each part."""
+    found: dict[str, Any] = {"avgOffsetsBehindLatest": round(sum(behind) / len(behind), 1) if behind else 0.0,
+                             "maxOffsetsBehindLatest": max(behind, default=0),
+                             "minOffsetsBehindLatest": min(behind, default=0)}
+    if size is not None:
+        found |= {"bytesBehindLatest": size, "isEstimated": is_estimated}
+    return found
+
+
+def lag_of(progress: Any) -> list[Lag]:
+    """The lags in a progress of a query, of each source that tells one: `event.progress`, or `query.lastProgress`."""
+    sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
+    return [lag for lag in map(_lag, sources) if lag is not None]
+
+
+def _lag(source: Any) -> Lag | None:
+    latest = source["latestOffset"] if isinstance(source, Mapping) else source.latestOffset
+    try:
+        metrics = (json.loads(latest) if isinstance(latest, str) else latest)["metrics"]
+        return Lag(metrics["avgOffsetsBehindLatest"], metrics["maxOffsetsBehindLatest"],
+                   metrics["minOffsetsBehindLatest"], metrics.get("bytesBehindLatest"),
+                   metrics.get("isEstimated", False))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None  # another format's source, or nothing was planned

@@ -1,0 +1,47 @@
+"""When a stream takes a batch: minOffsetsPerTrigger and maxTriggerDelay, as Spark's Kafka connector has them."""
+import time
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+
+from rmqha.pipeline.options import Options, PipelineError
+
+OPTIONS = ("minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger")
+_DEFAULT_DELAY_MS = 15 * 60_000
+
+
+class TriggerDelay:
+    """Holds small batches back. One for each query and start of it: the first batch is never held back.
+
+    PipelineError for wrong or contradicting options.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.max_rows = options.integer("maxOffsetsPerTrigger", least=1)
+        self.min_rows = options.integer("minOffsetsPerTrigger", least=1)
+        self._delay_ms = options.duration("maxTriggerDelay", _DEFAULT_DELAY_MS)
+        if self.min_rows is None and "maxTriggerDelay" in options:
+            raise PipelineError(f"{options.where}: maxTriggerDelay needs minOffsetsPerTrigger")
+        if self.min_rows is not None and self.max_rows is not None and self.min_rows > self.max_rows:
+            raise PipelineError(f"{options.where}: minOffsetsPerTrigger={self.min_rows} is more than "
+                                f"maxOffsetsPerTrigger={self.max_rows}")
+        self._last: float | None = None  # monotonic seconds: when a batch was last taken
+
+    @property
+    def limit(self) -> ReadLimit:
+        """What Spark is told."""
+        if self.max_rows is not None:
+            return ReadMaxRows(self.max_rows)
+        return ReadAllAvailable() if self.min_rows is None else ReadMinRows(self.min_rows)
+
+    def holds_back(self, waiting: int, limit: ReadLimit) -> bool:
+        """Whether a batch of the `waiting` messages is to come later. `limit`: what Spark asks for now; when it asks
+        for all, nothing is held back.
+        """
+        if self.min_rows is None or isinstance(limit, ReadAllAvailable):
+            return False
+        now = time.monotonic()
+        if waiting < self.min_rows and self._last is not None and (now - self._last) * 1000 < self._delay_ms:
+            return True
+        if waiting:
+            self._last = now
+        return False
