@@ -24,11 +24,12 @@ ALLOWED = {
     "client": {"common", "remoting", "client"},
     "aio": {"common", "client", "aio"},
     "tools": {"common", "native", "remoting", "acl", "client", "tools", "store"},
-    "pipeline": {"common", "remoting", "client", "store", "pipeline"},
+    "pipeline": {"common", "remoting", "acl", "client", "store", "pipeline"},
     "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "testing"},
 }
-# The store below tools and pipeline means its pure layouts only.
-PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout", "rmqha.store.ha.ha_transfer",
+# The store below tools and pipeline means its pure layouts only, and what reads a file by them.
+PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",
+              "rmqha.store.index.index_shape", "rmqha.store.ha.ha_transfer",
               "rmqha.store.ha.record_chain",
               "rmqha.store.bulk", "rmqha.store.config")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")

@@ -23,7 +23,6 @@ class Broker(BrokerNode):
     def __init__(self, kind: str, folder: Path, name: str, prefix: tuple[str, ...] = (),
                  env: dict[str, str] | None = None, plants: tuple[str, ...] = (), **properties: object):
         self._prefix, self._extra_env, self._plants = prefix, env or {}, plants
-        self.empty_files = 0  # that were taken away before starts
         super().__init__(kind, folder, None, name, **properties)
 
     def become(self, kind: str) -> "Broker":
@@ -36,17 +35,6 @@ class Broker(BrokerNode):
         self.command = [*self._prefix, *self.command]
         self._env.update(self._extra_env)
         return self
-
-    def launch(self) -> int:
-        """As ServerProcess's. The original does not start over an empty file, in the making of which it was killed: it
-        is taken away, as an operator would."""
-        if self.kind != "rmqha":
-            for folder in ("commitlog", "consumequeue"):
-                for file in (self.store / folder).rglob("*"):
-                    if file.is_file() and not file.stat().st_size:
-                        file.unlink()
-                        self.empty_files += 1
-        return super().launch()
 
     def lay_trap(self, point: str | None, passage: int) -> None:
         """From the next start on it kills itself at the n-th passage of a point of pair_points.py; None: no more."""

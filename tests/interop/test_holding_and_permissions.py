@@ -13,7 +13,6 @@ from rmqha.common.protocol.header.consumer_headers import (
     GetConsumerListByGroupResponseBody,
 )
 from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
 from rmqha.common.protocol.heartbeat.heartbeat_data import (
     ConsumeFromWhere,
@@ -29,6 +28,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from tests.support.nodes import BrokerNode
+from tests.support.raw_remoting import RawClient, frame, header
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -198,19 +198,13 @@ def test_the_brokers_permission_refuses_with_the_same_words(brokers, talk, java_
     assert refused == [False, not permission & 2, not permission & 4]  # sends: of ordered topics only
 
 
-def test_a_full_queue_refuses_with_the_same_words(brokers, talk):
-    def act(broker):
-        talker = talk(broker)
-        answers, lock = [], threading.Lock()
+def test_a_full_queue_refuses_with_the_same_words(brokers):
+    asked = {"topic": TOPIC, "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62}
 
-        def take(future):
-            with lock:
-                answers.append(future.response_command)
-        for _ in range(300):
-            request = RemotingCommand.create_request_command(
-                request_code.QUERY_MESSAGE, QueryMessageRequestHeader(TOPIC, "k", 32, 0, 1 << 62))
-            talker.client.invoke_async(talker.address, request, 60_000, take)
-        wait_until(lambda: len(answers) == 300, 60_000, "300 answers")
+    def act(broker):
+        with RawClient(broker.address) as client:  # all at once: the broker's thread is not to keep up
+            client.send(b"".join(frame(header(request_code.QUERY_MESSAGE, opaque, **asked)) for opaque in range(300)))
+            answers = [client.read_frame()[1] for _ in range(300)]
         return {(answer.code, answer.remark) for answer in answers if answer.code == response_code.SYSTEM_BUSY}
     answers = of_both(brokers, act)
     assert answers["rmqha"] == answers["java"] == {BUSY}

@@ -151,6 +151,17 @@ def has_jars_of(version: str) -> bool:
     return (_cache().with_name(f"rocketmq-{version}") / "lib.complete").exists()
 
 
+def fetched(name: str, pom: Path) -> Path:
+    """Folder of the jars of another pom, beside those of RocketMQ; Maven fetches them at the first use."""
+    with _cache_locked() as folder:
+        return _fetched(folder.with_name(name), pom)
+
+
+def is_fetched(name: str) -> bool:
+    """Whether they need not be fetched."""
+    return (_cache().with_name(name) / "lib.complete").exists()
+
+
 @functools.cache
 def integration_jars() -> Path:
     """Folder of the jars of RocketMQ's own integration tests and of what these need; fetched at the first use."""

@@ -237,6 +237,20 @@ class Cluster:
             time.sleep(0.05)
         return master
 
+    def ends_in_sync(self) -> list[int]:
+        """Where the logs end, asked while all were in sync with one master: what they have in common is the same.
+
+        A master that was cut off, killed and started again may be in sync for the controller, which has not noticed,
+        and have a log that parts from those of the next master's epoch: so nothing may have changed meanwhile.
+        """
+        while True:
+            self.wait_whole()
+            before = self.state()
+            ends = [replica.told_end() for replica in self.replicas]
+            after = self.state()
+            if len(self.in_sync(before)) == REPLICAS and _decisions(before) == _decisions(after):
+                return ends
+
     def epochs(self) -> list[tuple[int, int]]:
         """Of the master."""
         def read() -> list[tuple[int, int]] | None:
@@ -264,6 +278,11 @@ class Cluster:
             self.namesrv.kill()
         if self.star is not None:
             self.star.close()
+
+
+def _decisions(state: dict | None) -> tuple[int | None, int | None]:
+    """How often the master, and the sync-state set, were decided anew."""
+    return (state or {}).get("masterEpoch"), (state or {}).get("syncStateSetEpoch")
 
 
 def read_epochs(file: Path) -> list[tuple[int, int]]:

@@ -46,10 +46,9 @@ class Judge:
         self._first_received: dict[int, Ack] = {}  # epoch -> the first acknowledgement
 
     def look(self) -> int:
-        """Hold all that is new against each other. All three are in sync. The number of new acknowledgements."""
+        """Once all three are in sync, hold all that is new against each other. The number of new acknowledgements."""
         acks = self._traffic.acks[self._taken:]  # before the logs are: what is acknowledged now is in all of them
-        replicas = self._cluster.replicas
-        end = min(replica.told_end() for replica in replicas)
+        end = min(self._cluster.ends_in_sync())
         self._compare(end)
         self._walk(end)
         epochs = self._cluster.epochs()

@@ -15,12 +15,13 @@ from tests.faults.failover.judge import Judge
 from tests.faults.failover.switching import switch, warm_up
 from tests.faults.failover.traffic import Traffic
 from tests.faults.pair_broker import Broker
+from tests.support.controller_nodes import ControllerNode
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
 _FIRST_ACK_S = 90.0
 _OFTEN_S, _SELDOM_S = 0.02, 0.2
-_NEW_LEADER_S = 4.0  # a controller of rmqha's waits for leases that another one may have granted before it
+_NEW_LEADER_S = 4.0  # a controller of rmqha's may have to wait for leases of the one that led before
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,9 @@ def thaw(process: ServerProcess) -> None:
 class Kill(Failover):
     """One cycle: kill -9 of the master under load; it is started again while the next one has the load.
 
-    With etcd a member of it is killed or stopped in some cycles, around that moment. In one cycle of five the master
-    is killed when two are in sync, and the third is catching up.
+    With etcd a member of it is killed or stopped in some cycles, around that moment, and in some the leading controller
+    is killed a moment before. In one cycle of five the master is killed when two are in sync, and the third is catching
+    up.
     """
 
     name = "kill"
@@ -140,14 +142,17 @@ class Kill(Failover):
     def __init__(self, life: Life):
         super().__init__(life)
         self._shaken: ServerProcess | None = None
+        self._killed: ControllerNode | None = None
 
     def cycle(self) -> str:
         self._mend_etcd()
+        self._start_controller()
         members = 2 if self.rng.random() < 0.2 else 3
         master = self.cluster.wait_whole(members=members)
         looked = self.judge.look() if members == 3 else 0
         shake = self._shake_etcd() if self.cluster.etcd and self.rng.random() < 1 / 3 else ""
         self.load(0.2, 1.0)
+        ended = self._kill_leader() if self.cluster.etcd and self.rng.random() < 1 / 6 else ""
         what = "kill" + (", two in sync" if members == 2 else "") + (", etcd shaken" if shake else "") + (
             ", new leader" if time.monotonic() - self.cluster.leads_since < _NEW_LEADER_S else "")
         since = time.monotonic()
@@ -156,7 +161,7 @@ class Kill(Failover):
         master.kill()
         time.sleep(self.rng.choice([0, 0, self.rng.uniform(0, 0.5)]))
         master.launch()
-        return f"{what}: {master.name}{shake}, {seconds * 1000:.0f} ms; looked at {looked}"
+        return f"{what}: {master.name}{shake}{ended}, {seconds * 1000:.0f} ms; looked at {looked}"
 
     def _shake_etcd(self) -> str:
         self._shaken = self.rng.choice(self.cluster.etcd)
@@ -165,6 +170,20 @@ class Kill(Failover):
             return f" and {self._shaken.name}"
         freeze(self._shaken)
         return f", {self._shaken.name} stopped"
+
+    def _kill_leader(self) -> str:
+        node = self.cluster.leading_controller()
+        if node is None:
+            return ""
+        node.kill()
+        self._killed, self.cluster.leads_since = node, time.monotonic()
+        time.sleep(self.rng.uniform(0.3, 1.5))
+        return f" and {node.name}"
+
+    def _start_controller(self) -> None:
+        if self._killed is not None:
+            self._killed.start(BOOT_MS)
+            self._killed = None
 
     def _mend_etcd(self) -> None:
         if self._shaken is None:
@@ -178,6 +197,7 @@ class Kill(Failover):
 
     def end(self) -> str:
         self._mend_etcd()
+        self._start_controller()
         return super().end()
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.faults.failover import campaign
-from tests.faults.failover.cluster import Plan, read_epochs
+from tests.faults.failover.cluster import Cluster, Plan, read_epochs
 from tests.faults.failover.judge import Judge
 from tests.faults.failover.traffic import TOPIC, Ack, Refusals
 from tests.faults.verdict import Violation
@@ -43,7 +43,12 @@ class Fake:
             commit_log = folder / str(index)
             commit_log.mkdir()
             (commit_log / "00000000000000000000").write_bytes(log + bytes(1000))
-            self.replicas.append(SimpleNamespace(name=f"b{index}", commit_log=commit_log, told_end=lambda: len(log)))
+            self.replicas.append(SimpleNamespace(name=f"b{index}", commit_log=commit_log))
+        self._end = len(log)
+
+    def ends_in_sync(self) -> list[int]:
+        """Where the logs end."""
+        return [self._end] * 3
 
     def master(self) -> None:
         """Nobody to read from."""
@@ -122,6 +127,23 @@ def test_an_old_master_that_acknowledges_behind_the_new_one_is_found(tmp_path):
     fake.change(9, sent=10.6, received=30.0)
     with pytest.raises(Violation, match="M: two masters at a time: .*m9.* of epoch 1 was sent behind .*m10"):
         fake.look()
+
+
+def test_ends_are_those_of_one_mastership(tmp_path, monkeypatch):
+    """A master of before, which the controller still names, may have a log that parts from the others."""
+    cluster, ends = Cluster(tmp_path, Plan(), 1), iter([(971, 120, 120), (990, 990, 990), (995, 995, 995)])
+    states = iter([(11, 29), (12, 30), (12, 31), (12, 32), (12, 32), (12, 32)])
+    cluster.replicas = [SimpleNamespace(address=str(index), told_end=lambda index=index: now[index])
+                        for index in range(3)]
+    now = []
+
+    def state():
+        epoch, set_epoch = next(states)
+        return {"masterEpoch": epoch, "syncStateSetEpoch": set_epoch,
+                "inSyncReplicas": [{"brokerAddress": str(index)} for index in range(3)]}
+    monkeypatch.setattr(cluster, "state", state)
+    monkeypatch.setattr(cluster, "wait_whole", lambda: now.__setitem__(slice(None), next(ends)))
+    assert cluster.ends_in_sync() == [995] * 3
 
 
 def test_epochs_are_read_and_not_while_they_are_written(tmp_path):

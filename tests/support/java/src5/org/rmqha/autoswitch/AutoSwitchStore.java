@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.ConcurrentModificationException;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
@@ -91,6 +92,20 @@ public final class AutoSwitchStore {
         return (AutoSwitchHAService) store.getHaService();
     }
 
+    /** 5.1.4 walks its list of connections without a lock, and fails when one comes or goes meanwhile. */
+    private void setMembers(Set<Long> members) {
+        for (int tries = 1; ; tries++) {
+            try {
+                service().setSyncStateSet(members);
+                return;
+            } catch (ConcurrentModificationException e) {
+                if (tries == 1000) {
+                    throw e;
+                }
+            }
+        }
+    }
+
     private String execute(String[] words) throws Exception {
         switch (words[0]) {
             case "master": {  // EPOCH
@@ -106,14 +121,14 @@ public final class AutoSwitchStore {
                 return String.valueOf(done);
             }
             case "set":  // ID,ID,...
-                service().setSyncStateSet(Arrays.stream(words[1].split(",")).map(Long::valueOf).collect(Collectors.toSet()));
+                setMembers(Arrays.stream(words[1].split(",")).map(Long::valueOf).collect(Collectors.toSet()));
                 return service().getSyncStateSet().toString();
             case "auto":  // what a controller would answer: yes
-                service().registerSyncStateSetChangedListener(set -> service().setSyncStateSet(set));
+                service().registerSyncStateSetChangedListener(this::setMembers);
                 return "";
             case "shrink": {
                 Set<Long> set = service().maybeShrinkSyncStateSet();
-                service().setSyncStateSet(set);
+                setMembers(set);
                 return set.toString();
             }
             case "put":  // FIRST COUNT SIZE

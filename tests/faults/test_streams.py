@@ -1,0 +1,16 @@
+"""Kills of a stream of the format rocketmq-commitlog; the long form is `python -m tests.faults.streams`."""
+import os
+
+import pytest
+
+from tests.pipeline.conftest import why_unavailable
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+
+@pytest.mark.skipif(os.environ.get("RMQHA_LONG_TESTS") != "1", reason="RMQHA_LONG_TESTS=1: each kill takes 10 s")
+@pytest.mark.skipif(bool(why_unavailable()), reason=str(why_unavailable()))
+def test_a_stream_that_is_killed_again_and_again_gives_each_message_once(tmp_path):
+    from tests.faults.streams import run
+    streams = run(tmp_path, 3, seed=3)
+    assert streams.kills == 3 and streams.most_kib < 300 << 10
