@@ -10,6 +10,7 @@ from tests.support.sources import ROOT, lines, modules, nodes, paths
 MAX_MODULE_LINES = 800
 MAX_FUNCTION_LINES = 70
 MAX_LINE = 120
+MIN_WAIT_S = 10  # what a test gives to what happens at once
 
 # Functions that are longer than they should be, and wait to be split: (path, qualified name). Only remove from it.
 LONG_FUNCTIONS: set[tuple[str, str]] = set()
@@ -84,6 +85,57 @@ def test_no_except_is_silent():
                 if broad and all(isinstance(child, ast.Pass) for child in node.body):
                     wrong.append(f"{path}:{node.lineno} silent except")
     assert not wrong, "\n".join(wrong)
+
+
+def _is_elapsed(node):
+    """Whether it is a time that has passed: monotonic() - begin."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and any(
+        isinstance(child, ast.Call) and ast.unparse(child.func).endswith(("monotonic", "monotonic_ns", "perf_counter"))
+        for child in ast.walk(node))
+
+
+def _seconds(node, names):
+    """A bound as a number, with the constants of its module; None when it depends on more."""
+    try:
+        return float(eval(ast.unparse(node), {"__builtins__": {}}, names))
+    except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
+        return None
+
+
+def _short_waits(tree):
+    """Lines of asserts and of `wait_until` that give less than MIN_WAIT_S to what is to happen soon."""
+    names = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            names[node.targets[0].id] = _seconds(node.value, names)
+    expected = {id(child) for node in ast.walk(tree) if isinstance(node, ast.With)
+                and "raises(AssertionError" in ast.unparse(node.items[0].context_expr) for child in ast.walk(node)}
+    asserted = {id(child) for node in ast.walk(tree) if isinstance(node, ast.Assert) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        bound, unit = None, 1
+        if isinstance(node, ast.Compare) and id(node) in asserted and isinstance(node.ops[-1], (ast.Lt, ast.LtE)):
+            before = node.comparators[-2] if len(node.comparators) > 1 else node.left
+            bound = _seconds(node.comparators[-1], names) if _is_elapsed(before) else None
+            unit = 1_000_000_000 if "_ns" in ast.unparse(before) else 1
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "wait_until" and len(node.args) > 1:
+            bound, unit = _seconds(node.args[1], names), 1000
+        if bound is not None and bound < MIN_WAIT_S * unit and id(node) not in expected:
+            yield node.lineno
+
+
+def test_tests_do_not_hope_for_a_fast_machine():
+    """What is to happen at once is proved by making longer what it must not wait for."""
+    wrong = [f"{path}:{line}" for path in paths("tests") if not path.startswith(("tests/bench/", "tests/faults/"))
+             for line in _short_waits(ast.parse((ROOT / path).read_text("utf-8")))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_short_waits_are_found():
+    found = _short_waits(ast.parse(
+        "S = 2\nassert 0 < time.monotonic() - begin < S + 1\nassert time.monotonic_ns() - b < 9_000_000_000\n"
+        "wait_until(f, S * 1000)\nwith pytest.raises(AssertionError):\n    wait_until(f, 5)\nwait_until(f, 10_000)\n"
+        "assert time.monotonic() - begin > 1\nassert time.monotonic() - begin < 20\n"))
+    assert sorted(found) == [2, 3, 4]
 
 
 def test_library_does_not_print():

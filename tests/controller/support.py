@@ -1,7 +1,6 @@
 """A controller in this process, and brokers that only say what brokers say to it."""
 import json
 import threading
-import time
 from pathlib import Path
 
 from rmqha.common.controller_config import ControllerConfig
@@ -37,7 +36,8 @@ class FakeBroker:
         self._ha = {"haServerAddr": f"127.0.0.1:{10_000 + id_}"} if takes_leases else {}
         self.notified: list[RemotingCommand] = []
         self.handovers: list[RemotingCommand] = []
-        self.change_s = 0.0  # how long it takes to change its role
+        self.may_change = threading.Event()  # it changes its role only then
+        self.may_change.set()
         self.hand_over_code = 0  # what it answers when it is asked to
         self._came = threading.Condition()
         self._server = RemotingServer(ServerConfig(listenPort=0))
@@ -55,7 +55,8 @@ class FakeBroker:
             is_notice = request.code == request_code.NOTIFY_BROKER_ROLE_CHANGED
             (self.notified if is_notice else self.handovers).append(request)
             self._came.notify_all()
-        time.sleep(self.change_s if is_notice else 0)
+        if is_notice:
+            self.may_change.wait()
         return RemotingCommand.create_response_command(0 if is_notice else self.hand_over_code, None)
 
     def wait_notified(self, epoch: int, timeout_s: float = 10) -> dict[str, str]:
@@ -106,5 +107,6 @@ class FakeBroker:
 
     def die(self) -> None:
         """Close everything."""
+        self.may_change.set()
         self.client.socket.close()
         self._server.shutdown()

@@ -14,6 +14,8 @@ from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
+LONG_MS = 60_000  # longer than a test waits
+
 
 @pytest.fixture
 def world(tmp_path):
@@ -59,10 +61,9 @@ def test_first_master_and_its_lease(world):
 
 def test_master_that_dies_is_replaced_at_once(world):
     master, two, three = world.three()
-    begin = time.monotonic()
+    master.beat(timeout_ms=LONG_MS)
     master.client.socket.close()
     assert two.wait_notified(2)["masterBrokerId"] == "2" == three.wait_notified(2)["masterBrokerId"]
-    assert time.monotonic() - begin < 1
     assert two.info().fields["masterBrokerId"] == "2"
     assert two.beat().fields["leaseMillis"] == str(LEASE_MS)
 
@@ -72,7 +73,7 @@ def test_master_that_hangs_is_replaced_when_its_time_is_out(world):
     master.beat(timeout_ms=400)
     begin = time.monotonic()
     assert two.wait_notified(2)["masterBrokerId"] == "2"
-    assert 0.39 < time.monotonic() - begin < 2
+    assert time.monotonic() - begin > 0.39
     assert master.client.is_closed_by_peer(10)
 
 
@@ -102,17 +103,15 @@ def test_new_leader_waits_for_the_leases_of_the_one_before(world):
 
 def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
     master, two, three = world.three()
-    world.restart(maxLeaseMillis=60_000)
+    world.restart(maxLeaseMillis=LONG_MS)
     for each in (master, two, three):
         each.connect_anew()
-        each.beat()
-    term = master.beat().fields["leaderTerm"]
+        each.beat(timeout_ms=LONG_MS)
+    term = master.beat(timeout_ms=LONG_MS).fields["leaderTerm"]
     assert master.wait_notified(1)["masterBrokerId"] == "1", "who leads now is told at once"
-    master.beat(leaderTerm=term)
-    begin = time.monotonic()
+    master.beat(timeout_ms=LONG_MS, leaderTerm=term)
     master.client.socket.close()
     assert two.wait_notified(2)["masterBrokerId"] == "2"
-    assert time.monotonic() - begin < 1
 
 
 def test_new_leader_switches_at_once_from_a_master_that_follows_it(world):
@@ -191,17 +190,20 @@ def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
     assert master.wait_notified(2)["masterBrokerId"] == "2"
 
 
-def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world):
+def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world, monkeypatch):
+    monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", LONG_MS)
     master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
     master.elect()
     master.alter([1, 2, 3], 1)
     for each in (master, two, three):
         each.wait_notified(1)
-    two.change_s = 0.8
+    two.may_change.clear()
     assert two.elect(designate=True).code == code.SUCCESS
-    begin = time.monotonic()
-    assert master.wait_notified(2)["masterBrokerId"] == "2" and time.monotonic() - begin < 0.6, "it need not ask"
-    assert three.wait_notified(2)["masterBrokerId"] == "2" and time.monotonic() - begin > 1
+    assert master.wait_notified(2)["masterBrokerId"] == "2", "it need not ask"
+    time.sleep(0.5)
+    assert len(three.notified) == 1
+    two.may_change.set()
+    assert three.wait_notified(2)["masterBrokerId"] == "2"
 
 
 def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, monkeypatch):
@@ -209,9 +211,9 @@ def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, mon
     master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
     master.elect()
     master.alter([1, 2, 3], 1)
-    two.change_s = 3
+    two.may_change.clear()
     assert two.elect(designate=True).code == code.SUCCESS
-    assert three.wait_notified(2, timeout_s=2.5)["masterBrokerId"] == "2"
+    assert three.wait_notified(2)["masterBrokerId"] == "2"
 
 
 def test_designated_master_is_not_elected_when_the_old_one_refuses(world):

@@ -1,7 +1,6 @@
 """Two controllers as processes, at three members of etcd."""
 import os
 import signal
-import time
 
 import psutil
 import pytest
@@ -14,18 +13,24 @@ from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
 LEASE_S = 2
+MOST_S = 30  # for what happens at once
 NAME = {"clusterName": "c", "brokerName": "b"}
 
 
 @pytest.fixture
-def pair(tmp_path, nodes):
+def lease_s():
+    return LEASE_S
+
+
+@pytest.fixture
+def pair(tmp_path, nodes, lease_s):
     """Both controllers, running."""
     require_etcd()
     etcd = etcd_cluster(tmp_path, 3, sync=False)
     nodes.extend(etcd)
     start_etcd(etcd)
     peers = {f"n{number}": f"127.0.0.1:{free_port()}" for number in range(2)}
-    controllers = [ControllerNode("rmqha", tmp_path, id_, peers, controllerStore="etcd", etcdLeaseSeconds=LEASE_S,
+    controllers = [ControllerNode("rmqha", tmp_path, id_, peers, controllerStore="etcd", etcdLeaseSeconds=lease_s,
                                   etcdEndpoints=";".join(addresses(etcd))) for id_ in peers]
     nodes.extend(controllers)
     for controller in controllers:
@@ -71,17 +76,16 @@ def test_one_decides_and_the_other_names_it(pair):
     assert about["controllerLeaderId"] == leader.self_id and about["isLeader"] == "false"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+@pytest.mark.parametrize("number, lease_s", [
+    (signal.SIGKILL, 6 * MOST_S), (signal.SIGSTOP, LEASE_S), (signal.SIGTERM, 6 * MOST_S)])
 def test_another_one_goes_on_where_the_leader_ended(pair, number):
+    """One that ends in good order says so, and one that is killed is seen to end: no lease is waited for."""
     leader = leader_of(pair)
     (other,) = (one for one in pair if one is not leader)
     assert apply_id(leader, 1) == response_code.SUCCESS
     wait_until(lambda: _is_watched(leader), what="the other one is connected to it")
-    begin = time.monotonic()
     os.kill(leader.pid, number)
-    wait_until(lambda: other.leader() == other.address, what="the other one leads")
-    # one that ends in good order says so, and one that is killed is seen to end
-    assert time.monotonic() - begin < (2 * LEASE_S + 1 if number == signal.SIGSTOP else LEASE_S / 2)
+    wait_until(lambda: other.leader() == other.address, MOST_S * 1000, "the other one leads")
     assert next_id(other) == 2 and apply_id(other, 2) == response_code.SUCCESS
     if number == signal.SIGSTOP:
         os.kill(leader.pid, signal.SIGCONT)

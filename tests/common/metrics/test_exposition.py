@@ -1,6 +1,5 @@
 """How metrics are written: as the library does, but piece by piece."""
 import threading
-import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -74,9 +73,8 @@ def test_when_time_is_out_what_is_done_is_told(caplog):
 
     other = Metric("other", GAUGE, (), "Other")
     pace = Pace(0.05)
-    begin = time.monotonic()
     pieces, is_whole = exposition.encode_all([Family(other, [((), 1)]), Family(SIZES, endless())], pace)
-    assert not is_whole and time.monotonic() - begin < 5 and _parsed(pieces)[0].name == "other"
+    assert not is_whole and _parsed(pieces)[0].name == "other"
     assert "no time for sizes" in caplog.text
 
 

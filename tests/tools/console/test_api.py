@@ -1,5 +1,4 @@
 """The console's API beside a running cluster."""
-import time
 
 import pytest
 
@@ -91,9 +90,7 @@ def test_an_id_leads_to_no_host_outside_the_cluster(client):
     elsewhere = "7F0000010000000100000000000000FF"  # 127.0.0.1:1
     answer = client.get("/api/messages", params={"id": elsewhere})
     assert answer.status_code == 400 and "not an offset id of one of the cluster's brokers" in answer.json()["error"]
-    begin = time.monotonic()
     assert get(client, "/api/messages", id=elsewhere, topic=TOPIC)["messages"] == []
-    assert time.monotonic() - begin < 5
 
 
 def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):
