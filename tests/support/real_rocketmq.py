@@ -11,11 +11,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 VERSION = "4.9.7"
+_PAUSE_S = 5
 _HERE = Path(__file__).resolve().parent / "java"
 _HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # Otherwise each makes an RSA key when it starts: five seconds of a core
@@ -107,9 +109,9 @@ def jars() -> Path:
 def _fetched(folder: Path, pom: Path, **versions: str) -> Path:
     """The jars of a pom, in `folder`/lib."""
     if not (folder / "lib.complete").exists():
-        _run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+        _run(["mvn", "-q", "-B", "-U", "-f", str(pom), "dependency:copy-dependencies",
               f"-DoutputDirectory={folder / 'lib'}",
-              *(f"-Drocketmq.{key.replace('_', '.')}={version}" for key, version in versions.items())])
+              *(f"-Drocketmq.{key.replace('_', '.')}={version}" for key, version in versions.items())], times=4)
         (folder / "lib.complete").touch()
     return folder / "lib"
 
@@ -189,6 +191,12 @@ def compiled(lib: Path, sources: list[Path]) -> Path:
     return classes
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+def _run(command: list[str], times: int = 1) -> None:
+    """`times`: tries, for what asks a registry, which may fail now and then."""
+    while True:
+        times -= 1
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode == 0 or times < 1:
+            break
+        time.sleep(_PAUSE_S)
     assert done.returncode == 0, f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}"
