@@ -82,7 +82,9 @@ def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, cap
     assert http_get(port.local_port, "/x")[0] == 200
 
 
-def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port):
+def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port, monkeypatch):
+    monkeypatch.setattr(http_port._Handler, "timeout", 600)
+    monkeypatch.setattr(http_port, "MAX_CONNECTION_S", 600)
     with socket.create_connection(("127.0.0.1", port.local_port), timeout=20) as sock:
         wait_until(lambda: port._open)
         port.shutdown()

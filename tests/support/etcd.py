@@ -12,6 +12,13 @@ from tests.support.controller_nodes import EtcdNode, why_no_etcd
 
 _prefixes = itertools.count(1)
 LEASE_S = 2
+MOST_S = 30  # for what happens at once
+LONG_LEASE_S = 6 * MOST_S  # longer than that: a controller that is not told looks three times in a lease
+
+
+def leads_until_ns(store: EtcdStore) -> int:
+    """Until when (of the monotonic clock) it may take itself for the leader, if no member answers any more."""
+    return store._leadership._until_ns
 
 
 def require_etcd() -> None:

@@ -14,12 +14,11 @@ from rmqha.controller.store.controller_store import NotLeaderError, StoreConflic
 from rmqha.controller.store.etcd_store import EtcdStore
 from tests.faults.proxies import Proxy
 from tests.support.controller_nodes import etcd_cluster, start_etcd
-from tests.support.etcd import addresses, etcd_config, etcd_stores, require_etcd
+from tests.support.etcd import LEASE_S, addresses, etcd_config, etcd_stores, leads_until_ns, require_etcd
 from tests.support.kinds import long_test
 from tests.support.wait import wait_until
 
-LEASE_S = 2
-LONG_LEASE_S = 20  # longer than members need to elect another one on a busy machine
+PATIENT_LEASE_S = 20  # longer than members need to elect another one on a busy machine
 ONE = ReplicaSet("cluster", "broker-a", master_epoch=0)
 MS = 1_000_000
 
@@ -70,7 +69,7 @@ def leader_of(stores):
 @pytest.mark.parametrize("number", range(3))
 def test_one_member_less_changes_nothing(cluster, harm, number):
     """Also when it is the one that leads etcd, or the one that is asked."""
-    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LONG_LEASE_S), "n0", "n1") as stores:
+    with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=PATIENT_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         put(leader, 1)
         since_ns = leader.leads_since_ns
@@ -94,9 +93,11 @@ def test_without_most_members_nobody_leads(cluster, harm):
         seen = put(leader, 1)
         harm(cluster[0])
         harm(cluster[1])
+        harmed_ns = time.monotonic_ns()
         with pytest.raises(StoreFailedError):
             leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
         wait_until(lambda: not leader.leads, what="it leads no more")
+        assert leads_until_ns(leader) < harmed_ns + LEASE_S * 1000 * MS
         time.sleep(LEASE_S)
         assert not any(store.leads for store in stores)
         _heal(cluster)

@@ -1,6 +1,5 @@
 """`rmqha up --auto-failover` and what shows, checks and switches such a cluster: real processes, ended at the end."""
 import json
-import time
 
 import pytest
 
@@ -59,9 +58,8 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
     assert good.startswith(f"CONTROLLER OK - {controller} leads") and "'broker-a in sync'=2;;;0" in good
     assert "0 errors, 0 warnings" in rmqha(home, "doctor", "-n", address).stdout
 
-    begin = time.monotonic()
     switched = json.loads(rmqha(home, "ha", "switch", "broker-a-s", "-o", "json").stdout)
-    assert switched["new_master"] == slave and 0 < switched["seconds"] < time.monotonic() - begin
+    assert switched["new_master"] == slave and 0 < switched["seconds"] < 10
     assert send(address) == [SendStatus.SEND_OK] * 5
     for args in (("promote", "-b", master, "-n", address), ("follow", "-b", master, "--master", slave)):
         assert f"`rmqha ha switch {master}`" in rmqha(home, "ha", *args, code=2).stderr

@@ -1,4 +1,5 @@
 """The console's API beside a running cluster."""
+import socket
 
 import pytest
 
@@ -91,6 +92,13 @@ def test_an_id_leads_to_no_host_outside_the_cluster(client):
     answer = client.get("/api/messages", params={"id": elsewhere})
     assert answer.status_code == 400 and "not an offset id of one of the cluster's brokers" in answer.json()["error"]
     assert get(client, "/api/messages", id=elsewhere, topic=TOPIC)["messages"] == []
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.setblocking(False)
+        there = f"7F000001{stranger.getsockname()[1]:08X}00000000000000FF"
+        assert client.get("/api/messages", params={"id": there}).status_code == 400
+        assert get(client, "/api/messages", id=there, topic=TOPIC)["messages"] == []
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
 
 
 def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):

@@ -147,7 +147,7 @@ def test_waiting_ends_when_nothing_comes(line):
     line.ok("produce", "-t", "Wait", "-m", "x")
     begin = time.monotonic()
     assert bodies(line, "Wait", "--from", "latest", "--timeout", 0.5) == []
-    assert time.monotonic() - begin >= 0.5
+    assert 0.5 <= time.monotonic() - begin < 10, "no long poll is waited for"
 
 
 def test_tail_follows_until_it_is_interrupted(line, tmp_path):

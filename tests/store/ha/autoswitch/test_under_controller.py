@@ -4,6 +4,7 @@ import time
 import pytest
 
 from rmqha.store.config.message_store_config import FlushDiskType
+from rmqha.store.ha import ha_client
 from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, MasterPeer, SlavePeer, open_replica
 from tests.store.ha.support import FakeMaster
@@ -207,8 +208,9 @@ def test_a_master_started_anew_takes_nothing_before_the_controller_has_answered(
         assert controller.epoch == 2 and store.ha_service.epoch_cache.last_epoch() == 5
 
 
-def test_a_replica_follows_the_new_master_at_once(tmp_path, controller):
-    """Also before that one knows; and both take messages with two in sync within a moment."""
+def test_a_replica_follows_the_new_master_at_once(tmp_path, controller, monkeypatch):
+    """Also before that one knows; and both take messages with two in sync, long before a slave of 4.9 asks again."""
+    monkeypatch.setattr(ha_client, "_RETRY_MS", 2 * WAIT_MS)
     keys = {**KEYS, "minInSyncReplicas": 2}
     with open_replica(tmp_path / "1", 1, **keys) as old, open_replica(tmp_path / "2", 2, **keys) as new, \
             open_replica(tmp_path / "3", 3, **keys) as third:
