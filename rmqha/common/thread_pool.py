@@ -40,7 +40,8 @@ class NamedThreadPool:
             self._tasks.append((fn, args))
             if self._idle:
                 self._not_empty.notify()
-            elif len(self._threads) < self.max_workers:
+            # an idle thread takes one task: the others must not wait for its end
+            if len(self._tasks) > self._idle and len(self._threads) < self.max_workers:
                 with interrupted_later():  # a thread that is half started can't be joined
                     self._add_thread()
 

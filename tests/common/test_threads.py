@@ -235,6 +235,29 @@ def test_pool_runs_everything_and_names_its_threads():
     assert len(names) == 50 and set(names) <= {"SendMessageThread_1", "SendMessageThread_2"}
 
 
+def test_task_does_not_wait_for_the_one_before_it_while_there_are_threads_to_be_had():
+    came, results = threading.Event(), []
+    pool = NamedThreadPool("P_", 2)
+    pool.submit(came.set)
+    assert came.wait(60)
+    wait_until(lambda: pool._idle == 1)
+    second_ran = threading.Event()
+    with pool._not_empty:  # the idle thread is told of the first, and has not come for it yet
+        pool.submit(lambda: results.append(second_ran.wait(60)))
+        pool.submit(second_ran.set)
+    pool.shutdown(120_000)
+    assert results == [True] and len(pool._threads) == 2
+
+
+def test_pool_makes_no_thread_while_one_is_idle():
+    pool = NamedThreadPool("P_", 8)
+    for _ in range(20):
+        pool.submit(lambda: None)
+        wait_until(lambda: pool._idle == 1 and pool.queue_size() == 0)
+    pool.shutdown()
+    assert len(pool._threads) == 1
+
+
 def test_full_pool_rejects_and_survives_a_failing_task(caplog):
     gate, done = threading.Event(), []
     pool = NamedThreadPool("P_", 1, queue_capacity=1)
