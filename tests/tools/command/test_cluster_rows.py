@@ -100,6 +100,21 @@ def test_exports_name_their_file(rows, tmp_path):
         assert json.loads(file.read_text("utf-8"))
 
 
+def test_metrics_of_a_cluster_without_a_master_say_who_lacks_it(cluster, capsys, monkeypatch, tmp_path):
+    asked = DefaultMQAdminExt.examine_broker_cluster_info
+
+    def without_masters(admin):
+        info = asked(admin)
+        for broker in info.brokerAddrTable.values():
+            broker.brokerAddrs.pop(0)
+        return info
+
+    monkeypatch.setattr(DefaultMQAdminExt, "examine_broker_cluster_info", without_masters)
+    main0(["exportMetrics", "-n", cluster.namesrv, "-c", "C", "-f", str(tmp_path)])
+    assert "broker-a has no master now" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_broker_that_does_not_answer_does_not_end_a_list(cluster, capsys, monkeypatch):
     wait_until(lambda: listed(cluster, capsys) == 2, 60_000, "both brokers at the name server")
     asked = DefaultMQAdminExt.fetch_broker_runtime_stats

@@ -49,8 +49,13 @@ class ExportMetricsCommand(SubCommand):
         if names is None:
             # Differs: says what is wrong, where Java fails with a NullPointerException
             raise JavaException(command_util.ERROR_MESSAGE)
-        report = {name: _broker_info(admin, info.brokerAddrTable[name].brokerAddrs[mix_all.MASTER_ID])
-                  for name in sorted(names) if name in info.brokerAddrTable}
+        addresses = {name: info.brokerAddrTable[name].brokerAddrs for name in sorted(names)
+                     if name in info.brokerAddrTable}
+        for name, of_ids in addresses.items():
+            if mix_all.MASTER_ID not in of_ids:
+                # Differs: says which, where Java asks the address null
+                raise JavaException(f"{name} has no master now: its report would be missing")
+        report = {name: _broker_info(admin, of_ids[mix_all.MASTER_ID]) for name, of_ids in addresses.items()}
         yield from export({
             "evaluateReport": report,
             "totalData": {"totalTps": _totals(report, "tps", TPS, 0.0),
