@@ -11,16 +11,16 @@ from rmqha.common.message import message_decoder
 with Producer("replication_watchers") as producer:
     result = producer.send(Message("Watched", b"first", keys="begin"))  # makes the topic, and finds a broker
     name = result.message_queue.brokerName
-    addresses = producer.api.get_broker_cluster_info(3_000).brokerAddrTable[name].brokerAddrs
+    while len(addresses := producer.api.get_broker_cluster_info(3_000).brokerAddrTable[name].brokerAddrs) < 2:
+        print(f"{name} has no slave yet: one that runs registers within 30 s")
+        time.sleep(1)
     master, slave = addresses[0], addresses[1]
 
-    def end(address: str) -> int:
-        """The offset in the commit log where a broker's next message goes."""
+    def end(address: str) -> int:  # the offset in the commit log where a broker's next message goes
         return int(producer.api.get_broker_runtime_info(address, 3_000).table["commitLogMaxOffset"])
 
     for number in range(3):
-        result = producer.send(Message("Watched", b"%d apples" % number, keys=f"key-{number}"),
-                               queue=result.message_queue)
+        result = producer.send(Message("Watched", b"%d apples" % number), queue=result.message_queue)
         while (behind := end(master) - end(slave)) > 0:
             time.sleep(0.01)
         print(f"{result.msg_id}: {result.send_status.name}, master and slave end at {end(master)}")
