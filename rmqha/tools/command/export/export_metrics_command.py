@@ -53,7 +53,7 @@ class ExportMetricsCommand(SubCommand):
                      if name in info.brokerAddrTable}
         for name, of_ids in addresses.items():
             if mix_all.MASTER_ID not in of_ids:
-                # Differs: says which, where Java asks the address null
+                # Differs: names the broker without a master; the original asks a name server for its figures, and fails
                 raise JavaException(f"{name} has no master now: its report would be missing")
         report = {name: _broker_info(admin, of_ids[mix_all.MASTER_ID]) for name, of_ids in addresses.items()}
         yield from export({
