@@ -10,23 +10,35 @@ from rmqha.common.stats.stats_item import CallSnapshot
 _AT_ONCE = 10_000  # objects asked for what they refer to in one call
 
 
-def _is_own(name: str) -> bool:
-    return name.partition(".")[0] == "rmqha"
+def _is_own(name: object) -> bool:
+    return str(name).partition(".")[0] == "rmqha"
+
+
+def _is_passed_through(one: object) -> bool:
+    """Whether what `one` refers to counts; not with the modules and classes of others, nor with the runner of tests.
+
+    Each module refers to pytest by its loader, and so to all tests and their parameters: most of a process.
+    """
+    if isinstance(one, ModuleType):
+        return _is_own(one.__name__)
+    if isinstance(one, type):
+        return _is_own(one.__module__)
+    return str(type(one).__module__).partition(".")[0] not in ("_pytest", "pluggy")
 
 
 def _reachable(*roots: object) -> Iterator[object]:
-    """All that rmqha's modules and `roots` refer to, each once; not through other modules."""
-    own = [module for name, module in sys.modules.items() if _is_own(name)]
-    others = [vars(module) for name, module in list(sys.modules.items())
-              if not _is_own(name) and isinstance(module, ModuleType)]
-    seen = {id(one) for one in others}
+    """All that rmqha's modules and `roots` refer to, each once."""
+    own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
+    seen = {id(vars(module)) for name, module in list(sys.modules.items())
+            if not _is_own(name) and isinstance(module, ModuleType)}
     found: list[object] = [*own, *roots]
     while found:
         fresh = []
         for one in found:
-            if id(one) not in seen and (not isinstance(one, ModuleType) or _is_own(one.__name__)):
+            if id(one) not in seen:
                 seen.add(id(one))
-                fresh.append(one)
+                if _is_passed_through(one):
+                    fresh.append(one)
         yield from fresh
         found = []
         for first in range(0, len(fresh), _AT_ONCE):
