@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmqha.common.round import ANSWER, Round, at_round_end
-from rmqha.store import clean_commit_log_service, mapped_file, reput_message_service
+from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.put_message_result import PutMessageStatus
@@ -14,6 +14,7 @@ from rmqha.store.reput_message_service import _GATHER_MS
 from rmqha.store.running_flags import RunningFlags, disk_of
 from rmqha.store.store_stats_service import StoreStatsService
 from tests.store.support import FILE_SIZE, bodies, message, new_store, open_store, put, wait_dispatched
+from tests.support.gathering import gathering
 from tests.support.wait import wait_until
 
 
@@ -345,15 +346,12 @@ def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
     assert waits == []
 
 
-def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path, monkeypatch):
-    monkeypatch.setattr(reput_message_service, "_GATHER_MS", 600_000)
+def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path):
     called = []
-    with open_store(tmp_path, Listener(False)) as store:
-        service = store.reput_message_service
+    with open_store(tmp_path, Listener(False)) as store, gathering(store):
         assert not store.call_when_dispatched(called.append)  # nothing is there
-        service._woken_ns = 1 << 62  # the service expects more
         put(store, message())
-        wait_until(lambda: service._gathering, 60_000, "gathering")
+        assert store.get_max_offset_in_queue("T", 0) == 0
         assert store.call_when_dispatched(lambda: called.append(store.get_max_offset_in_queue("T", 0)))
         wait_until(lambda: called, 60_000, "an answer")
         assert called == [1] and not store.call_when_dispatched(called.append)

@@ -14,24 +14,21 @@ from rmqha.common.protocol.header.offset_headers import (
 )
 from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store import reput_message_service
+from tests.support.gathering import gathering
 from tests.support.wait import wait_until
 
 
 @pytest.fixture
-def gathered(shared_broker, monkeypatch, request):
+def gathered(shared_broker, request, monkeypatch):
     """A topic with one message, which is acknowledged, and in no queue for minutes."""
+    monkeypatch.setattr(dispatched_first, "_WAIT_S", 60)  # it takes milliseconds, but not on a busy machine
     topic = f"Gathered{abs(hash(request.node.name))}"
-    monkeypatch.setattr(reput_message_service, "_GATHER_MS", 600_000)
-    service = shared_broker.store.reput_message_service
     shared_broker.next_offset(topic)
-    service._woken_ns = 1 << 62  # it expects more: what comes now gathers
-    shared_broker.send(topic, b"one")
-    wait_until(lambda: service._gathering, 60_000, "gathering")
-    assert shared_broker.store.get_max_offset_in_queue(topic, 0) == 0
-    shared_broker.controller.consumer_offset_manager.commit_offset("addr", "reader", topic, 0, 0)
-    yield topic
-    service.wakeup()
+    with gathering(shared_broker.store):
+        shared_broker.send(topic, b"one")
+        assert shared_broker.store.get_max_offset_in_queue(topic, 0) == 0
+        shared_broker.controller.consumer_offset_manager.commit_offset("addr", "reader", topic, 0, 0)
+        yield topic
 
 
 ASKED = {
@@ -72,7 +69,7 @@ def test_what_can_not_be_told_later_is_an_error(shared_broker, gathered):
 def test_a_request_without_its_fields_is_refused_in_the_same_words(shared_broker, gathered, caplog):
     behind = shared_broker.call(codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(queueId=0))
     assert "can't be told" in caplog.text and "Traceback" not in caplog.text
-    wait_until(lambda: not shared_broker.store.reput_message_service._gathering, 60_000, "dispatched")
+    wait_until(lambda: shared_broker.store.dispatch_behind_bytes() <= 0, 60_000, "dispatched")
     at_once = shared_broker.call(codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(queueId=0))
     assert (behind.code, behind.remark) == (at_once.code, at_once.remark)
     assert behind.code == response_code.SYSTEM_ERROR and "topic" in behind.remark

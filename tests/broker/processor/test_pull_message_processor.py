@@ -14,10 +14,10 @@ from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.store import reput_message_service
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from tests.broker.support import bodies, running_broker
+from tests.support.gathering import gathering
 from tests.support.wait import wait_until
 
 
@@ -60,14 +60,12 @@ def test_nothing_that_matches_asks_to_go_on(stocked):
     assert offsets_of(response)[0] == 5
 
 
-def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker, monkeypatch):
-    monkeypatch.setattr(reput_message_service, "_GATHER_MS", 600_000)
-    service = shared_broker.store.reput_message_service
-    service._woken_ns = 1 << 62  # it expects more: what comes now gathers
-    shared_broker.send("Gathered", b"one")
-    wait_until(lambda: service._gathering, 60_000, "gathering")
-    assert bodies(shared_broker.pull("Gathered", 0)) == [b"one"]
-    assert shared_broker.pull("Gathered", 1).code == response_code.PULL_NOT_FOUND
+def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker):
+    with gathering(shared_broker.store):
+        shared_broker.send("Gathered", b"one")
+        assert shared_broker.store.get_max_offset_in_queue("Gathered", 0) == 0
+        assert bodies(shared_broker.pull("Gathered", 0)) == [b"one"]
+        assert shared_broker.pull("Gathered", 1).code == response_code.PULL_NOT_FOUND
 
 
 OFFSETS = {
