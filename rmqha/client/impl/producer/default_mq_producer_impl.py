@@ -18,7 +18,13 @@ from rmqha.client.hook.send_message_hook import SendMessageContext
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.impl.producer.master_search import MasterSearch, has_slaves_only, is_refusal, makes_route_doubtful
+from rmqha.client.impl.producer.master_search import (
+    MasterSearch,
+    has_slaves_only,
+    is_refusal,
+    is_soon_over,
+    makes_route_doubtful,
+)
 from rmqha.client.impl.producer.producer_hooks import ProducerHooks
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
@@ -450,6 +456,8 @@ class DefaultMQProducerImpl:
 class _Tries:
     """One synchronous send: up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
 
+    Differs: tries that a broker refuses while a controller decides who is the master do not count, for half a second.
+
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendDefaultImpl (4.9.8)
     """
 
@@ -462,6 +470,7 @@ class _Tries:
         self._publish_info = publish_info
         self._timeout_ms = timeout_ms
         self._deadline_ns = deadline_ns
+        self._tries_left = 0
         self._search: MasterSearch | None = None  # since the first refusal
         self._brokers_sent: list[str] = []
         self._result: SendResult | None = None
@@ -469,8 +478,9 @@ class _Tries:
 
     def run(self) -> SendResult:
         """Try until it is stored or hopeless; the best result, or the last error."""
-        producer = self._impl.default_mq_producer
-        for _ in range(1 + producer.retry_times_when_send_failed):
+        self._tries_left = 1 + self._impl.default_mq_producer.retry_times_when_send_failed
+        while self._tries_left > 0:
+            self._tries_left -= 1
             last = self._brokers_sent[-1] if self._brokers_sent else None
             queue = self._impl.mq_fault_strategy.select_one_message_queue(self._publish_info, last)
             left_ms = (self._deadline_ns - time.monotonic_ns()) / 1e6
@@ -519,7 +529,9 @@ class _Tries:
         factory = self._impl.mq_client_factory
         search = self._search = self._search or MasterSearch(factory, self._msg.topic, self._deadline_ns)
         others = any(other.brokerName != queue.brokerName for other in self._publish_info.message_queue_list)
-        if is_refusal(error) and not others:
+        if is_soon_over(error) and not others and search.may_ask_again(queue.brokerName, refused):
+            self._tries_left += 1
+        elif is_refusal(error) and not others:
             search.wait_for_another(queue.brokerName, refused)
         else:
             search.ask()

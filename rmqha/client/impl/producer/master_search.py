@@ -38,6 +38,12 @@ def is_refusal(error: Exception) -> bool:
         or isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE
 
 
+def is_soon_over(error: Exception) -> bool:
+    """Whether the broker, which lives, expects to take the message within moments, or another one to do so."""
+    return isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE \
+        and response_code.SOON_OVER in (error.error_message or "")
+
+
 def makes_route_doubtful(error: Exception) -> bool:
     """Whether the next send should not go by the route that is known."""
     return is_refusal(error) or isinstance(error, RemotingTimeoutException)
@@ -67,6 +73,15 @@ class MasterSearch:
         while self._may_change(broker_name, refused) and time.monotonic_ns() < self._deadline_ns:
             time.sleep(_PAUSE_MS / 1000)
             self.ask()
+
+    def may_ask_again(self, broker_name: str, refused: str | None) -> bool:
+        """Whether there is time for one more try, by a new route, after a pause if that leads to who has refused."""
+        if time.monotonic_ns() >= self._deadline_ns:
+            return False
+        self.ask()
+        if self._factory.find_broker_address_in_publish(broker_name) == refused:
+            time.sleep(_PAUSE_MS / 1000)
+        return True
 
     def _may_change(self, broker_name: str, refused: str | None) -> bool:
         addresses = self._factory.broker_addr_table.get(broker_name, {})
