@@ -42,6 +42,8 @@ CID_ONSAPI_PULL_GROUP = "CID_ONSAPI_PULL"
 CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
 DEFAULT_CHARSET = "UTF-8"
 MASTER_ID = 0
+# rmqha's: in the remark of SERVICE_NOT_AVAILABLE while a controller decides who is the master
+SOON_OVER = "this is automatic and soon over"
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
 REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"

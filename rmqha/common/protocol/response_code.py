@@ -14,7 +14,6 @@ SLAVE_NOT_AVAILABLE = 11
 FLUSH_SLAVE_TIMEOUT = 12
 MESSAGE_ILLEGAL = 13
 SERVICE_NOT_AVAILABLE = 14
-SOON_OVER = "this is automatic and soon over"  # rmqha's: in its remark, while a controller decides who is the master
 VERSION_NOT_SUPPORTED = 15
 NO_PERMISSION = 16
 TOPIC_NOT_EXIST = 17

@@ -41,7 +41,7 @@ def is_refusal(error: Exception) -> bool:
 def is_soon_over(error: Exception) -> bool:
     """Whether the broker, which lives, expects to take the message within moments, or another one to do so."""
     return isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE \
-        and response_code.SOON_OVER in (error.error_message or "")
+        and mix_all.SOON_OVER in (error.error_message or "")
 
 
 def makes_route_doubtful(error: Exception) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rmqha.common.protocol import response_code
+from rmqha.common import mix_all
 
 _NS_PER_MS = 1_000_000
-AUTOMATIC = f"{response_code.SOON_OVER}: ask for the route again, and send it to the master"
+AUTOMATIC = f"{mix_all.SOON_OVER}: ask for the route again, and send it to the master"
 
 
 class PutGuard:
