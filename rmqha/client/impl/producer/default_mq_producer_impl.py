@@ -529,12 +529,12 @@ class _Tries:
         factory = self._impl.mq_client_factory
         search = self._search = self._search or MasterSearch(factory, self._msg.topic, self._deadline_ns)
         others = any(other.brokerName != queue.brokerName for other in self._publish_info.message_queue_list)
-        if is_soon_over(error) and not others and search.may_ask_again(queue.brokerName, refused):
-            self._tries_left += 1
-        elif is_refusal(error) and not others:
-            search.wait_for_another(queue.brokerName, refused)
-        else:
+        if others or not is_refusal(error):
             search.ask()
+        elif is_soon_over(error) and search.may_ask_again(queue.brokerName, refused):
+            self._tries_left += 1
+        else:
+            search.wait_for_another(queue.brokerName, refused)
         info = self._impl.topic_publish_info_table.get(self._msg.topic)
         if info is not None and info.ok():
             self._publish_info = info

@@ -40,7 +40,7 @@ def is_refusal(error: Exception) -> bool:
 
 def is_soon_over(error: Exception) -> bool:
     """Whether the broker, which lives, expects to take the message within moments, or another one to do so."""
-    return isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE \
+    return isinstance(error, MQBrokerException) and is_refusal(error) \
         and mix_all.SOON_OVER in (error.error_message or "")
 
 
