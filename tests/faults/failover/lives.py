@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.failover.cluster import BOOT_MS, Cluster, Plan, Replica
+from tests.faults.failover.cluster import BOOT_MS, REPLICAS, Cluster, Plan, Replica
 from tests.faults.failover.judge import Judge
 from tests.faults.failover.switching import switch, warm_up
 from tests.faults.failover.traffic import Traffic
@@ -38,6 +38,7 @@ class Life:
     producers: int = 16
     pause_s: float = 0.04  # of a producer, between two messages
     keep: bool = False  # True: the stores stay
+    least_in_sync: int = 2  # replicas, when a master is killed; 3: never while the third is catching up
 
     def label(self) -> str:
         """Short, for the lines."""
@@ -133,8 +134,8 @@ class Kill(Failover):
     """One cycle: kill -9 of the master under load; it is started again while the next one has the load.
 
     With etcd a member of it is killed or stopped in some cycles, around that moment, and in some the leading controller
-    is killed a moment before. In one cycle of five the master is killed when two are in sync, and the third is catching
-    up.
+    is killed a moment before. In one cycle of five, unless the life wants three in sync, the master is killed when two
+    are, and the third is catching up.
     """
 
     name = "kill"
@@ -147,13 +148,13 @@ class Kill(Failover):
     def cycle(self) -> str:
         self._mend_etcd()
         self._start_controller()
-        members = 2 if self.rng.random() < 0.2 else 3
+        members = self.life.least_in_sync if self.rng.random() < 0.2 else REPLICAS
         master = self.cluster.wait_whole(members=members)
-        looked = self.judge.look() if members == 3 else 0
+        looked = self.judge.look() if members == REPLICAS else 0
         shake = self._shake_etcd() if self.cluster.etcd and self.rng.random() < 1 / 3 else ""
         self.load(0.2, 1.0)
         ended = self._kill_leader() if self.cluster.etcd and self.rng.random() < 1 / 6 else ""
-        what = "kill" + (", two in sync" if members == 2 else "") + (", etcd shaken" if shake else "") + (
+        what = "kill" + (", two in sync" if members < REPLICAS else "") + (", etcd shaken" if shake else "") + (
             ", new leader" if time.monotonic() - self.cluster.leads_since < _NEW_LEADER_S else "")
         since = time.monotonic()
         master.process.kill()
