@@ -1,6 +1,7 @@
 """`rmqha config explain`: what a key means, what it may be, and who reads it."""
+import functools
 import re
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +30,9 @@ OWNERS: dict[type, str] = {
     ControllerConfig: "controller, and a name server that has one within itself"}
 _UNIT = re.compile(r"whole number of (\w+) from")
 _RANGE = re.compile(r"from (-?\d+) to (\d+)$")
+_COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
+_READ = re.compile(r"(?:config\w*|self|_c|store|server|broker)(?:\(\))?(?=\.(\w+))|\(\w+, \"(\w+)\", ")
+_READ_BY_ITSELF = re.compile(r"self\.(\w+)()")
 _MODULES_SHOWN = 6
 _PAGE = "pages of 4 KiB"
 
@@ -77,25 +81,31 @@ def _explained(config_class: type, key: str) -> Explanation:
         key, config_class.__name__, OWNERS[config_class], MEANINGS[key], base_type(kind).__name__, words,
         int(bounds[1]) if bounds else None, int(bounds[2]) if bounds else None,
         _PAGE if unit and unit[1] == "pages" else unit[1] if unit else None,
-        None if default is None else mix_all.property_text(default), sorted(readers(field.name)), in_4_9, in_5)
+        None if default is None else mix_all.property_text(default), readers(field.name), in_4_9, in_5)
 
 
-def readers(attribute: str) -> Iterator[str]:
+def readers(attribute: str) -> list[str]:
     """Modules of the servers that look at an attribute of a config object."""
+    return sorted(_readers_of_all().get(attribute, ()))
+
+
+@functools.cache
+def _readers_of_all() -> dict[str, set[str]]:
+    """For each attribute that a server looks at in what may be a config object: where. All sources are read once."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
     package = Path(rmqha.__file__).parent
-    used = re.compile(rf"^(?!\s*#).*(?:config\w*|self|_c|store|server|broker)(?:\(\))?\.{attribute}\b"
-                      rf"|\(\w+, \"{attribute}\", ", re.MULTILINE)
-    defined = {config_class.__module__ for config_class in OWNERS}
+    defined = {package.parent / (config_class.__module__.replace(".", "/") + ".py") for config_class in OWNERS}
     for file in package.rglob("*.py"):
         path = file.relative_to(package)
-        module = ".".join(("rmqha", *path.with_suffix("").parts))
-        if path.parts[0] not in ("tools", "pipeline", "client") and module not in defined \
-                and used.search(file.read_text("utf-8")):
-            yield str(path)
-    for config_class in OWNERS:  # a class that reads its own key, for a method that others call
-        file = package.parent / (config_class.__module__.replace(".", "/") + ".py")
-        if re.search(rf"self\.{attribute}\b", file.read_text("utf-8")):
-            yield str(file.relative_to(package))
+        if file in defined:
+            pattern = _READ_BY_ITSELF  # by a class that reads its own key, for a method that others call
+        elif path.parts[0] not in ("tools", "pipeline", "client"):
+            pattern = _READ
+        else:
+            continue
+        for used in pattern.finditer(_COMMENT.sub("", file.read_text("utf-8"))):
+            found[used[1] or used[2]].add(str(path))
+    return found
 
 
 def _print(found: Explanation) -> None:
