@@ -1,11 +1,11 @@
 """Java 5.1.4's brokers and mqadmin under our controller, and Java's brokers and ours in one set."""
-import subprocess
 import time
 
 import pytest
 
 from tests.support import real_rocketmq_5
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.java_mqadmin import JavaMqadmin
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(280)]
 
 BROKER, TOPIC, CLUSTER = "broker-a", "UnderController", "InteropCluster"
 WAIT_MS = 60_000
-_ADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 @pytest.fixture
@@ -92,12 +91,7 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     with RawClient(second.address) as client:
         assert client.request(30, topic=TOPIC, queueId=0).fields["offset"] == str(100 + 1)
 
-    def admin(*arguments: str) -> str:
-        command, env = real_rocketmq_5._command(_ADMIN, tmp_path / "unused", tmp_path)
-        done = subprocess.run([*command[:-2], *arguments], env={**env, "HOME": str(tmp_path)}, capture_output=True,
-                              text=True, timeout=60)
-        return done.stdout + done.stderr
-
+    admin = JavaMqadmin(tmp_path / "tools", real_rocketmq_5.VERSION).output
     text = admin("getControllerMetaData", "-a", controller.address)
     assert f"#ControllerLeaderAddress\t{controller.address}" in text, text
     text = admin("getSyncStateSet", "-a", controller.address, "-b", BROKER)

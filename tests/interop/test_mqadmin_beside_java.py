@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,13 @@ from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload
+from tests.support.java_mqadmin import JavaMqadmin, start_endless
 from tests.support.mqadmin import Case, Cluster, rmqha_tool
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
-MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 JAVA, RMQHA = mqadmin.LETTERS
 KINDS = ("java", "rmqha")
 CASES = [each for file in sorted(Path(__file__).parent.glob("mqadmin_cases_*.py"))
@@ -200,15 +201,14 @@ def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(cluste
 
 
 def test_both_tools_measure_a_cluster_round_after_round(clusters, module_nodes, tmp_path):
-    printed = []
+    printed, java = [], JavaMqadmin(tmp_path / "java")
     for cluster in clusters.values():
-        command, env = real_rocketmq.driver_command(tmp_path)
         args = ["clusterRT", "-n", cluster.namesrv.address, "-a", "2", "-s", "20", "-i", "0"]
-        endless = ServerProcess(f"clusterRT-{cluster.kind}", [*command[:-1], MQADMIN, *args], tmp_path, "broker-a", env)
+        endless = ServerProcess(f"clusterRT-{cluster.kind}", [*java.command, *args], tmp_path, "", java.env)
         module_nodes.append(endless)
-        endless.start()
-        wait_until(lambda endless=endless: endless.output().rpartition("\n")[0].count("broker-a") >= 2, 60_000,
-                   "the whole line of a second round")
+        start_endless(endless, lambda endless=endless: wait_until(
+            lambda: endless.output().rpartition("\n")[0].count("broker-a") >= 2, 60_000,
+            "the whole line of a second round"))
         endless.kill()
         printed.append(endless.output().splitlines()[:3])
         admin, kind = DefaultMQAdminExt(cluster.namesrv.address), mq_admin_startup.find_sub_command("clusterRT")
@@ -269,23 +269,25 @@ def test_both_monitors_find_the_same_in_a_round(clusters, java_driver):
 
 
 def test_both_tools_start_a_monitor_that_says_nothing(clusters, module_nodes, tmp_path):
-    group, told = mix_all.MONITOR_CONSUMER_GROUP, []
+    group, told, java = mix_all.MONITOR_CONSUMER_GROUP, [], JavaMqadmin(tmp_path / "java")
     for cluster in clusters.values():
         address = cluster.namesrv.address
         connections = ["consumerConnection", "-n", address, "-g", group]
-        command, env = real_rocketmq.driver_command(tmp_path)
+
+        def wait_until_told(part: str, what: str, connections: list[str] = connections) -> None:
+            wait_until(lambda: part in rmqha_tool(connections), 60_000, what)
         own = [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup"]
-        for letter, mqadmin_of in ((JAVA, [*command[:-1], MQADMIN]), (RMQHA, own)):
+        for letter, mqadmin_of in ((JAVA, java.command), (RMQHA, own)):
             endless = ServerProcess(f"startMonitoring-{cluster.kind}-{letter}",
-                                    [*mqadmin_of, "startMonitoring", "-n", address], tmp_path, "", env)
+                                    [*mqadmin_of, "startMonitoring", "-n", address], tmp_path, "", java.env)
             module_nodes.append(endless)
-            endless.start()
-            wait_until(lambda connections=connections: "OFFSET_MOVED_EVENT" in rmqha_tool(connections), 60_000,
-                       "the monitor's consumer at the broker")
+            wait_gone = partial(wait_until_told, "not online", "it is gone")
+            start_endless(endless, partial(wait_until_told, "OFFSET_MOVED_EVENT", "its consumer at the broker"),
+                          wait_gone)
             connected = re.sub(r"\S+@MonitorService_-?\d+ +127\S+", "<client>", rmqha_tool(connections))
             told.append([endless.is_alive, endless.output(), re.sub(*mqadmin_cases_cluster.VERSION, connected)])
             endless.kill()
-            wait_until(lambda connections=connections: "not online" in rmqha_tool(connections), 60_000, "it is gone")
+            wait_gone()
     assert told == told[:1] * 4
 
 

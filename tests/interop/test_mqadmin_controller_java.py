@@ -2,8 +2,7 @@
 import json
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS_OF_5
 from rmqha.tools.rmqha_command import rmqha
 from tests.support import real_rocketmq, real_rocketmq_5
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.java_mqadmin import JavaMqadmin
 from tests.support.mqadmin import rmqha_tool
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
@@ -20,7 +20,6 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 CLUSTER, NAME = "InteropCluster", "broker-a"
-MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 _WAIT_MS = 90_000
 
 Tool = Callable[..., str]
@@ -60,20 +59,9 @@ def stage(request: pytest.FixtureRequest, module_nodes: list, tmp_path_factory: 
 
 
 @pytest.fixture(scope="module")
-def java_tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+def java_tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """5.1.4's mqadmin, a JVM a command."""
-    home = tmp_path_factory.mktemp("tools")
-    (home / "conf").mkdir()
-    logback = home / "logback.xml"
-    logback.write_text("<configuration><root level=\"OFF\"/></configuration>\n", "ascii")
-    command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={home}",
-               "-cp", f"{real_rocketmq.jars_of(real_rocketmq_5.VERSION)}/*", MQADMIN]
-
-    def run(*args: str) -> str:
-        done = subprocess.run([*command, *args], capture_output=True, text=True, timeout=60, check=False,
-                              env={"ROCKETMQ_HOME": str(home)})
-        return done.stdout
-    yield run
+    return JavaMqadmin(tmp_path_factory.mktemp("tools"), real_rocketmq_5.VERSION).output
 
 
 def ours(*args: str) -> str:

@@ -1,6 +1,4 @@
 """`rmqha ha promote` and `ha follow` on brokers within this process."""
-import os
-import subprocess
 from contextlib import ExitStack
 
 import pytest
@@ -8,8 +6,9 @@ import pytest
 from rmqha.common.protocol import request_code
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import BrokerAdmin
-from tests.support import real_rocketmq
+from tests.support import real_rocketmq_5
 from tests.support.in_process import running_name_server
+from tests.support.java_mqadmin import JavaMqadmin
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at
 
@@ -159,13 +158,8 @@ def test_mqadmin_of_514_shows_the_epochs_of_both(group, run, tmp_path):
     assert run("ha", "promote", "-n", group.namesrv, "-b", group.second.address).exit_code == 0
     send(group.second, 1)
     group.wait_same_end()
-    logback = tmp_path / "logback.xml"
-    logback.write_text('<configuration><root level="OFF"/></configuration>\n', encoding="ascii")
-    command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={tmp_path}",
-               "-cp", f"{real_rocketmq.jars_of('5.1.4')}/*", "org.apache.rocketmq.tools.command.MQAdminStartup",
-               "getBrokerEpoch", "-n", group.namesrv, "-b", "broker-a"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
-                          env={"ROCKETMQ_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    done = JavaMqadmin(tmp_path / "java", real_rocketmq_5.VERSION).run(
+        "getBrokerEpoch", "-n", group.namesrv, "-b", "broker-a")
     start, end = (entry.start_offset for entry in group.second.store.ha_service.epoch_cache.get_all_entries()), \
         group.second.store.get_max_phy_offset()
     first, second = start

@@ -3,10 +3,9 @@
 `python -m tests.tools.command.capture_command_lines` makes tests/golden/mqadmin_command_lines.json again (a minute).
 """
 import json
-import subprocess
 from pathlib import Path
 
-from tests.support import real_rocketmq
+from tests.support.java_mqadmin import JavaMqadmin
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "mqadmin_command_lines.json"
 NOBODY = "127.0.0.1:1"
@@ -30,10 +29,7 @@ COMMAND_LINES = [
 
 def capture(args: list[str]) -> dict:
     """What one run gives."""
-    command = [*real_rocketmq.java_command(), "-Duser.home=/tmp/mqadmin-golden", "-cp", f"{real_rocketmq.jars()}/*",
-               "org.apache.rocketmq.tools.command.MQAdminStartup", *args]
-    home = {"ROCKETMQ_HOME": str(real_rocketmq.jars().parent / "home")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=home)
+    done = JavaMqadmin(Path("/tmp/mqadmin-golden")).run(*args)
     errors = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("\t"))  # without the frames
     return {"args": args, "code": done.returncode, "out": done.stdout, "err": errors}
 

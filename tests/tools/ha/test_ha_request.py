@@ -1,13 +1,13 @@
 """Request 907 and the times of replication: what rmqha tells, read by itself and by RocketMQ 5.1.4's own haStatus."""
 import json
-import subprocess
 
 import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.store.ha.support import Peer
-from tests.support import real_rocketmq
+from tests.support import real_rocketmq_5
+from tests.support.java_mqadmin import JavaMqadmin
 from tests.support.wait import wait_until
 
 _FIELDS = {"master", "masterCommitLogMaxOffset", "inSyncSlaveNums", "haConnectionInfo", "haClientRuntimeInfo"}
@@ -63,13 +63,7 @@ def _newest(cluster, admin):
 
 def ha_status(folder, namesrv, address):
     """What 5.1.4's mqadmin haStatus prints: its lines that are no log."""
-    logback = folder / "logback.xml"
-    logback.write_text('<configuration><root level="OFF"/></configuration>\n', encoding="ascii")
-    command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={folder}",
-               "-cp", f"{real_rocketmq.jars_of('5.1.4')}/*", "org.apache.rocketmq.tools.command.MQAdminStartup",
-               "haStatus", "-n", namesrv, "-b", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
-                          env={"ROCKETMQ_HOME": str(folder), "PATH": "/usr/bin:/bin"})
+    done = JavaMqadmin(folder, real_rocketmq_5.VERSION).run("haStatus", "-n", namesrv, "-b", address)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split() for line in done.stdout.splitlines() if line.startswith("#") or line[:1].isdigit()]
 
