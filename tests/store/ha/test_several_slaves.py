@@ -101,7 +101,7 @@ def busy(monkeypatch, gather_ms: int) -> None:
 
 def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch):
     busy(monkeypatch, 60_000)
-    store = FakeStore()
+    store = FakeStore(haSendHeartbeatInterval=60_000)  # none comes before it gathers
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
         writers = two_slaves(store, first, second)
         wait_until(lambda: writers.of(second).gathers)
