@@ -22,7 +22,26 @@ class Time(NamedTuple):
     from_now_ns: int
 
 
-Frozen = tuple[tuple[str, Any], ...]
+class Frozen:
+    """The frozen fields of an object, one for each content: it is compared and hashed as what it is, not by its content.
+
+    States are hashed at each step, and this is most of what they have.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: tuple[tuple[str, Any], ...]) -> None:
+        self.fields = fields
+
+
+_kept: dict[tuple[tuple[str, Any], ...], Frozen] = {}
+
+
+def _frozen(fields: tuple[tuple[str, Any], ...]) -> Frozen:
+    found = _kept.get(fields)
+    if found is None:
+        found = _kept[fields] = Frozen(fields)
+    return found
 
 
 def freeze_value(value: Any) -> Any:
@@ -52,13 +71,14 @@ def _thaw_value(value: Any) -> Any:
 
 def freeze(obj: object) -> Frozen:
     """The fields of an object, but for its lock and what it was given to ask."""
-    return tuple((name, freeze_value(value)) for name, value in sorted(vars(obj).items()) if name not in _KEPT_OUT)
+    return _frozen(tuple((name, freeze_value(value)) for name, value in sorted(vars(obj).items())
+                         if name not in _KEPT_OUT))
 
 
 def thaw(frozen: Frozen, make: Callable[[], Any]) -> Any:
     """An object as it was when it was frozen."""
     obj = make()
-    for name, value in frozen:
+    for name, value in frozen.fields:
         setattr(obj, name, _thaw_value(value))
     return obj
 
@@ -68,6 +88,8 @@ def aged(value: Any, passed_ns: int) -> Any:
     """The same, so much later."""
     if isinstance(value, Time):
         return Time(max(value.from_now_ns - passed_ns, -OLD_NS))
+    if isinstance(value, Frozen):
+        return _frozen(aged(value.fields, passed_ns))
     if type(value) is tuple:
         return tuple([aged(each, passed_ns) for each in value])
     return value

@@ -46,8 +46,8 @@ def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000
                 _note(found, violation, _way(before, state), event)
                 ahead.clear()
                 break
-            if after not in before:
-                before[after] = state, event
+            way = state, event
+            if before.setdefault(after, way) is way:  # hashed once: it takes longer than most steps
                 ahead.append(after)
                 found.failovers += _is_failover(after)
         if len(before) > max_states or time.monotonic() - begin > max_seconds:
