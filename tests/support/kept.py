@@ -14,16 +14,19 @@ def _is_own(name: object) -> bool:
     return str(name).partition(".")[0] == "rmqha"
 
 
-def _is_passed_through(one: object) -> bool:
-    """Whether what `one` refers to counts; not with the modules and classes of others, nor with the runner of tests.
+def _is_own_namespace(one: ModuleType | type) -> bool:
+    return _is_own(one.__name__ if isinstance(one, ModuleType) else one.__module__)
 
-    Each module refers to pytest by its loader, and so to all tests and their parameters: most of a process.
+
+def _is_passed_through(kind: type) -> bool | None:
+    """Whether what an object of that type refers to counts; not with the runner of tests. None: each tells for itself.
+
+    Modules and classes of others do not count. Each module refers to pytest by its loader, and so to all tests and
+    their parameters: most of a process.
     """
-    if isinstance(one, ModuleType):
-        return _is_own(one.__name__)
-    if isinstance(one, type):
-        return _is_own(one.__module__)
-    return str(type(one).__module__).partition(".")[0] not in ("_pytest", "pluggy")
+    if issubclass(kind, (ModuleType, type)):
+        return None
+    return str(kind.__module__).partition(".")[0] not in ("_pytest", "pluggy")
 
 
 def _reachable(*roots: object) -> Iterator[object]:
@@ -32,12 +35,17 @@ def _reachable(*roots: object) -> Iterator[object]:
     seen = {id(vars(module)) for name, module in list(sys.modules.items())
             if not _is_own(name) and isinstance(module, ModuleType)}
     found: list[object] = [*own, *roots]
+    passed: dict[type, bool | None] = {}  # there are many objects, and few types
     while found:
         fresh = []
         for one in found:
             if id(one) not in seen:
                 seen.add(id(one))
-                if _is_passed_through(one):
+                kind = type(one)
+                if kind not in passed:
+                    passed[kind] = _is_passed_through(kind)
+                counts = passed[kind]
+                if counts or (counts is None and _is_own_namespace(one)):
                     fresh.append(one)
         yield from fresh
         found = []
