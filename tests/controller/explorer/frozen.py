@@ -23,7 +23,7 @@ class Time(NamedTuple):
 
 
 class Frozen:
-    """The frozen fields of an object, one for each content: it is compared and hashed as what it is, not by its content.
+    """The frozen fields of an object, one for each content: compared and hashed as what it is, not by its content.
 
     States are hashed at each step, and this is most of what they have.
     """

@@ -297,9 +297,11 @@ class Model:
 
     def _acknowledged(self, state: State) -> State:
         """Each master acknowledges as soon as it can."""
+        if not self.bounds.puts:
+            return state
         acked, brokers = state.acked, state.brokers
         for at, broker in enumerate(brokers):
-            if broker.role == "M" and self.bounds.puts:
+            if broker.role == "M":
                 frozen, sync = self.rules.sync_look(broker.sync, len(broker.log))
                 if frozen != broker.sync:
                     brokers = (*brokers[:at], broker._replace(sync=frozen), *brokers[at + 1:])
