@@ -36,7 +36,9 @@ def started(kind: str, folder: Path, nodes: list) -> Servers:
     namesrv = NamesrvNode(kind, folder / kind / "namesrv")
     nodes.append(namesrv)
     namesrv.start()
-    broker = BrokerNode(kind, folder / kind / "broker", namesrv.address, mappedFileSizeCommitLog=16 << 20)
+    # One thread: the original's JVM may crash when a queue is deleted while another thread looks for expired ones.
+    broker = BrokerNode(kind, folder / kind / "broker", namesrv.address, mappedFileSizeCommitLog=16 << 20,
+                        adminBrokerThreadPoolNums=1)
     nodes.append(broker)
     broker.start()
     servers = Servers(namesrv, broker)
