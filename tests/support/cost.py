@@ -23,17 +23,16 @@ def calls_of(work: Callable[[], object]) -> int:
     return count
 
 
-def cpu_seconds_of(work: Callable[[], object]) -> float:
+def _ns_per_byte(read: Callable[[bytes], object], text: bytes) -> float:
     """The CPU time of a run; what it raises is dropped."""
-    begin = time.thread_time()
+    begin = time.thread_time_ns()
     try:
-        work()
+        read(text)
     except ValueError:
         pass
-    return time.thread_time() - begin
+    return (time.thread_time_ns() - begin) / len(text)
 
 
-_MORE_RUNS = 2
 MOST_CALLS = 12  # for a byte; what saturates, as a budget of references does, may grow up to here
 
 
@@ -45,13 +44,8 @@ def assert_linear(make: Callable[[int], bytes], read: Callable[[bytes], object],
     small, large = make(size), make(8 * size)
     per_byte = calls_of(lambda: read(small)) / len(small), calls_of(lambda: read(large)) / len(large)
     assert per_byte[1] <= max(per_byte[0] * 1.5 + 0.1, MOST_CALLS), per_byte
-    ns = [_ns_per_byte(read, text) for text in (small, large)]
-    for _ in range(_MORE_RUNS):  # the least counts: a busy machine makes some take longer
-        if ns[1] <= ns[0] * 4 + 500:
-            break
+    ns = [min(_ns_per_byte(read, small), _ns_per_byte(read, small)), _ns_per_byte(read, large)]
+    most = ns[0] * 4 + 500
+    if ns[1] > most:  # the less of two counts, as for the small one: a busy machine makes some take longer
         ns[1] = min(ns[1], _ns_per_byte(read, large))
-    assert ns[1] <= ns[0] * 4 + 500, ns
-
-
-def _ns_per_byte(read: Callable[[bytes], object], text: bytes) -> float:
-    return cpu_seconds_of(lambda: read(text)) * 1e9 / len(text)
+    assert ns[1] <= most, ns
