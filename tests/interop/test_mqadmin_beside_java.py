@@ -281,9 +281,13 @@ def test_both_tools_start_a_monitor_that_says_nothing(clusters, module_nodes, tm
             endless = ServerProcess(f"startMonitoring-{cluster.kind}-{letter}",
                                     [*mqadmin_of, "startMonitoring", "-n", address], tmp_path, "", java.env)
             module_nodes.append(endless)
+            wait_up = partial(wait_until_told, "OFFSET_MOVED_EVENT", "its consumer at the broker")
             wait_gone = partial(wait_until_told, "not online", "it is gone")
-            start_endless(endless, partial(wait_until_told, "OFFSET_MOVED_EVENT", "its consumer at the broker"),
-                          wait_gone)
+            if letter == JAVA:
+                start_endless(endless, wait_up, wait_gone)
+            else:
+                endless.launch()
+                wait_up()
             connected = re.sub(r"\S+@MonitorService_-?\d+ +127\S+", "<client>", rmqha_tool(connections))
             told.append([endless.is_alive, endless.output(), re.sub(*mqadmin_cases_cluster.VERSION, connected)])
             endless.kill()

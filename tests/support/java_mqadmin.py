@@ -45,11 +45,11 @@ class JavaMqadmin:
 
 def start_endless(tool: ServerProcess, wait_up: Callable[[], object],
                   wait_gone: Callable[[], object] = lambda: None) -> None:
-    """Start a command that goes on until it is killed, and wait until it is up."""
+    """Start a command of Java's tool that goes on until it is killed, and wait until it is up."""
     for attempt in range(1, _ATTEMPTS + 1):
-        begin = tool.launch()
+        tool.launch()
         wait_up()
-        if attempt == _ATTEMPTS or _TIMED_OUT not in tool.output(begin):
+        if attempt == _ATTEMPTS or _TIMED_OUT not in tool.output():
             break
         tool.kill()
         wait_gone()
