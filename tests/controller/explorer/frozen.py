@@ -34,14 +34,9 @@ class Frozen:
         self.fields = fields
 
 
-_kept: dict[tuple[tuple[str, Any], ...], Frozen] = {}
-
-
+@cache
 def _frozen(fields: tuple[tuple[str, Any], ...]) -> Frozen:
-    found = _kept.get(fields)
-    if found is None:
-        found = _kept[fields] = Frozen(fields)
-    return found
+    return Frozen(fields)
 
 
 def freeze_value(value: Any) -> Any:
