@@ -32,7 +32,7 @@ _UNIT = re.compile(r"whole number of (\w+) from")
 _RANGE = re.compile(r"from (-?\d+) to (\d+)$")
 _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 _READ = re.compile(r"(?:config\w*|self|_c|store|server|broker)(?:\(\))?(?=\.(\w+))|\(\w+, \"(\w+)\", ")
-_READ_BY_ITSELF = re.compile(r"self\.(\w+)()")
+_READ_BY_ITSELF = re.compile(r"self\.(\w+)")
 _MODULES_SHOWN = 6
 _PAGE = "pages of 4 KiB"
 
@@ -104,7 +104,7 @@ def _readers_of_all() -> dict[str, set[str]]:
         else:
             continue
         for used in pattern.finditer(_COMMENT.sub("", file.read_text("utf-8"))):
-            found[used[1] or used[2]].add(str(path))
+            found[used[used.lastindex or 0]].add(str(path))
     return found
 
 
