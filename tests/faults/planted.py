@@ -17,6 +17,7 @@ from rmqha.common.completable import Completable
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService
+from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.put_message_result import PutMessageStatus
@@ -58,8 +59,9 @@ def ack_before_replica() -> None:
 
 
 def ack_before_write() -> None:
-    """The slave reports what it received, and writes it a moment later."""
+    """The slave reports what it received, and writes it a moment later, or never, when its role changes before."""
     append, max_offset = DefaultMessageStore.append_to_commit_log, DefaultMessageStore.get_max_phy_offset
+    leave_role = AutoSwitchHAService._leave_role
     lock = threading.Lock()  # guards pending
     pending: list[tuple[int, bytes]] = []
 
@@ -80,6 +82,12 @@ def ack_before_write() -> None:
                     append(store, offset, data, 0, len(data))
                 pending.clear()
 
+    def leave_role_and_forget(self):
+        """Written later, it would lie behind the beginning of a new master's epoch, and no message would be lost."""
+        leave_role(self)
+        with lock:
+            pending.clear()
+
     start = DefaultMessageStore.start
 
     def start_with_writer(self):
@@ -89,6 +97,7 @@ def ack_before_write() -> None:
     DefaultMessageStore.append_to_commit_log = append_to_commit_log
     DefaultMessageStore.get_max_phy_offset = get_max_phy_offset
     DefaultMessageStore.start = start_with_writer
+    AutoSwitchHAService._leave_role = leave_role_and_forget
 
 
 def swallowed_eio() -> None:

@@ -57,13 +57,10 @@ def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outc
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("plants", "rules"), [
-    (("ack_before_replica", "slow_slave"), "ABC"),
-    (("ack_before_write",), "ABCM"),  # what is written late may lie behind the beginning of the writer's own epoch
-])
-def test_a_planted_fault_is_found(plants, rules, tmp_path):
+@pytest.mark.parametrize("plants", [("ack_before_replica", "slow_slave"), ("ack_before_write",)])
+def test_a_planted_fault_is_found(plants, tmp_path):
     outcome = run_life(Life("kill", Plan(plants=plants), SEED, 12, tmp_path / "life"))
-    assert any(f": {rule}: " in outcome.failure for rule in rules), outcome
+    assert any(f": {rule}: " in outcome.failure for rule in "ABC"), outcome
 
 
 def test_each_kind_has_its_cycles():
