@@ -1,0 +1,23 @@
+"""Each fast way gives what the plain one gives, and the comparison finds the faults that are planted into it."""
+import pytest
+
+from tests.fast_ways.way import FAST, PLAIN
+from tests.fast_ways.ways import all_ways
+
+WAYS = all_ways()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_fast_way_gives_what_the_plain_one_gives(way):
+    taken = way.run(range(way.seeds))
+    assert taken[FAST] and taken[PLAIN], f"a way was never taken: {taken}"
+
+
+@pytest.mark.parametrize("way, plant", [(way, plant) for way in WAYS for plant in way.plants],
+                         ids=lambda each: each.name.replace(" ", "-"))
+def test_planted_fault_is_found(way, plant):
+    assert way.found_at(plant, range(way.seeds)) is not None, f"no case of {way.name} finds: {plant.name}"
+
+
+def test_each_way_has_a_planted_fault():
+    assert WAYS and all(way.plants for way in WAYS)

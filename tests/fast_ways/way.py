@@ -1,0 +1,85 @@
+"""Describe one fast way and how it is compared with the plain one.
+
+A case is drawn from a random.Random and compared: `compare` raises AssertionError when the two ways differ, and returns
+how often each was taken, so that a comparison whose fast way was never taken fails, too. Sizes are drawn from 0 up to
+4 MiB with a heavy tail, and around every threshold; where a threshold is a constant, `compare` lowers it for most
+cases, so that small data crosses it. A plant is a fault put into the fast way: some drawn case has to find it.
+"""
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from unittest import mock
+
+FAST, PLAIN = "fast", "plain"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault in the fast way, present while the context is entered."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A fast way.
+
+    `where` is "path::name" of the code, `condition` says when it is taken, `plain` what is taken otherwise.
+    `seeds` is how many cases a usual run draws: enough to take both ways and to find each plant.
+    """
+
+    name: str
+    where: str
+    condition: str
+    plain: str
+    compare: Callable[[random.Random], Counter[str]]
+    plants: tuple[Plant, ...]
+    seeds: int = 40
+
+    def run(self, seeds: Iterable[int]) -> Counter[str]:
+        """Compare one drawn case for each seed; an AssertionError names the seed."""
+        taken: Counter[str] = Counter()
+        for seed in seeds:
+            try:
+                taken += self.compare(random.Random(f"{self.name} {seed}"))
+            except Exception as failure:
+                raise AssertionError(f"{self.name}, seed {seed}: {failure!r}") from failure
+        return taken
+
+    def found_at(self, plant: Plant, seeds: Iterable[int]) -> int | None:
+        """The first seed whose case finds a planted fault; None when none does."""
+        with plant.plant():
+            for seed in seeds:
+                try:
+                    self.compare(random.Random(f"{self.name} {seed}"))
+                except Exception:  # whatever the fault leads to: it was noticed
+                    return seed
+        return None
+
+
+def replaced(target: object, name: str, new: object) -> Callable[[], AbstractContextManager[object]]:
+    """A plant that replaces an attribute of a class or module."""
+    return lambda: mock.patch.object(target, name, new)
+
+
+@contextlib.contextmanager
+def lowered(module: object, **constants: object) -> Iterator[None]:
+    """Give constants of a module other values for a while."""
+    with contextlib.ExitStack() as stack:
+        for name, value in constants.items():
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def some_size(rng: random.Random, thresholds: Iterable[int] = (), largest: int = 4 << 20) -> int:
+    """From 0 to `largest`, mostly small; one of four lies within 16 of a threshold."""
+    thresholds = [each for each in thresholds if each <= largest]
+    if thresholds and rng.random() < 0.25:
+        return min(largest, max(0, rng.choice(thresholds) + rng.randint(-16, 16)))
+    return min(largest, int(2 ** (rng.random() ** 2 * largest.bit_length())) - 1)
