@@ -164,4 +164,5 @@ CASES = [
                     "syncStateSetEpoch": 1}),
     Case(30001),
     Case(30002, "", {"brokerId": "1"}),
+    Case(30003, "", {"offset": 0, "blockSize": 4096, "count": 1}),
 ]

@@ -33,6 +33,8 @@ ADMIN_CODE = frozenset({
     request_code.GET_ALL_DELAY_OFFSET,
     request_code.GET_BROKER_CONSUME_STATS,
     request_code.QUERY_CORRECTION_OFFSET,
+    # and whoever compares logs, as slaves do: checksums of short blocks give away what is stored
+    request_code.GET_COMMIT_LOG_CHECKSUMS,
 })
 # What each account may send that signs for it; resources are checked on top. All else that a broker of 4.9.8 serves,
 # and the queries about replication that 5.x has added.

@@ -12,6 +12,7 @@ from rmqha.broker.out.registration import Part, Registration, ToldStates
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import request_code, response_code, table_version
+from rmqha.common.protocol.body import log_checksums
 from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody, RegisterBrokerResult
 from rmqha.common.protocol.body.serialize_wrappers import (
@@ -27,6 +28,10 @@ from rmqha.common.protocol.header.namesrv.registration_headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
+from rmqha.common.protocol.header.replication_headers import (
+    GetCommitLogChecksumsRequestHeader,
+    GetCommitLogChecksumsResponseHeader,
+)
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
@@ -227,6 +232,24 @@ class BrokerOuterAPI:
         header = ViewMessageRequestHeader(offset=offset)
         request = RemotingCommand.create_request_command(request_code.VIEW_MESSAGE_BY_ID, header)
         return bytes(self._invoke(addr, request).body or b"")
+
+    def get_commit_log_checksums(self, addr: str, offset: int, block_size: int, count: int,
+                                 timeout_ms: int = _TIMEOUT_MS) -> log_checksums.LogChecksums | None:
+        """CRC32 of blocks of a broker's log; None when the broker does not know the request, as the original.
+
+        Raises RemotingException, ValueError when the answer has another form.
+        """
+        request = RemotingCommand.create_request_command(
+            request_code.GET_COMMIT_LOG_CHECKSUMS, GetCommitLogChecksumsRequestHeader(offset, block_size, count))
+        try:
+            response = self._invoke(addr, request, timeout_ms)
+        except BrokerAnswerException as answer:
+            if answer.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        header = response.decode_command_custom_header(GetCommitLogChecksumsResponseHeader)
+        return log_checksums.LogChecksums(header.minOffset, header.maxOffset,
+                                          log_checksums.decode(response.body or b"", count))
 
     def get_all_subscription_group_config(self, addr: str, known: str) -> "Told[SubscriptionGroupWrapper]":
         """The master's groups: see `_ask_for_table`."""

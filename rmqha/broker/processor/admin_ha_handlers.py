@@ -4,8 +4,14 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.slave.master_inquiry import handshake_fields
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body import log_checksums
+from rmqha.common.protocol.header.replication_headers import (
+    GetCommitLogChecksumsRequestHeader,
+    GetCommitLogChecksumsResponseHeader,
+)
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import SLAVE
+from rmqha.store.log_checksums import block_checksums
 from rmqha.store.record_times import newest_store_timestamp, store_timestamp_from
 
 if TYPE_CHECKING:
@@ -19,7 +25,8 @@ class AdminHaHandlers(AdminHandlers):
     def handlers(self) -> dict[int, Handler]:
         """Handler by request code."""
         return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status,
-                request_code.REJOIN_MASTER: self.rejoin_master}
+                request_code.REJOIN_MASTER: self.rejoin_master,
+                request_code.GET_COMMIT_LOG_CHECKSUMS: self.get_commit_log_checksums}
 
     def get_broker_ha_status(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """A master's slaves, or a slave's connection to its master, as 5.1.4's haStatus asks for it.
@@ -42,6 +49,14 @@ class AdminHaHandlers(AdminHandlers):
             return system_error("this slave's log has not diverged from its master's, as far as it knows")
         store.ha_service.ha_client.rejoin()
         return success()
+
+    def get_commit_log_checksums(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """CRC32 of blocks of the log, by which a slave or a tool compares it with another replica's."""
+        header = request.decode_command_custom_header(GetCommitLogChecksumsRequestHeader)
+        store = self.broker_controller.message_store
+        crcs = block_checksums(store, header.offset, header.blockSize, header.count)
+        return success(log_checksums.encode(crcs), GetCommitLogChecksumsResponseHeader(
+            minOffset=store.get_min_phy_offset(), maxOffset=store.get_max_phy_offset()))
 
 
 def replication_times(store: "DefaultMessageStore") -> dict[str, str]:

@@ -15,7 +15,7 @@ COMPUTING = frozenset((
     request_code.GET_PRODUCER_CONNECTION_LIST, request_code.GET_ALL_PRODUCER_INFO, request_code.GET_CONSUME_STATS,
     request_code.GET_ALL_CONSUMER_OFFSET, request_code.QUERY_TOPIC_CONSUME_BY_WHO,
     request_code.QUERY_CONSUME_TIME_SPAN, request_code.QUERY_CORRECTION_OFFSET, request_code.CLONE_GROUP_OFFSET,
-    request_code.GET_BROKER_CONSUME_STATS,
+    request_code.GET_BROKER_CONSUME_STATS, request_code.GET_COMMIT_LOG_CHECKSUMS,
 ))
 # They wait for clients, which may never answer.
 WAITING = frozenset((

@@ -13,6 +13,7 @@ from rmqha.common.data_version import DataVersion
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol.body import log_checksums
 from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from rmqha.common.protocol.body.cluster_info import ClusterAclVersionInfo, ClusterInfo
 from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
@@ -76,6 +77,10 @@ from rmqha.common.protocol.header.namesrv.registration_headers import (
 )
 from rmqha.common.protocol.header.namesrv.topic_headers import DeleteTopicFromNamesrvRequestHeader
 from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
+from rmqha.common.protocol.header.replication_headers import (
+    GetCommitLogChecksumsRequestHeader,
+    GetCommitLogChecksumsResponseHeader,
+)
 from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMessageRequestHeader
 from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
 from rmqha.common.topic_config import TopicConfig
@@ -244,6 +249,24 @@ class MQClientAPIAdmin:
             topic=topic, queueId=queue_id, index=index, count=count, consumerGroup=consumer_group)
         return self._ask_for(
             QueryConsumeQueueResponseBody, addr, request_code.QUERY_CONSUME_QUEUE, header, timeout_ms)
+
+    def get_commit_log_checksums(
+        self, addr: str, offset: int, block_size: int, count: int, timeout_ms: float
+    ) -> log_checksums.LogChecksums | None:
+        """CRC32 of `count` blocks of the commit log from `offset` on, of those alone that the log holds whole.
+
+        None when the broker does not know the request, as the original. ValueError when the answer has another form.
+        """
+        header = GetCommitLogChecksumsRequestHeader(offset, block_size, count)
+        try:
+            response = self._ask(addr, request_code.GET_COMMIT_LOG_CHECKSUMS, header, timeout_ms)
+        except MQBrokerException as answer:
+            if answer.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        told = response.decode_command_custom_header(GetCommitLogChecksumsResponseHeader)
+        return log_checksums.LogChecksums(told.minOffset, told.maxOffset,
+                                          log_checksums.decode(response.body or b"", count))
 
     # ---- accounts of a broker
 

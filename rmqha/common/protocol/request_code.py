@@ -119,3 +119,4 @@ CONTROLLER_APPLY_BROKER_ID = 1013
 # rmqha's own
 REJOIN_MASTER = 30001  # a slave that has diverged is to cut off what its master does not have
 HANDOVER_MASTER = 30002  # a master is to stop taking messages until one of its slaves holds them all
+GET_COMMIT_LOG_CHECKSUMS = 30003  # the CRC32 of each block of a range of a broker's commit log

@@ -18,7 +18,7 @@ FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROL
             *(name for module in (request_code, response_code) for name in vars(module)
               if name.startswith("CONTROLLER_"))}
 # Neither has these.
-OWN = {"REJOIN_MASTER", "HANDOVER_MASTER"}
+OWN = {"REJOIN_MASTER", "HANDOVER_MASTER", "GET_COMMIT_LOG_CHECKSUMS"}
 # 4.9.7 has these, 4.9.8 has not.
 ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
 

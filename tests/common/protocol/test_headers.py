@@ -28,7 +28,7 @@ GOLDEN = {name.rsplit(".", 1)[1]: fields for name, fields in golden("headers").i
 # 4.9.7 has these, 4.9.8 has not.
 ONLY_IN_497 = {"GetBrokerClusterAclConfigResponseBody", "GetBrokerClusterAclConfigResponseHeader"}
 # Modules of 5.1.4's headers, and of rmqha's own beside them: they are tested beside the brokers that send them.
-OF_514 = {f"{header_package.__name__}.{name}" for name in ("role_headers", "controller_headers")}
+OF_514 = {f"{header_package.__name__}.{name}" for name in ("role_headers", "controller_headers", "replication_headers")}
 BODY = "GetConsumerListByGroupResponseBody"
 KINDS = {"String": (str, None), "int": (int, INTEGER), "Integer": (int, INTEGER), "long": (int, LONG),
          "Long": (int, LONG), "boolean": (bool, None), "Boolean": (bool, None)}
