@@ -1,10 +1,17 @@
 """Each fast way gives what the plain one gives, and the comparison finds the faults that are planted into it."""
 import pytest
 
+from tests.fast_ways.kept import leave_all
 from tests.fast_ways.way import FAST, PLAIN
 from tests.fast_ways.ways import all_ways
 
 WAYS = all_ways()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _left_in_the_end():
+    yield
+    leave_all()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
