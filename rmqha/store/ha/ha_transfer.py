@@ -230,9 +230,10 @@ class FrameDecoder(RunDecoder[Run]):
         """The size of the record at commit log `offset`, of less than `room` bytes, when what was received is one frame
         with nothing else in it: as almost always for a sync put. It stands behind the header, and is taken out.
 
-        0, and nothing is done, when it is anything else: `runs` knows what.
+        0, and nothing is done, when it is anything else, or was received at `places()`, where a frame larger than the
+        foreseen ones is not in one piece: `runs` knows what.
         """
-        if self._end > _HEADER_AND_RECORD.size:
+        if self._end > _HEADER_AND_RECORD.size and not self._foreseen:
             size = self._end - HEADER.size
             begin, length, record, magic = _HEADER_AND_RECORD.unpack_from(self.view)
             if begin == offset and length == size == record < room and magic == MESSAGE_MAGIC_CODE:

@@ -120,6 +120,20 @@ def test_only_a_frame_of_one_whole_record_is_taken(data):
         assert bytes(decoder.view[ha_transfer.HEADER.size:len(frame)]) == frame[ha_transfer.HEADER.size:]
 
 
+def test_a_lone_record_larger_than_the_foreseen_ones_is_not_taken_from_the_places():
+    """Its first bytes lie in front of the heads, the rest after them: only `runs` puts them together."""
+    decoder, first = FrameDecoder(), bytes(at * 7 & 255 for at in range(5000))
+    frame = ha_transfer.encode_header(0, 5000) + first
+    decoder.writable(1 << 20)[:len(frame)] = frame
+    decoder.received(len(frame))
+    assert [run.length for run in decoder.runs(1 << 30)] == [5000]
+    record = struct.pack(">ii", 6000, MESSAGE_MAGIC_CODE) + bytes(at * 11 & 255 for at in range(5992))
+    decoder.received(fill(decoder.places(1 << 20, 1 << 30), ha_transfer.encode_header(5000, 6000) + record))
+    assert decoder.take_record(5000, 1 << 20) == 0
+    runs = [(run.offset, bytes(decoder.view[run.start:run.start + run.length])) for run in decoder.runs(1 << 30)]
+    assert runs == [(5000, record)]
+
+
 def test_frames_with_a_gap_are_two_runs():
     stream = ha_transfer.encode_header(0, 2) + b"ab" + ha_transfer.encode_header(5, 2) + b"cd"
     assert decode(stream, iter([100]), 64) == [(0, b"ab"), (5, b"cd")]
