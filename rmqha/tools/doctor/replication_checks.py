@@ -6,9 +6,9 @@ from rmqha.tools.check.check_base import Status
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
-from rmqha.tools.ha.judgement import Rules, judge, name_of
+from rmqha.tools.ha.judgement import Rules, judge, log_problems, name_of
 from rmqha.tools.ha.replication import Group, Reader
-from rmqha.tools.ha.views import MasterView
+from rmqha.tools.ha.views import MasterView, SlaveView
 from rmqha.tools.store.output import counted
 
 _SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "
@@ -49,16 +49,30 @@ def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: boo
     views, controllers = Reader(admin).read(all_groups), Controllers(admin)
     for group, view in zip(all_groups, views, strict=True):
         _check_failover(controllers, group, view, report)
-        if view.error:
-            continue  # said where ports and roles are looked at
-        problems = judge(view, Rules())
+        # that the master gives no answer is said where ports and roles are looked at
+        problems = log_problems(view, view.slaves) if view.error else judge(view, Rules())
         for problem in problems:
             say = report.error if problem.status is Status.CRITICAL else report.warning
             say("replication", name_of(view), problem.text.removeprefix(f"{name_of(view)}: "),
-                _TODO.get(problem.state, _ELSE))
-        if not problems and view.slaves:
+                problem.todo or _TODO.get(problem.state, _ELSE))
+        for slave in view.slaves:
+            _check_log(slave, view, report)
+        if not problems and view.slaves and not view.error:
             states = sorted({slave.state for slave in view.slaves})
             report.good("replication", name_of(view), f"its slaves follow: {', '.join(states)}")
+
+
+def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
+    """How a slave's log is checked that has found nothing wrong with it."""
+    scrub = slave.scrub
+    if scrub is None or not scrub.is_on or scrub.faults(view.address):
+        return
+    text = f"log of the slave {slave.address}: {scrub.text()}"
+    if scrub.is_stopped:
+        report.note("replication", name_of(view), text, "a master of RocketMQ or of an older rmqha can't be asked: "
+                    "compare with rmqha store diff; else see its port and its white list")
+    else:
+        report.good("replication", name_of(view), text)
 
 
 def _check_failover(controllers: Controllers, group: Group, view: MasterView, report: Report) -> None:

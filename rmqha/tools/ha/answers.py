@@ -14,6 +14,10 @@ V = TypeVar("V")
 
 _MAX_ASKED_AT_ONCE = 32
 _MARGIN_S = 0.5  # for the threads to notice that their time is up
+_OF_SCRUBBING = frozenset({
+    "haScrubPosition", "haScrubRoundBegin", "haScrubRoundEnd", "haScrubUnscrubbedMs", "haScrubRounds",
+    "haScrubComparedBytes", "haScrubDifferences", "haScrubFirstDifference", "haVerifiedBytes", "haVerifyFailures",
+    "haVerifyFailedOffset"})
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ class Told:
 
     def check_numbers(self) -> None:
         """ReplicationToolError when a number that all are judged by is not one."""
-        told = [key for key in self.table if "SilenceMs" in key or "Retransmits" in key]
+        told = [key for key in self.table if "SilenceMs" in key or "Retransmits" in key or key in _OF_SCRUBBING]
         for key in ("commitLogMaxOffset", "commitLogMinOffset", *told):
             self.number(key)
         for key in ("brokerId", "haSlaveFallbehindMax", "haSendHeartbeatInterval", "totalReplicas", "inSyncReplicas",
-                    "mappedFileSizeCommitLog"):
+                    "mappedFileSizeCommitLog", "haScrubPromise"):
             self.setting(key, 0)
 
     def setting(self, key: str, default: int) -> int:

@@ -1,19 +1,22 @@
 """What is good and what is bad about replication: `ha status`, `check ha` and `doctor` judge alike."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.check.thresholds import Limits
+from rmqha.tools.ha.scrub_view import ScrubView
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, counted, seconds_text, size_text
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a check found; `state` is the slave's when it is about one."""
+    """What a check found; `state` is the slave's when it is about one. `todo`: what to do, where the state won't do."""
 
     status: Status
     text: str
     state: str = ""
+    todo: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,41 @@ def judge(view: MasterView, rules: Rules) -> list[Problem]:
     """What is wrong with one master's replication."""
     problems = [Problem(fault.status, f"{name_of(view)}: {cell(fault.text)}") for fault in view.faults
                 if not rules.ignores_address(fault.address)]
+    slaves = [slave for slave in view.slaves if not rules.ignores(slave)]
+    problems += log_problems(view, slaves)
     if view.error:
         return [*problems, Problem(view.error_status, f"{name_of(view)}: {view.error}")]
     if view.follows is not None:
         problems += _judge_own_connection(view, view.follows)
         if not view.slaves:
             return problems
-    slaves = [slave for slave in view.slaves if not rules.ignores(slave)]
     problems += [problem for slave in slaves for problem in _judge_slave(view, slave, rules)]
     problems += [Problem(Status.CRITICAL, f"{name_of(view)} refuses the slave {cell(each.address)}: {each.reason}",
                          "OFFSET_REFUSED")
                  for each in view.refused if not rules.ignores_address(each.address)]
     return problems + _judge_number(view, slaves, rules)
+
+
+def log_problems(view: MasterView, slaves: Sequence[SlaveView]) -> list[Problem]:
+    """What slaves have found wrong with their own logs, or have not looked at in time."""
+    problems = []
+    if view.follows is not None and view.follows.scrub is not None:
+        problems = _log_problems(name_of(view), view.follows.scrub, master_port(view.follows.address))
+    for slave in slaves:
+        if slave.scrub is not None:
+            problems += _log_problems(f"{name_of(view)}'s slave {cell(slave.address)}", slave.scrub,
+                                      view.address or "HOST:PORT")
+    return problems
+
+
+def _log_problems(who: str, scrub: ScrubView, master: str) -> list[Problem]:
+    return [Problem(fault.status, f"{who}: {fault.text}", fault.kind, fault.todo) for fault in scrub.faults(master)]
+
+
+def master_port(ha_address: str) -> str:
+    """The address of a master whose HA address is known: its main port is the one below."""
+    host, _colon, port = ha_address.rpartition(":")
+    return f"{host}:{int(port) - 1}" if host and port.isdecimal() else "HOST:PORT"
 
 
 def _judge_number(view: MasterView, slaves: list[SlaveView], rules: Rules) -> list[Problem]:

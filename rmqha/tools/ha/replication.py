@@ -26,6 +26,7 @@ from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_sla
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
 from rmqha.tools.ha.samples import first_difference
+from rmqha.tools.ha.scrub_view import scrub_view
 from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
 
 _REFUSED = "haRefusedSlave_"
@@ -172,7 +173,7 @@ def told_slave(case: Case, view: MasterView, times: Sequence[float]) -> SlaveVie
     slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
     if told.answered:
         slave.set_offset(told.max_offset, view.max_offset, view.fallbehind_max)
-        slave.note = told.table.get("haClientLastError", "")
+        slave.note, slave.scrub = told.table.get("haClientLastError", ""), scrub_view(told)
     else:
         slave.in_sync = False
     if case.connection is not None:
@@ -241,7 +242,7 @@ def _followed(told: Told) -> SlaveView:
     client = told.info.haClientRuntimeInfo if told.info is not None and not told.info.master else None
     view = SlaveView(told.follows, state=told.table.get("haClientState", "UNKNOWN"), ack_offset=told.max_offset,
                      rate=client.transferredByteInSecond if client is not None else None,
-                     note=told.table.get("haClientLastError", ""))
+                     note=told.table.get("haClientLastError", ""), scrub=scrub_view(told))
     judge_own_connection(told, view)
     return view
 
@@ -277,7 +278,7 @@ def _slave_without_master(told: Told) -> SlaveView:
         slave.judge(Status.UNKNOWN if told.alive else Status.CRITICAL, "NOT_TOLD" if told.alive else "UNREACHABLE",
                     told.error)
         return slave
-    slave.ack_offset = told.max_offset
+    slave.ack_offset, slave.scrub = told.max_offset, scrub_view(told)
     slave.judge(Status.CRITICAL, told.table.get("haClientState", "NOT_CONNECTED"),
                 told.table.get("haClientLastError") or "its master gives no answer")
     return slave

@@ -10,7 +10,7 @@ from rmqha.tools.cluster_table import render_table
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.ha.failover_text import failover_lines
-from rmqha.tools.ha.judgement import Rules, judge, worst
+from rmqha.tools.ha.judgement import Rules, judge, log_problems, worst
 from rmqha.tools.ha.options import cluster_options, controller_option, rate_text, read_replication
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, emit, output_option, put, seconds_text
@@ -56,6 +56,7 @@ def render(view: MasterView) -> str:
     if view.failover is not None:
         lines += [f"  {line}" for line in failover_lines(view.failover)]
     lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
+    lines += [f"  {line}" for line in _log_lines(view)]
     lines += [f"  REFUSED {cell(each.address)}: {each.reason}; it has to be set up anew or repaired by hand"
               for each in view.refused]
     shown = {fault.text for fault in view.faults}
@@ -79,6 +80,15 @@ def _word(status: Status) -> str:
 def _own_connection(follows: SlaveView) -> list[str]:
     lines = [f"follows {follows.address or 'nobody'}: {follows.state}, {rate_text(follows.rate)}"]
     return lines + [f"{_word(follows.status)}last error: {cell(follows.note)}"] if follows.note else lines
+
+
+def _log_lines(view: MasterView) -> list[str]:
+    """How slaves check their logs, and what they have found."""
+    reporting = [(view.follows, "its log")] if view.follows is not None else []
+    reporting += [(each, cell(each.address)) for each in view.slaves]
+    lines = [f"{who}: {each.scrub.text()}" for each, who in reporting if each.scrub is not None and each.scrub.text()]
+    return lines + [f"{problem.status.name} {problem.text}; {problem.todo}"
+                    for problem in log_problems(view, view.slaves)]
 
 
 def _cells(slave: SlaveView) -> tuple[str, ...]:

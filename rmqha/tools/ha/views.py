@@ -2,6 +2,7 @@
 from dataclasses import dataclass, field
 
 from rmqha.tools.check.check_base import Status
+from rmqha.tools.ha.scrub_view import ScrubView
 
 DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
 
@@ -26,6 +27,7 @@ class SlaveView:
     status: Status = Status.OK
     registered: bool = True  # at the name server; also when nobody was asked
     counts: bool = True  # as one of the slaves that a master should have; a receiver does not
+    scrub: ScrubView | None = None  # None: it does not report how its log is checked
 
     def set_offset(self, offset: int, master_max_offset: int, fallbehind_max: int) -> None:
         """The slave holds the log below `offset`."""

@@ -11,6 +11,7 @@ from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Told
+from rmqha.tools.ha.judgement import log_problems, name_of
 from rmqha.tools.ha.views import Fault, MasterView, SlaveView
 
 _FILE_SIZE = 1 << 30
@@ -214,6 +215,8 @@ def replication_state(view: MasterView) -> Replication:
     """From the view that `ha status` has, too."""
     faults = [*_texts(view.faults), *((Status.CRITICAL.name, f"{refused.address} is refused: {refused.reason}")
                                       for refused in view.refused)]
+    faults += [(problem.status.name, problem.text.removeprefix(f"{name_of(view)}'s "))
+               for problem in log_problems(view, view.slaves)]
     if view.error:
         faults.append((view.error_status.name, view.error))
     return Replication(view.cluster, view.name, view.address, tuple(map(_slave_state, view.slaves)), tuple(faults))

@@ -1,0 +1,188 @@
+"""What the tools say of a slave that scrubs its log and verifies what comes."""
+import json
+
+import pytest
+
+from rmqha.tools.check.check_base import Status
+from rmqha.tools.check.ha import summary
+from rmqha.tools.doctor import replication_checks
+from rmqha.tools.doctor.findings import Report
+from rmqha.tools.ha import options
+from rmqha.tools.ha.broker_admin import Broker
+from rmqha.tools.ha.judgement import Rules, judge, worst
+from rmqha.tools.ha.replication import read_broker
+from rmqha.tools.ha.status import as_json, render
+from rmqha.tools.view.snapshot import replication_state
+from tests.tools.ha.test_evidence import java_slave, our_master, our_slave
+from tests.tools.ha.test_replication import MASTER, SLAVE, Answers, broker, read_group
+
+HOUR_MS = 3_600_000
+SCRUBBED = {"haScrubState": "RUNNING", "haScrubPosition": "1200", "haScrubRoundBegin": "0", "haScrubRoundEnd": "5000",
+            "haScrubRounds": "2", "haScrubComparedBytes": "11200", "haScrubUnscrubbedMs": str(2 * HOUR_MS),
+            "haScrubDifferences": "0", "haScrubLastError": "", "haVerifiedBytes": "5000", "haVerifyFailures": "0"}
+DIFFERS = {"haScrubDifferences": "2", "haScrubFirstDifference": "4321"}
+LATE = {"haScrubUnscrubbedMs": str(169 * HOUR_MS)}
+ROOT = {"storePathRootDir": "/data/s1"}
+REPAIR = "rmqha store repair /data/s1 --master 10.0.0.1:10911"
+
+
+def scrubbed(**told):
+    """A healthy slave that reports of its checks; None takes a key away."""
+    table = {key: value for key, value in {**SCRUBBED, **told}.items() if value is not None}
+    slave = our_slave(5000, **table)
+    slave[0].update(ROOT)
+    return slave
+
+
+def view_of(slave):
+    return read_group(Answers(master=our_master(5000, 5000), slave=slave), [MASTER, SLAVE])
+
+
+def examined(monkeypatch, slave, brokers=(MASTER, SLAVE), master=None):
+    """The doctor's findings about replication."""
+    class Nobody:
+        def __init__(self, _admin):
+            pass
+
+        def look(self, _name, _told):
+            return None
+    monkeypatch.setattr(replication_checks, "Controllers", Nobody)
+    report = Report()
+    replication_checks.check_replication(Answers(master=master or our_master(5000, 5000), slave=slave), brokers, True,
+                                         report)
+    return [(each.severity.value, each.what, each.todo) for each in report.findings]
+
+
+@pytest.mark.parametrize(("told", "status", "state", "texts"), [
+    ({}, Status.OK, "", []),
+    (LATE, Status.WARNING, "SCRUB_LATE", ["for 169 h 0 min, 168 h 0 min are promised (RUNNING)"]),
+    ({**LATE, "haScrubState": "OFF"}, Status.OK, "", []),
+    ({**LATE, "haScrubState": None}, Status.OK, "", []),
+    ({**LATE, "haScrubState": "CANT", "haScrubLastError": "refused"}, Status.WARNING, "SCRUB_LATE",
+     ["(CANT: refused)"]),
+    ({"haScrubUnscrubbedMs": "-1"}, Status.OK, "", []),
+    ({"haScrubUnscrubbedMs": str(168 * HOUR_MS)}, Status.OK, "", []),
+    (DIFFERS, Status.CRITICAL, "DIFFERS", ["2 records of its log are not its master's, the first at offset 4321",
+                                           "which copy is the right one no CRC says"]),
+    ({**DIFFERS, "haScrubDamaged": "slave:2"}, Status.CRITICAL, "DIFFERS",
+     ["4321: the slave's copy is the damaged one"]),
+    ({**DIFFERS, "haScrubDamaged": "slave:1,unknown:1"}, Status.CRITICAL, "DIFFERS",
+     ["in 1 of them the slave's copy is the damaged one"]),
+    ({**DIFFERS, "haScrubDamaged": "slave:1,master:1"}, Status.CRITICAL, "MASTER_DAMAGED",
+     ["in 1 of them the master's copy is the damaged one"]),
+    ({**DIFFERS, "haScrubDifferences": "1", "haScrubDamaged": "master:1"}, Status.CRITICAL, "MASTER_DAMAGED",
+     ["1 record of its log is not its master's, the first at offset 4321: the master's copy is the damaged one"]),
+    ({"haScrubDifferences": "1", "haScrubState": "OFF", "haScrubDamaged": "?"}, Status.CRITICAL, "DIFFERS",
+     ["1 record of its log is not its master's: which"]),
+    ({"haVerifyFailures": "3", "haVerifyFailedOffset": "777"}, Status.WARNING, "VERIFY_FAILED",
+     ["3 times since its start, the last at offset 777"]),
+    ({"haVerifyFailures": "1", "haScrubState": None}, Status.WARNING, "VERIFY_FAILED", ["1 time since its start"]),
+])
+def test_what_a_slave_finds_in_its_own_log_is_judged(told, status, state, texts):
+    view = view_of(scrubbed(**told))
+    problems = judge(view, Rules())
+    assert worst(problems) is status and [each.state for each in problems] == [state] * bool(state)
+    assert (view.slaves[0].state, view.slaves[0].in_sync) == ("TRANSFER", True), "it replicates all the same"
+    for text in texts:
+        assert text in problems[0].text and text in render(view) and text in summary([view], problems, Rules())
+    assert all(each.text.startswith(f"a's slave {SLAVE.address}: ") and each.todo for each in problems)
+
+
+def test_promised_time_is_the_slaves_own():
+    slave = scrubbed(haScrubUnscrubbedMs="60001")
+    slave[0]["haScrubPromise"] = "60000"
+    assert "1 min 0 s are promised" in judge(view_of(slave), Rules())[0].text
+    slave[0]["haScrubPromise"] = "0"
+    assert judge(view_of(slave), Rules()) == []
+
+
+def test_status_shows_how_far_scrubbing_has_come_and_what_to_do():
+    text = render(view_of(scrubbed()))
+    assert f"  {SLAVE.address}: scrubbing RUNNING; round 3 is at 1,200 of 0 to 5,000; the oldest byte not compared " \
+           "waits for 2 h 0 min, 168 h 0 min promised; 4.9 KiB verified before they were acknowledged\n" in text + "\n"
+    assert "all is compared" in render(view_of(scrubbed(haScrubUnscrubbedMs="0")))
+    assert "waits since when is not known" in render(view_of(scrubbed(haScrubUnscrubbedMs="-1")))
+    assert "scrubbing CANT" in render(view_of(scrubbed(haScrubState="CANT")))
+    assert "last error: no\\u001banswer" in render(view_of(scrubbed(haScrubLastError="no\x1banswer")))
+    assert "scrubbing OFF" in render(view_of(scrubbed(haScrubState="OFF")))
+    text = render(view_of(scrubbed(**DIFFERS, haScrubDamaged="slave:2")))
+    assert f"  CRITICAL a's slave {SLAVE.address}: 2 records" in text and REPAIR in text
+
+
+def test_repair_from_a_damaged_master_is_never_proposed():
+    text = render(view_of(scrubbed(**DIFFERS, haScrubDamaged="slave:1,master:1")))
+    assert "store repair" not in text and "don't repair the slave from this master" in text
+
+
+def test_json_has_the_numbers():
+    told = json.loads(json.dumps(as_json(view_of(scrubbed(**DIFFERS, haScrubDamaged="slave:1,unknown:1")))))
+    (slave,) = told["slaves"]
+    assert told["status"] == "CRITICAL" and "not its master's" in told["problems"][0]["text"]
+    assert (slave["scrub"]["differences"], slave["scrub"]["first_difference"]) == (2, 4321)
+    assert slave["scrub"]["damaged"] == {"slave": 1, "unknown": 1} and slave["scrub"]["verify_failed_offset"] is None
+
+
+@pytest.mark.parametrize("slave", [our_slave(5000), java_slave(5000)])
+def test_slaves_that_do_not_report_of_checks_are_judged_as_before(slave):
+    view = view_of(slave)
+    assert view.slaves[0].scrub is None and judge(view, Rules()) == [] and "scrubbing" not in render(view)
+    assert as_json(view)["slaves"][0]["scrub"] is None
+
+
+def test_slave_that_is_asked_alone_or_whose_master_is_gone_says_what_it_has_found():
+    alone = read_broker(Answers(slave=scrubbed(**DIFFERS)), Broker("", "", 0, SLAVE.address))
+    text = f"a: 2 records of its log are not its master's, the first at offset {DIFFERS['haScrubFirstDifference']}"
+    assert any(text in each.text for each in judge(alone, Rules())) and REPAIR in render(alone)
+    orphan = read_group(Answers(slave=scrubbed(**DIFFERS)), [MASTER, SLAVE])
+    assert orphan.error and any("2 records of its log" in each.text for each in judge(orphan, Rules()))
+
+
+def test_ignored_slave_does_not_matter():
+    assert judge(view_of(scrubbed(**DIFFERS)), Rules(ignore=("10.0.0.2",), min_slaves=0)) == []
+
+
+def test_number_that_is_none_is_an_answer_that_nobody_can_judge():
+    view = view_of(scrubbed(haScrubDifferences="many"))
+    assert (view.slaves[0].state, view.slaves[0].status) == ("NOT_TOLD", Status.UNKNOWN)
+
+
+def test_top_and_console_show_it():
+    state = replication_state(view_of(scrubbed(**DIFFERS)))
+    assert [(status, text.partition(":10911")[0]) for status, text in state.faults] == [("CRITICAL", "slave 10.0.0.2")]
+
+
+@pytest.mark.parametrize(("told", "severity", "todo"), [
+    ({**DIFFERS, "haScrubDamaged": "slave:2"}, "ERROR", REPAIR),
+    ({**DIFFERS, "haScrubDamaged": "master:2"}, "ERROR", "make this slave the master"),
+    (LATE, "WARNING", "raise haScrubBytesPerSecond"),
+    ({"haVerifyFailures": "1"}, "WARNING", "rmqha store verify on the master"),
+    ({"haScrubState": "CANT"}, "NOTE", "can't be asked"),
+    ({}, "OK", ""),
+])
+def test_doctor_says_what_to_do(monkeypatch, told, severity, todo):
+    found = [each for each in examined(monkeypatch, scrubbed(**told)) if "log" in each[1] or "records" in each[1]]
+    assert [each[0] for each in found] == [severity] and todo in found[0][2]
+
+
+def test_doctor_names_the_difference_of_a_slave_whose_master_is_gone(monkeypatch):
+    found = examined(monkeypatch, scrubbed(**DIFFERS), brokers=(SLAVE,), master=broker("ASYNC_MASTER", 0))
+    assert [each[0] for each in found if "2 records of its log" in each[1]] == ["ERROR"]
+
+
+def test_check_ha_is_critical(monkeypatch, run):
+    """The command, with the answers of a slave that has found a difference."""
+    class Admin(Answers):
+        namesrv = None
+
+        def __init__(self, *_args):
+            super().__init__(slave=scrubbed(**DIFFERS))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_exc):
+            return None
+    monkeypatch.setattr("rmqha.tools.check.ha.BrokerAdmin", Admin)
+    monkeypatch.setattr(options.Controllers, "look", lambda *_args: None)
+    result = run("check", "ha", "-b", SLAVE.address)
+    assert result.exit_code == 2 and "HA CRITICAL - a: 2 records of its log are not its master's" in result.stdout
