@@ -54,8 +54,9 @@ class AdminHaHandlers(AdminHandlers):
         """CRC32 of blocks of the log, by which a slave or a tool compares it with another replica's."""
         header = request.decode_command_custom_header(GetCommitLogChecksumsRequestHeader)
         store = self.broker_controller.message_store
-        crcs = block_checksums(store, header.offset, header.blockSize, header.count)
-        return success(log_checksums.encode(crcs), GetCommitLogChecksumsResponseHeader(
+        blocks: list[bytes] | None = [] if header.withBytes else None
+        crcs = block_checksums(store, header.offset, header.blockSize, header.count, blocks)
+        return success(log_checksums.encode(crcs) + b"".join(blocks or ()), GetCommitLogChecksumsResponseHeader(
             minOffset=store.get_min_phy_offset(), maxOffset=store.get_max_phy_offset()))
 
 

@@ -3,6 +3,7 @@
 As in MQClientAPIImpl, which inherits them: address and timeout in ms. An error answer is an MQClientException for some
 requests, an MQBrokerException for the others, as in Java.
 """
+import zlib
 from typing import TypeVar
 
 from rmqha.client.client_config import ClientConfig
@@ -257,16 +258,36 @@ class MQClientAPIAdmin:
 
         None when the broker does not know the request, as the original. ValueError when the answer has another form.
         """
-        header = GetCommitLogChecksumsRequestHeader(offset, block_size, count)
+        response = self._ask_for_blocks(addr, offset, block_size, count, timeout_ms, False)
+        if response is None:
+            return None
+        told = response.decode_command_custom_header(GetCommitLogChecksumsResponseHeader)
+        return log_checksums.LogChecksums(told.minOffset, told.maxOffset,
+                                          log_checksums.decode(response.body or b"", count))
+
+    def get_commit_log_bytes(self, addr: str, offset: int, size: int, timeout_ms: float) -> bytes | None:
+        """`size` bytes of the commit log at `offset`, at most MAX_BYTES; b"" when the log does not hold them all.
+
+        None when the broker does not know the request, as the original. ValueError when the answer has another form.
+        """
+        response = self._ask_for_blocks(addr, offset, size, 1, timeout_ms, True)
+        if response is None:
+            return None
+        crcs, data = log_checksums.decode_with_bytes(response.body or b"", 1, size)
+        if any(zlib.crc32(data) != crc for crc in crcs):
+            raise ValueError(f"the {size} bytes at {offset} have another checksum than the broker says")
+        return data
+
+    def _ask_for_blocks(
+        self, addr: str, offset: int, block_size: int, count: int, timeout_ms: float, with_bytes: bool
+    ) -> RemotingCommand | None:
+        header = GetCommitLogChecksumsRequestHeader(offset, block_size, count, with_bytes)
         try:
-            response = self._ask(addr, request_code.GET_COMMIT_LOG_CHECKSUMS, header, timeout_ms)
+            return self._ask(addr, request_code.GET_COMMIT_LOG_CHECKSUMS, header, timeout_ms)
         except MQBrokerException as answer:
             if answer.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             raise
-        told = response.decode_command_custom_header(GetCommitLogChecksumsResponseHeader)
-        return log_checksums.LogChecksums(told.minOffset, told.maxOffset,
-                                          log_checksums.decode(response.body or b"", count))
 
     # ---- accounts of a broker
 

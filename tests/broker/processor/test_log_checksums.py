@@ -120,3 +120,12 @@ def test_an_answer_of_another_form_is_no_answer(pair, api, monkeypatch):
     monkeypatch.setitem(handlers, request_code.GET_COMMIT_LOG_CHECKSUMS, odd)
     with pytest.raises(ValueError, match="13 bytes are not the checksums of at most 3 blocks"):
         api.get_commit_log_checksums(master.address, 0, 10, 3, WAIT_MS)
+
+
+def test_the_blocks_come_too_when_they_are_asked_for(pair):
+    master, slave, held = pair
+    with admin_api() as api:
+        for broker in (master, slave):
+            for offset, size in ((0, 1), (_FILE - 9, 3000), (len(held) - 5, 5), (len(held) - 5, 6)):
+                wanted = held[offset:offset + size] if offset + size <= len(held) else b""
+                assert api.get_commit_log_bytes(broker.address, offset, size, WAIT_MS) == wanted

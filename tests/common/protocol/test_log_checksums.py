@@ -53,3 +53,21 @@ def test_a_wrong_request_is_named(fields, reason):
     with pytest.raises(HeaderFieldError) as error:
         GetCommitLogChecksumsRequestHeader(*fields).check_fields()
     assert str(error.value) == reason
+
+
+@given(CRCS, st.integers(1, 20), st.integers(0, 3))
+def test_blocks_stand_behind_their_checksums(crcs, block_size, more):
+    data = bytes(range(block_size)) * len(crcs)
+    body = log_checksums.encode(crcs) + data
+    assert log_checksums.decode_with_bytes(body, len(crcs) + more, block_size) == (tuple(crcs), data)
+    with pytest.raises(ValueError, match="are not at most"):
+        log_checksums.decode_with_bytes(body + b"x", len(crcs) + more, block_size)
+    if crcs:
+        with pytest.raises(ValueError, match="are not at most"):
+            log_checksums.decode_with_bytes(body, len(crcs) - 1, block_size)
+
+
+def test_at_most_a_mib_comes_with_its_bytes():
+    GetCommitLogChecksumsRequestHeader(0, MAX_BLOCK_SIZE, 1, True).check_fields()
+    with pytest.raises(HeaderFieldError, match="2097152 bytes are asked for; a request may get 1048576"):
+        GetCommitLogChecksumsRequestHeader(0, MAX_BLOCK_SIZE, 2, True).check_fields()

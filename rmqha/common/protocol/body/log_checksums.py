@@ -1,6 +1,7 @@
 """The answer to GET_COMMIT_LOG_CHECKSUMS: for each block from the first on a CRC32, in 4 bytes, big-endian.
 
-It ends in front of the first block that the log does not hold whole.
+It ends in front of the first block that the log does not hold whole. Where the bytes are asked for, too, those of these
+blocks follow.
 """
 import struct
 from collections.abc import Sequence
@@ -28,3 +29,12 @@ def decode(body: bytes | memoryview, count: int) -> tuple[int, ...]:
     if size % _CRC_SIZE or size > count * _CRC_SIZE:
         raise ValueError(f"{size} bytes are not the checksums of at most {count} blocks")
     return struct.unpack(f">{size // _CRC_SIZE}I", body)
+
+
+def decode_with_bytes(body: bytes | memoryview, count: int, block_size: int) -> tuple[tuple[int, ...], bytes]:
+    """The checksums of at most `count` blocks, and the blocks; ValueError when the body has another form."""
+    each = _CRC_SIZE + block_size
+    found = len(body) // each
+    if len(body) % each or found > count:
+        raise ValueError(f"{len(body)} bytes are not at most {count} blocks of {block_size} bytes with their checksums")
+    return decode(body[:found * _CRC_SIZE], count), bytes(body[found * _CRC_SIZE:])
