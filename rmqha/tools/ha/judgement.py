@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.check.thresholds import Limits
-from rmqha.tools.ha.scrub_view import ScrubView
+from rmqha.tools.ha.scrub_view import DAMAGED_TODO, ScrubView
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, counted, seconds_text, size_text
 
@@ -65,7 +65,7 @@ def judge(view: MasterView, rules: Rules) -> list[Problem]:
             return problems
     problems += [problem for slave in slaves for problem in _judge_slave(view, slave, rules)]
     problems += [Problem(Status.CRITICAL, f"{name_of(view)} refuses the slave {cell(each.address)}: {each.reason}",
-                         "OFFSET_REFUSED")
+                         "OFFSET_REFUSED", each.todo)
                  for each in view.refused if not rules.ignores_address(each.address)]
     return problems + _judge_number(view, slaves, rules)
 
@@ -108,7 +108,12 @@ def _judge_own_connection(view: MasterView, follows: SlaveView) -> list[Problem]
     if follows.status is Status.OK:
         return []
     return [Problem(follows.status, f"{name_of(view)} follows {follows.address or 'nobody'}: {follows.state}"
-                    + (f", {cell(follows.note)}" if follows.note else ""), follows.state)]
+                    + (f", {cell(follows.note)}" if follows.note else ""), follows.state, _todo(follows))]
+
+
+def _todo(slave: SlaveView) -> str:
+    """Also a slave that only gets damaged bytes is DIVERGED, and need not be set up again."""
+    return DAMAGED_TODO if slave.state == "DIVERGED" and slave.scrub is not None and slave.scrub.gets_damaged else ""
 
 
 def _judge_slave(view: MasterView, slave: SlaveView, rules: Rules) -> list[Problem]:
@@ -116,7 +121,7 @@ def _judge_slave(view: MasterView, slave: SlaveView, rules: Rules) -> list[Probl
     problems = []
     if slave.status is not Status.OK:
         problems = [Problem(slave.status, f"{who} is {slave.state}" + (f": {cell(slave.note)}" if slave.note else ""),
-                            slave.state if slave.registered else "STRANGER")]
+                            slave.state if slave.registered else "STRANGER", _todo(slave))]
         if slave.status is not Status.WARNING or not slave.counts:
             return problems
     behind = f"{who} is {size_text(slave.lag_bytes or 0)}, {seconds_text(slave.lag_seconds)} behind"

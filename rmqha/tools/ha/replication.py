@@ -285,8 +285,8 @@ def _slave_without_master(told: Told) -> SlaveView:
 
 
 def _refused(told: Told) -> list[RefusedView]:
-    """The refused slaves in a runtime table: `haRefusedSlave_HOST_OFFSET` = slave's, master's lowest and highest."""
-    refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset")
+    """The refused slaves in a runtime table, see ha_status: `haRefusedSlave_HOST_OFFSET` = three offsets, or four."""
+    refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset", "sameUpTo")
     for key, value in sorted(told.table.items()):
         if key.startswith(_REFUSED):
             address = key.removeprefix(_REFUSED).rpartition("_")[0]

@@ -13,6 +13,8 @@ from rmqha.tools.store.output import cell, counted, seconds_text, size_text
 SLAVES_COPY, MASTERS_COPY = "slave", "master"  # whose copy of a record is damaged, in haScrubDamaged
 _OFF, _CANT = "OFF", "CANT"
 _STATE, _VERIFIED = "haScrubState", "haVerifiedBytes"
+DAMAGED_TODO = ("rmqha store verify on the master's store; when that is good, look at memory and network of both "
+                "hosts. The slave continues as soon as a good record comes")
 _PROMISE_MS = 7 * 24 * 3_600_000
 
 
@@ -48,6 +50,7 @@ class ScrubView:
     verified_bytes: int
     verify_failures: int
     verify_failed_offset: int | None
+    gets_damaged: bool  # the master's record at verify_failed_offset, each time
     root: str  # the slave's store folder
     damaged: dict[str, int] = field(default_factory=dict)
 
@@ -117,8 +120,8 @@ class ScrubView:
         last = f", the last at offset {self.verify_failed_offset}" if self.verify_failed_offset is not None else ""
         return [LogFault(Status.WARNING, "VERIFY_FAILED", f"it has refused records that came damaged, "
                          f"{counted(self.verify_failures, 'time')} since its start{last}",
-                         "when it is one offset each time, the master's copy is damaged: rmqha store verify on the "
-                         "master; else look at memory and network of both hosts. A restart of the slave clears it")]
+                         DAMAGED_TODO if self.gets_damaged else "what came again was good: look at memory and network "
+                         "of both hosts. A restart of the slave clears the count")]
 
     def _late(self) -> list[LogFault]:
         if not self.is_late:
@@ -144,6 +147,7 @@ def scrub_view(told: Told) -> ScrubView | None:
         differences=told.number("haScrubDifferences"), first_difference=_offset(told, "haScrubFirstDifference"),
         last_error=table.get("haScrubLastError", ""), verified_bytes=told.number(_VERIFIED),
         verify_failures=told.number("haVerifyFailures"), verify_failed_offset=_offset(told, "haVerifyFailedOffset"),
+        gets_damaged="haDivergedOffset" in table and table["haDivergedOffset"] == table.get("haVerifyFailedOffset"),
         root=told.config.get("storePathRootDir", ""), damaged=_damaged(table.get("haScrubDamaged", "")))
 
 

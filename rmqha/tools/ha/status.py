@@ -16,6 +16,7 @@ from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, emit, output_option, put, seconds_text
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
+_BY_HAND = "it has to be set up anew or repaired by hand"
 _RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
 
 
@@ -57,7 +58,7 @@ def render(view: MasterView) -> str:
         lines += [f"  {line}" for line in failover_lines(view.failover)]
     lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
     lines += [f"  {line}" for line in _log_lines(view)]
-    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; it has to be set up anew or repaired by hand"
+    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; {each.todo or _BY_HAND}"
               for each in view.refused]
     shown = {fault.text for fault in view.faults}
     lines += [f"  {problem.status.name} {problem.text}" for problem in judge(view, Rules())

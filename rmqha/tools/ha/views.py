@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field
 
 from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.scrub_view import ScrubView
+from rmqha.tools.ha.scrub_view import DAMAGED_TODO, ScrubView
 
 DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
 
@@ -48,16 +48,33 @@ class SlaveView:
 
 @dataclass
 class RefusedView:
-    """A slave that its master can't serve: the offset that it asked for, and what the master holds."""
+    """A slave that its master can't serve: the offset that it asked for, and what the master holds.
+
+    `same_up_to`: up to where the slave has found both logs the same; -1 when it is not known.
+    """
 
     address: str
     slave_offset: int
     master_min_offset: int
     master_max_offset: int
+    same_up_to: int = -1
+
+    @property
+    def gets_damaged(self) -> bool:
+        """Whether all that the slave holds is the master's, and the next record came damaged."""
+        return self.same_up_to == self.slave_offset >= 0
+
+    @property
+    def todo(self) -> str:
+        """What to do about it, where that is not to set the slave up again."""
+        return DAMAGED_TODO if self.gets_damaged else ""
 
     @property
     def reason(self) -> str:
         """Why, in words."""
+        if self.gets_damaged:
+            return (f"the master's record at {self.slave_offset} comes damaged each time: the network damages it, or "
+                    "the master's own copy is damaged")
         if self.slave_offset > self.master_max_offset:
             return (f"it is ahead of the master: it asks for {self.slave_offset}, the master ends at "
                     f"{self.master_max_offset} and has lost what the slave holds")

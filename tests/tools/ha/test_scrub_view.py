@@ -155,13 +155,27 @@ def test_top_and_console_show_it():
     ({**DIFFERS, "haScrubDamaged": "slave:2"}, "ERROR", REPAIR),
     ({**DIFFERS, "haScrubDamaged": "master:2"}, "ERROR", "make this slave the master"),
     (LATE, "WARNING", "raise haScrubBytesPerSecond"),
-    ({"haVerifyFailures": "1"}, "WARNING", "rmqha store verify on the master"),
+    ({"haVerifyFailures": "1"}, "WARNING", "what came again was good"),
     ({"haScrubState": "CANT"}, "NOTE", "can't be asked"),
     ({}, "OK", ""),
 ])
 def test_doctor_says_what_to_do(monkeypatch, told, severity, todo):
     found = [each for each in examined(monkeypatch, scrubbed(**told)) if "log" in each[1] or "records" in each[1]]
     assert [each[0] for each in found] == [severity] and todo in found[0][2]
+
+
+def test_slave_that_only_gets_damaged_bytes_need_not_be_set_up_again(monkeypatch):
+    slave = scrubbed(state="DIVERGED", haDivergedOffset="5000", haDivergedReason="damaged records, each time",
+                     haVerifyFailures="2", haVerifyFailedOffset="5000")
+    master = our_master(6000, **{"haRefusedSlave_10.0.0.2_5000": "5000,0,6000,5000"})
+    view = read_group(Answers(master=master, slave=slave), [MASTER, SLAVE])
+    assert "the master's record at 5000 comes damaged each time" in render(view) and "set up anew" not in render(view)
+    found = [each for each in examined(monkeypatch, slave, master=master) if each[0] in ("ERROR", "WARNING")]
+    damaged = [todo for _severity, what, todo in found if "damaged" in what]
+    assert len(damaged) == 3 and all(each.startswith("rmqha store verify on the master's store") for each in damaged)
+    slave[1]["haDivergedOffset"] = "4000"
+    found = [each for each in examined(monkeypatch, slave, master=our_master(6000)) if "from offset 4000" in each[1]]
+    assert [(each[0], "set the other up anew" in each[2]) for each in found] == [("ERROR", True)]
 
 
 def test_doctor_names_the_difference_of_a_slave_whose_master_is_gone(monkeypatch):
