@@ -278,8 +278,9 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         command.opaque = _int_field(get("opaque"))
         command.version = _int_field(get("version"))
         remark = get("remark")
-        command.remark = remark if remark is None or type(remark) is str else _text(remark, len(header))
-        command.ext_fields = _ext_fields(get("extFields"), len(header))
+        command.remark = (remark if remark is None or type(remark) is str
+                          else _text(_exact(remark, header, "remark"), len(header)))
+        command.ext_fields = _ext_fields(get("extFields"), header)
         language = get("language", "JAVA")
         if isinstance(language, (str, NoneType)) or isinstance(language, int) and language in _LANGUAGES:
             command.language = _LANGUAGES.get(language)
@@ -294,17 +295,21 @@ def _decode_json(header: Buffer) -> RemotingCommand:
 
 def _loads_header(header: Buffer) -> object:
     """The header's fields. The fast ways refuse what is not plain JSON; the dialect is then tried on short headers."""
-    if orjson is not None:
-        try:
-            return orjson.loads(header)
-        except orjson.JSONDecodeError as error:
-            refused: Exception = error
-    text = str(header, "utf-8", "replace")
+    if orjson is None:
+        return _loads_without_orjson(header)
+    try:
+        return orjson.loads(header)
+    except orjson.JSONDecodeError:  # the others take more, or say what is wrong
+        return _loads_without_orjson(header)
+
+
+def _loads_without_orjson(header: Buffer) -> object:
+    text = str(header, "utf-8", "replace").strip(" \t\r\n")
     try:
         value, end = _scan_json(text, 0)
         if end == len(text):
             return fastjson.encodable(value, text)
-        refused = FastjsonError("not close json text", end)
+        refused: Exception = FastjsonError("not close json text", end)
     except (StopIteration, ValueError, RecursionError) as error:
         refused = error
     if len(text) > MAX_DIALECT_LENGTH:
@@ -347,12 +352,18 @@ def _text(value: object, header_length: int) -> str:
     return fastjson.dumps(value)
 
 
-def _ext_fields(value: object, header_length: int) -> dict[str, str] | None:
+def _exact(value: object, header: Buffer, name: str) -> object:
+    """The value of a field that is not a text, or not made of texts: orjson reads integers above 64 bits as floats."""
+    return value if orjson is None else _loads_without_orjson(header)[name]  # type: ignore[index]  # it has that field
+
+
+def _ext_fields(value: object, header: Buffer) -> dict[str, str] | None:
     """Texts by name. Other scalars become their text, null is left out."""
     if type(value) is dict:
         for item in value.values():
             if type(item) is not str:
-                return {name: _text(item, header_length) for name, item in value.items() if item is not None}
+                exact: dict[str, object] = _exact(value, header, "extFields")  # type: ignore[assignment]  # a dict again
+                return {name: _text(item, len(header)) for name, item in exact.items() if item is not None}
         return value
     if value is None:
         return None

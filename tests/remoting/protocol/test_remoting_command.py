@@ -74,6 +74,22 @@ def test_ext_fields_are_texts():
         "a": "1", "c": "true", "e": '{"x":1}', "f": "[1]", "g": "t"}
 
 
+@pytest.mark.parametrize("module", ["orjson", None])
+def test_numbers_without_quotes_keep_their_digits(module, monkeypatch):
+    monkeypatch.setattr(remoting_command, "orjson", module and pytest.importorskip(
+        module, reason="orjson, of the extra `fast`, is not installed"))
+    long, row = "123456789012345678901234567890", "[18446744073709551616,1]"
+    text = f'{{"remark":{long},"extFields":{{"a":{long},"b":{row},"c":"{long}"}}}}'
+    command = RemotingCommand.decode(frame(text.encode()))
+    assert command.remark == long and command.ext_fields == {"a": long, "b": row, "c": long}
+
+
+def test_long_header_may_stand_between_white_space():
+    text = "x" * remoting_command.MAX_DIALECT_LENGTH
+    command = RemotingCommand.decode(frame(f'\r\n {{"extFields":{{"a":"{text}"}}}}\t\n'.encode()))
+    assert command.ext_fields == {"a": text}
+
+
 def test_header_in_fastjsons_dialect_is_read():
     assert RemotingCommand.decode(frame(b"{code:5,'opaque':7,extFields:{},}")).opaque == 7
 
