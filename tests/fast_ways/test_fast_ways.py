@@ -8,20 +8,26 @@ from tests.fast_ways.ways import all_ways
 WAYS = all_ways()
 
 
+def _of(way, *more):
+    """The parameters of a test, which is skipped where the way can't be taken."""
+    missing = ", ".join(way.missing())
+    return pytest.param(way, *more, id="-".join(str(each.name) for each in (way, *more)).replace(" ", "-"),
+                        marks=[pytest.mark.skip(reason=f"{missing} is not installed")] if missing else [])
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _left_in_the_end():
     yield
     leave_all()
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("way", map(_of, WAYS))
 def test_fast_way_gives_what_the_plain_one_gives(way):
     taken = way.run(range(way.seeds))
     assert taken[FAST] and taken[PLAIN], f"a way was never taken: {taken}"
 
 
-@pytest.mark.parametrize("way, plant", [(way, plant) for way in WAYS for plant in way.plants],
-                         ids=lambda each: each.name.replace(" ", "-"))
+@pytest.mark.parametrize("way, plant", [_of(way, plant) for way in WAYS for plant in way.plants])
 def test_planted_fault_is_found(way, plant):
     assert way.found_at(plant, range(way.seeds)) is not None, f"no case of {way.name} finds: {plant.name}"
 

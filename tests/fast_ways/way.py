@@ -8,6 +8,7 @@ cases, so that small data crosses it. A plant is a fault put into the fast way: 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +32,8 @@ class Way:
     """A fast way.
 
     `where` is "path::name" of the code, `condition` says when it is taken, `plain` what is taken otherwise.
-    `seeds` is how many cases a usual run draws: enough to take both ways and to find each plant.
+    `seeds` is how many cases a usual run draws: enough to take both ways and to find each plant. `needs` names the
+    modules without which it can't be taken: where one is missing, it is skipped.
     """
 
     name: str
@@ -41,6 +43,11 @@ class Way:
     compare: Callable[[random.Random], Counter[str]]
     plants: tuple[Plant, ...]
     seeds: int = 40
+    needs: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """Those of the modules that it needs which are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
     def run(self, seeds: Iterable[int]) -> Counter[str]:
         """Compare one drawn case for each seed; an AssertionError names the seed."""
