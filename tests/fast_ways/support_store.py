@@ -40,6 +40,17 @@ def _nothing(*_args: object) -> None:
     """The disk has all."""
 
 
+class _Caller:
+    """In the place of a pool: who submits something does it."""
+
+    def submit(self, call: Callable[..., object], *args: object) -> None:
+        """At once."""
+        call(*args)
+
+    def shutdown(self) -> None:
+        """Nothing waits."""
+
+
 class _FilesAtOnce:
     """Makes the files of the log as AllocateMappedFileService does, when they are asked for, on the caller's thread."""
 
@@ -66,6 +77,8 @@ def loaded_store(root: Path, listener: MessageArrivingListener | None = None, br
     store = new_store(root, listener, broker, **keys)
     assert store.load(), root
     store.commit_log.mapped_file_queue.allocate_mapped_file_service = _FilesAtOnce(store)
+    store.index_service.shutdown()
+    store.index_service._flush_pool = _Caller()
     store.is_shutdown = False
     try:
         yield store
