@@ -101,7 +101,9 @@ def _run_cycles(fault: Fault, outcome: Outcome) -> None:
         told = fault.cycle()
         outcome.cycles += 1
         print(f"{life.label()} cycle {outcome.cycles}: {told} ({time.monotonic() - begin:.1f} s)", flush=True)
+    begin = time.monotonic()
     fault.end()
+    print(f"{life.label()} end: {fault.told} ({time.monotonic() - begin:.1f} s)", flush=True)
 
 
 def _run_in_worker(run_one, life):

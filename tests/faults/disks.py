@@ -72,7 +72,7 @@ class Full(Fault):
 
     name = "full"
     cycles_per_life = 8
-    _SIZE = 64 << 20
+    _SIZE = 192 << 20
     _RESUMES_MS = 60_000
 
     def __init__(self, *args, **keys):

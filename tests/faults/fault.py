@@ -3,7 +3,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.pair import Pair
+from tests.faults.pair import Pair, some_file_sizes
 from tests.faults.pair_broker import Holdings
 
 # What 4.9 does not know: the slave shows its last record, takes the whole history, and acknowledges what is forced.
@@ -32,8 +32,10 @@ class Fault:
         self.small = small
         self.rng = random.Random(f"{self.name} {seed}")
         self.trusting = kinds == ("rmqha", "rmqha") and random.Random(f"settings {seed}").random() < 0.5
+        self.file_sizes = some_file_sizes(f"{self.name} {seed}")
         self.pair: Pair | None = None
         self.holdings: list[Holdings] = []
+        self.told = ""  # by the end
         self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
 
     @classmethod
@@ -42,8 +44,8 @@ class Fault:
         return None
 
     def sides(self) -> tuple[dict, dict]:
-        """Options of master and slave: the plants, and for every other pair rmqha's own settings."""
-        settings = TRUST if self.trusting else {}
+        """Options of master and slave: the plants, sizes of files, and for every other pair rmqha's own settings."""
+        settings = {**self.file_sizes, **(TRUST if self.trusting else {})}
         return {"plants": self.plants[0], **settings}, {"plants": self.plants[1], **settings}
 
     def make(self) -> Pair:
@@ -68,11 +70,13 @@ class Fault:
             self.holdings = [Holdings(broker) for broker in (self.pair.master, self.pair.slave)]
 
     def end(self) -> None:
-        """At the end of a life that went well: brokers that lived through all cycles hold no more than at first."""
+        """At the end of a life that went well: brokers that lived through all cycles hold no more than at first, and
+        the last word on both stores."""
         brokers = self.pair.master, self.pair.slave
         self.notes["empty files of the original taken away"] += sum(broker.empty_files for broker in brokers)
         for holdings in self.holdings:
             holdings.assert_returned()
+        self.told = self.pair.end()
 
     def close(self) -> None:
         """Kill what runs, take down what was put up; called also after a failure."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.faults.network import run
 
-_SIZE = 64 << 20
+_SIZE = 1 << 30  # sparse
 _PAGE = 4096
 _WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
 # The journal is committed by what asks for it only, never by the clock.

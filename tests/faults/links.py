@@ -36,6 +36,7 @@ class Link(Fault):
                      "brokerIP2": network.SLAVE_HA_IP})
         pair.slave.properties["haMasterAddress"] = f"{network.MASTER_HA_IP}:{pair.master.ha_port}"
         pair.slave.become(pair.slave.kind)
+        pair.near_slave = net.near_slave
         return pair
 
     def open(self) -> None:

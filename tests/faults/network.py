@@ -8,6 +8,12 @@ import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MASTER_HA_IP, SLAVE_HA_IP = "10.255.0.1", "10.255.0.2"
 _TOOLS = ("ip", "tc", "nsenter")
@@ -87,6 +93,16 @@ class Network:
         for namespace, device, address in ends:
             run("ip", "-n", namespace, "addr", "add", f"{address}/30", "dev", device)
             run("ip", "-n", namespace, "link", "set", device, "up")
+
+    def near_slave(self, action: Callable[[], T]) -> T:
+        """What `action` returns, called in a thread of the slave's namespace: its sockets are made there."""
+        def act_there() -> T:
+            with open(Path("/run/netns") / self._slave_ns, "rb") as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), f"no entry to the namespace {self._slave_ns}")
+            return action()
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(act_there).result()
 
     def close(self) -> None:
         """Remove all; does nothing where there is nothing."""

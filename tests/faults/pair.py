@@ -1,33 +1,49 @@
 """A master and its slave under load: how they are started, and held against what was acknowledged."""
+import json
+import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults import verdict
+from tests.faults import last_word, verdict
+from tests.faults.drawn_messages import KIB, Drawing
+from tests.faults.log_copy import LogCopy
 from tests.faults.offsets import Commits
 from tests.faults.pair_broker import Broker
-from tests.faults.senders import Senders
+from tests.faults.senders import QUEUES, TOPICS, Senders
 from tests.faults.verdict import Violation
 from tests.support.nodes import NamesrvNode
 
-KIB = 1024
 # Small files, so that a cycle rolls some of them; quick heartbeats, so that a cut is seen soon.
 SMALL = {
     "mappedFileSizeCommitLog": 256 * KIB, "mappedFileSizeConsumeQueue": 100 * 20, "maxHashSlotNum": 150,
     "maxIndexNum": 600, "maxMessageSize": 128 * KIB, "haSendHeartbeatInterval": 300, "haHousekeepingInterval": 3000,
-    "slaveTimeout": 3000, "syncFlushTimeout": 5000, "flushDiskType": "SYNC_FLUSH", "defaultTopicQueueNums": 4,
+    "slaveTimeout": 3000, "syncFlushTimeout": 5000, "flushDiskType": "SYNC_FLUSH", "defaultTopicQueueNums": QUEUES,
     "flushConsumerOffsetInterval": 1000, "fileReservedTime": 720, "cleanFileForciblyEnable": "false",
+    "slaveReadEnable": "true",
 }
+# Of the commit log, and the largest body: half of the lives roll their files often, half of them have the largest ones.
+_FILE_SIZES = ((256 * KIB, 128 * KIB), (256 * KIB, 128 * KIB), (2048 * KIB, 1024 * KIB), (16384 * KIB, 4096 * KIB))
 BOOT_MS = 120_000
+
+
+def some_file_sizes(seed: str) -> dict[str, object]:
+    """Properties of both brokers of one life."""
+    file_size, largest = random.Random(f"files {seed}").choice(_FILE_SIZES)
+    return {"mappedFileSizeCommitLog": file_size, "maxMessageSize": largest}
 
 
 class Pair:
     """SYNC_MASTER with SYNC_FLUSH and one slave, in `folder`; `senders` send to the master, `commits` commit to it.
 
     `namesrv`: with a name server, so that the slave finds its master's tables.
-    `options` of each side: properties, and `prefix`, `env`, `plants` of Broker.
+    Options of each side: properties, and `prefix`, `env`, `plants` of Broker. Bodies are of up to the master's
+    maxMessageSize; all of `fixed_size` bytes, if that is given.
     """
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
-                 master: dict | None = None, slave: dict | None = None, namesrv: bool = False, **senders: object):
+                 master: dict | None = None, slave: dict | None = None, namesrv: bool = False,
+                 fixed_size: int | None = None, **senders: object):
         self.folder = folder
         self.namesrv = NamesrvNode("rmqha", folder / "namesrv") if namesrv else None
         registered = {"namesrvAddr": self.namesrv.address} if namesrv else {}
@@ -36,8 +52,12 @@ class Pair:
         self.slave = Broker(kinds[1], folder / "slave", "slave",
                             **{"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": self.master.ha_address, **SMALL,
                                **registered, **(slave or {})})
+        self.copies = {broker.base_name: LogCopy(broker.commit_log) for broker in (self.master, self.slave)}
+        # calls something where the slave's ports can be reached
+        self.near_slave: Callable[[Callable[[], tuple[int, int]]], tuple[int, int]] = lambda action: action()
         self._seed = seed
-        self._senders_options = senders
+        largest = int(self.master.properties["maxMessageSize"])
+        self._senders_options = {"drawing": Drawing(largest, fixed_size=fixed_size), **senders}
         self.senders: Senders | None = None
         self.commits: Commits | None = None
         # After a loss of power the original believes a checkpoint that is ahead of its queues, and goes on where they
@@ -50,6 +70,7 @@ class Pair:
         if self.namesrv is not None:
             self.namesrv.start(BOOT_MS)
         self.master.start(BOOT_MS)
+        self.give_topics(self.slave)
         self.slave.start(BOOT_MS)
         self.commits = Commits(master_address, self.master, self.slave, self._seed)
         self.commits.go()
@@ -58,6 +79,34 @@ class Pair:
         self.senders.go()
         self.senders.wait_for_more(20, BOOT_MS)
         return self
+
+    def end(self) -> str:
+        """The last word on a life that went well, see last_word.py; what it was about."""
+        self.copies = {broker.base_name: LogCopy(broker.commit_log) for broker in (self.master, self.slave)}
+        told = self.settle()
+        by_offset, by_queue = self.near_slave(self._read_from_slave)
+        for broker in (self.master, self.slave):
+            if broker not in self.flawed_queues:
+                last_word.check_store(broker)
+        return f"{told}; {by_offset} read from the slave by offset, {by_queue} by queue; both stores are clean"
+
+    def _read_from_slave(self) -> tuple[int, int]:
+        slave, copy = self.slave, self.copies["slave"]
+        wanted = [(name, placed) for name, placed in self.senders.snapshot().items() if placed.offset >= copy.begin]
+        return (last_word.check_by_offset(slave.address, "slave", wanted),
+                0 if self.flawed_queues else last_word.check_by_queue(slave.address, "slave", copy))
+
+    @staticmethod
+    def give_topics(broker: Broker) -> None:
+        """The topics to a slave that may have no name server to find its master by: consumers read from it."""
+        table = {topic: {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
+                         "topicName": topic, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0} for topic in TOPICS}
+        config = broker.store / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        with open(config / "topics.json", "w", encoding="ascii") as file:
+            json.dump({"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": table}, file)
+            file.flush()
+            os.fsync(file.fileno())  # the next loss of power takes what is not forced
 
     def close(self) -> None:
         """Kill all; idempotent."""
@@ -78,10 +127,10 @@ class Pair:
         for broker in (self.master, self.slave):
             if not broker.is_alive:
                 raise Violation(f"{broker.name} has ended by itself: {broker.tail()[-2000:]}")
-        begin, end = verdict.check_equal(self.master, self.slave)
+        begin, end = verdict.check_equal(self.master, self.slave, self.copies)
         acknowledged = self.senders.snapshot()
         for broker in (self.master, self.slave):
-            verdict.check_acknowledged(broker, acknowledged)
+            verdict.check_acknowledged(broker, self.copies[broker.base_name], acknowledged, limit=end)
             self._check_queues(broker)
         if self.senders.unanswered:
             raise Violation(f"E: {self.senders.unanswered[:3]}")
@@ -94,7 +143,7 @@ class Pair:
         if broker in self.flawed_queues:
             return
         try:
-            verdict.check_queues(broker)
+            verdict.check_queues(broker, self.copies[broker.base_name])
         except Violation as violation:
             by_original = broker.kind != "rmqha" or (
                 isinstance(violation, verdict.Repeat) and self.master in self.flawed_queues)
@@ -104,5 +153,5 @@ class Pair:
 
     def check_copy(self, broker: Broker) -> None:
         """Each message that is acknowledged by now is in this broker's log, whatever the state of the other one."""
-        verdict.check_acknowledged(broker, self.senders.snapshot())
+        verdict.check_acknowledged(broker, self.copies[broker.base_name], self.senders.snapshot())
         self.commits.look()

@@ -42,9 +42,14 @@ class Broker(BrokerNode):
         self._extra_env = {**self._extra_env, "FAULTS_POINT": point or "", "FAULTS_PASSAGE": str(passage)}
         self.become(self.kind)
 
+    @property
+    def ends_by_its_files(self) -> bool:
+        """Whether the files say where the log ends; the original leaves behind the end what was there, and is asked."""
+        return self.kind == "rmqha" or bool(self._prefix) or not self.is_alive
+
     def log_end(self) -> int:
-        """Where its log ends: from the files; the original's own word, as it leaves behind the end what was there."""
-        if self.kind == "rmqha" or self._prefix or not self.is_alive:
+        """Where its log ends: from the files, or the original's own word."""
+        if self.ends_by_its_files:
             return store_compare.log_end(self.commit_log)
         with RawClient(self.address) as client:
             # within its first second the original fails here: it has no sample of its statistics yet

@@ -60,17 +60,20 @@ class Power(Fault):
             victim.kill()
             self._disks[victim.base_name].lose_power()
             pair.commits.lost_power(victim)
+            pair.copies[victim.base_name].forget()
         if pair.master in victims:
             pair.senders.pause()
         # the master stood still before its image was taken: each answer was given before
         acknowledged = pair.senders.snapshot()
         if self.trusting and pair.slave in victims:
-            verdict.check_acknowledged(pair.slave, acknowledged, "'s disk after the loss of power")
+            verdict.check_acknowledged(pair.slave, pair.copies["slave"], acknowledged,
+                                       "'s disk after the loss of power")
         for victim in victims:
             self._start(victim)
         anew = ""
         if pair.master in victims:
-            verdict.check_acknowledged(pair.master, acknowledged, " after the loss of power")
+            verdict.check_acknowledged(pair.master, pair.copies["master"], acknowledged,
+                                       " after the loss of power")
             anew = self._bring_slave_back_if_ahead(pair.master, pair.slave)
         names = " and ".join(victim.base_name for victim in victims)
         return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
@@ -103,6 +106,7 @@ class Power(Fault):
                 shutil.rmtree(child)
             else:
                 child.unlink()
+        self.pair.give_topics(slave)
         slave.start(BOOT_MS)
         self.notes["torn records kept by the original, slaves set up anew"] += torn
         self.notes["slaves ahead, set up anew"] += not torn
@@ -112,18 +116,22 @@ class Power(Fault):
         return f", slave {what} is set up anew"
 
     def _keeps_torn_record(self, end: int) -> bool:
-        """Whether the master's last record, before `end`, has nothing but zeros from somewhere in its properties on,
-        and the slave's is whole: the original's CRC is that of the body alone."""
-        *_, record = store_compare.walk(self.pair.master.commit_log, end)
-        brokers = self.pair.master, self.pair.slave
-        mine, theirs = (store_compare.bytes_of(broker.commit_log, record) for broker in brokers)
-        at = next((at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other), len(mine))
-        return len(mine) > at > mine.index(record.body) + len(record.body) and not any(mine[at:])
+        """Whether a record in the master's last two files, before `end`, has zeros behind its body where the slave's
+        has something: the original's CRC is that of the body alone, and no page behind it was forced to the disk."""
+        master, slave = self.pair.master.commit_log, self.pair.slave.commit_log
+        begin = [0, *store_compare.segments(master)][-2:][0]
+        mine, theirs = (store_compare.read_range(log, begin, end) for log in (master, slave))
+        for record in store_compare.walk(master, end, begin):
+            at = slice(record.offset - begin, record.offset - begin + record.size)
+            if mine[at] != theirs[at] and _has_holes(mine[at], theirs[at], record):
+                return True
+        return False
 
     def _outgrow(self, master: Broker, slave: Broker, end_of_slave: int) -> None:
         """The master writes beyond the slave's end: the slave, whose last records it never had, still gets nothing."""
         self.pair.senders.go()
-        wait_until(lambda: master.log_end() > end_of_slave + _BEYOND, BOOT_MS, "the master beyond the slave's end")
+        end = verdict.end_of(master, self.pair.copies["master"])
+        wait_until(lambda: end() > end_of_slave + _BEYOND, BOOT_MS, "the master beyond the slave's end")
         time.sleep(_SLAVE_RETRIES_S)
         self.pair.senders.pause()
         if slave.log_end() != end_of_slave:
@@ -151,3 +159,10 @@ class Power(Fault):
         super().close()
         for disk in getattr(self, "_disks", {}).values():
             disk.close()
+
+
+def _has_holes(mine: bytes, theirs: bytes, record: store_compare.Record) -> bool:
+    """Whether the two differ behind the record's body alone, and in the first one there are zeros."""
+    differing = [at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other]
+    behind_body = mine.index(record.body) + len(record.body)
+    return bool(differing) and differing[0] >= behind_body and not any(mine[at] for at in differing)

@@ -1,24 +1,27 @@
 """Clients that send without a pause and remember what was acknowledged: the witnesses of a fault.
 
-Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request on its way. Only
-SEND_OK counts as acknowledged; all else means "stored, maybe". A body begins with the message's name, and is filled up
-from it.
+Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request on its way: a message
+or a batch, see drawn_messages.py. Only SEND_OK counts as acknowledged; all else means "stored, maybe".
 """
+import itertools
 import json
 import random
 import threading
 import time
-import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.raw_remoting import RawClient
+from tests.faults.drawn_messages import Drawing, Request
+from tests.support.raw_remoting import Answer, RawClient
 from tests.support.wait import wait_until
 
 TOPIC = "Faults"
-QUEUES = 4
-_PAUSE_S = 0.05  # after an answer that is no acknowledgement
+TOPICS = (TOPIC, "Faults-of-another-topic", "F")
+QUEUES = 4  # of each topic
+SENDERS = 16
+_PAUSE_S = 0.1  # after an answer that is no acknowledgement
 _AWAY_S = 0.05  # before the next attempt to connect
 _SEND_OK = 0
 _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
@@ -28,36 +31,26 @@ _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_S
 class Acknowledged:
     """Where a message was acknowledged to be, and what it is."""
 
+    topic: str
     queue_id: int
     queue_offset: int
-    offset: int  # commit log offset, as the message id tells it
-    crc: int  # of the body
+    offset: int  # commit log offset, as the message id has it
+    crc: int  # of the body and the properties, see drawn_messages.crc_of
 
-    def place(self) -> tuple[int, int, int, int]:
-        """All fields, to compare with a record's."""
-        return self.queue_id, self.queue_offset, self.offset, self.crc
-
-
-def body_of(name: str, size: int) -> bytes:
-    """`size` bytes that begin with the name."""
-    unit = name.encode() + b"|"
-    return (unit * (size // len(unit) + 1))[:max(size, len(unit))]
-
-
-def some_size(rng: random.Random) -> int:
-    """Mostly small, a few beyond one frame of replication (32 KiB)."""
-    return rng.randint(33_000, 60_000) if rng.random() < 0.01 else rng.randint(20, 2500)
+    def place(self) -> tuple[str, int, int, int, int]:
+        """What a record must be, to compare with one."""
+        return self.topic, self.queue_id, self.queue_offset, self.offset, self.crc
 
 
 class Senders:
     """`threads` senders to `address`; they connect again whenever their connection ends.
 
     `answer_within_s`: an answer that takes longer is noted in `unanswered` (the request must get a typed answer within
-    its deadline). `fixed_size`: all bodies have it; else they are mixed.
+    its deadline). `drawing`: what they send; without one, messages of all sizes.
     """
 
-    def __init__(self, address: str, name: str, seed: int, journal: Path, threads: int = 3,
-                 fixed_size: int | None = None, answer_within_s: float = 60.0):
+    def __init__(self, address: str, name: str, seed: int, journal: Path, threads: int = SENDERS,
+                 drawing: Drawing | None = None, answer_within_s: float = 60.0):
         self.address = address
         self.acknowledged: dict[str, Acknowledged] = {}  # each thread adds its own names, in the order of the answers
         self.maybe = 0  # answered as stored, but not acknowledged; written by all, only shown
@@ -65,7 +58,7 @@ class Senders:
         self.unanswered: list[str] = []
         self.answer_within_s = answer_within_s
         self._name = name
-        self._fixed_size = fixed_size
+        self._drawing = drawing or Drawing()
         self._journal = open(journal, "a", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()  # guards _journal, refused, unanswered
         self._go = threading.Event()
@@ -115,7 +108,7 @@ class Senders:
 
     def _run(self, number: int, rng: random.Random) -> None:
         client: RawClient | None = None
-        count = 0
+        names = (f"{self._name}.{number:02d}.{count:07d}" for count in itertools.count(1))
         while not self._stopped.is_set():
             if not self._go.is_set():
                 self._busy[number] = False
@@ -125,8 +118,7 @@ class Senders:
             if client is None:
                 client = self._connect()
                 continue
-            count += 1
-            if not self._send(client, f"{self._name}.{number}.{count:07d}", rng):
+            if not self._send(client, names, rng):
                 client.socket.close()
                 client = None
         self._busy[number] = False
@@ -140,21 +132,18 @@ class Senders:
             time.sleep(_AWAY_S)
             return None
 
-    def _send(self, client: RawClient, name: str, rng: random.Random) -> bool:
-        """Send one message; False when the connection is no more."""
-        body = body_of(name, self._fixed_size or some_size(rng))
+    def _send(self, client: RawClient, names: Iterator[str], rng: random.Random) -> bool:
+        """Send a message or a batch; False when the connection is no more."""
+        request = self._drawing.request(rng, TOPICS, QUEUES, names)
         try:
-            answer = client.send_message(TOPIC, body, rng.randrange(QUEUES),
-                                         properties=f"KEYS\x01k{name}\x02TAGS\x01Tag{len(body) % 3}")
+            answer = client.request(request.code, request.body(), **request.fields("raw-producer", QUEUES))
         except TimeoutError:
-            self._note_unanswered(name)
+            self._note_unanswered(request.messages[0].name)
             return False
         except (OSError, EOFError):
             return False
         if answer.code == _SEND_OK:
-            fields = answer.fields
-            self._acknowledge(name, Acknowledged(int(fields["queueId"]), int(fields["queueOffset"]),
-                                                 int(fields["msgId"][-16:], 16), zlib.crc32(body)))
+            self._acknowledge(request, answer)
             return True
         if answer.code in _STORED_MAYBE:
             self.maybe += 1
@@ -164,11 +153,19 @@ class Senders:
         time.sleep(_PAUSE_S)
         return True
 
-    def _acknowledge(self, name: str, placed: Acknowledged) -> None:
-        self.acknowledged[name] = placed
+    def _acknowledge(self, request: Request, answer: Answer) -> None:
+        """Of a batch the answer has all message ids, and the queue offset of the first message."""
+        ids, queue_offset = answer.fields["msgId"].split(","), int(answer.fields["queueOffset"])
+        queue_id, now = int(answer.fields["queueId"]), time.monotonic()
+        lines = []
+        for number, (message, message_id) in enumerate(zip(request.messages, ids, strict=True)):
+            placed = Acknowledged(request.topic, queue_id, queue_offset + number, int(message_id[-16:], 16),
+                                  message.crc)
+            self.acknowledged[message.name] = placed
+            lines.append(json.dumps([now, message.name, *placed.place()]) + "\n")
         with self._lock:
             if not self._journal.closed:
-                self._journal.write(json.dumps([time.monotonic(), name, *placed.place()]) + "\n")
+                self._journal.write("".join(lines))
 
     def _note_unanswered(self, name: str) -> None:
         with self._lock:

@@ -80,6 +80,11 @@ def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Recor
         expected = start + len(data)
 
 
+def record_at(data: bytes, at: int, start: int) -> Record:
+    """The record at `at` of `data`, which begins at `start` in the log; AssertionError if its size is not its own."""
+    return _parse(data, at, start)
+
+
 def _parse(data: bytes, at: int, start: int) -> Record:
     total, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = _HEAD.unpack_from(data, at)
     pos = at + _HEAD.size + (20 if sys_flag & _BORN_IPV6 else 8)
@@ -261,12 +266,12 @@ def rebuild_consume_queues(commit_log: Path,
         queue = queues[record.topic, record.queue_id]
         if record.queue_offset in queue:
             raise RepeatedIndex(f"{record.topic}/{record.queue_id}: index {record.queue_offset} twice")
-        queue[record.queue_offset] = (record.offset, record.size, _tags_code(record))
+        queue[record.queue_offset] = (record.offset, record.size, tags_code(record))
     return dict(queues)
 
 
-def _tags_code(record: Record) -> int | None:
-    """None where it is a delivery time (delayed messages), which the log alone does not tell."""
+def tags_code(record: Record) -> int | None:
+    """Of a record's unit; None where it is a delivery time (delayed messages), which the log alone does not tell."""
     if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
         return None
     tags = record.properties.get("TAGS", "")
