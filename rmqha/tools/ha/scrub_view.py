@@ -112,7 +112,7 @@ class ScrubView:
                 f": in {of_slave} of them the slave's copy is the damaged one")
             return [LogFault(Status.CRITICAL, "DIFFERS", text, repair)]
         return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: which copy is the right one no CRC says",
-                         f"look at both with rmqha store diff; when the master's is right, {repair}")]
+                         f"look at them with rmqha check ha --deep --range 0:; when the master's is right, {repair}")]
 
     def _failures(self) -> list[LogFault]:
         if not self.verify_failures:

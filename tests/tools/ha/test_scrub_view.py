@@ -7,11 +7,11 @@ from rmqha.tools.check.check_base import Status
 from rmqha.tools.check.ha import summary
 from rmqha.tools.doctor import replication_checks
 from rmqha.tools.doctor.findings import Report
-from rmqha.tools.ha import options
 from rmqha.tools.ha.broker_admin import Broker
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.replication import read_broker
 from rmqha.tools.ha.status import as_json, render
+from rmqha.tools.ha.views import Reading
 from rmqha.tools.view.snapshot import replication_state
 from tests.tools.ha.test_evidence import java_slave, our_master, our_slave
 from tests.tools.ha.test_replication import MASTER, SLAVE, Answers, broker, read_group
@@ -184,19 +184,12 @@ def test_doctor_names_the_difference_of_a_slave_whose_master_is_gone(monkeypatch
 
 
 def test_check_ha_is_critical(monkeypatch, run):
-    """The command, with the answers of a slave that has found a difference."""
-    class Admin(Answers):
-        namesrv = None
-
-        def __init__(self, *_args):
-            super().__init__(slave=scrubbed(**DIFFERS))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_exc):
-            return None
-    monkeypatch.setattr("rmqha.tools.check.ha.BrokerAdmin", Admin)
-    monkeypatch.setattr(options.Controllers, "look", lambda *_args: None)
+    reading = Reading([view_of(scrubbed(**DIFFERS)), view_of(scrubbed(**LATE))])
+    monkeypatch.setattr("rmqha.tools.check.ha.read_replication", lambda *_arguments: reading)
     result = run("check", "ha", "-b", SLAVE.address)
-    assert result.exit_code == 2 and "HA CRITICAL - a: 2 records of its log are not its master's" in result.stdout
+    assert result.exit_code == 2
+    assert result.stdout.startswith(f"HA CRITICAL - a's slave {SLAVE.address}: 2 records of its log are not its")
+    assert "; a's slave 10.0.0.2:10911: bytes of its log wait to be compared" in result.stdout
+    reading.views.pop(0)
+    result = run("check", "ha", "-b", SLAVE.address)
+    assert result.exit_code == 1 and result.stdout.startswith("HA WARNING - a's slave")
