@@ -221,7 +221,8 @@ def _compare(rng: random.Random, counted: list[tuple[object, str, str]], fast: _
     is_slave, together, odd = rng.random() < 0.4, rng.random() < 0.5, rng.choice((0, 0, 0.1, 0.5))
     if truncates:
         together, odd = False, 0
-    maker = LogMaker(rng, rng.choice((5000, 16384)), odd if together else odd * 0.2, rng.choice((0, 300, 2500)))
+    maker = LogMaker(rng, rng.choice((5000, 16384)), odd if together else odd * 0.2, rng.choice((0, 300, 2500)),
+                     repeats=not truncates)  # of a key twice a truncation keeps one
     keys: dict[str, Any] = {
         "mappedFileSizeCommitLog": maker.file_size, "mappedFileSizeConsumeQueue": rng.choice((60, 200, 1000)),
         "maxHashSlotNum": rng.choice((3, 50)), "maxIndexNum": rng.choice((5, 40, 1000)),

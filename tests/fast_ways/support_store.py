@@ -20,6 +20,7 @@ from rmqha.store.running_flags import RunningFlags
 from tests.store.support import new_store
 
 NOW = 1_700_000_000_000
+_SHARED_MEMORY, _ROOM = "/dev/shm", 512 << 20
 NEVER = 1 << 60  # a threshold that nothing reaches
 
 
@@ -29,11 +30,20 @@ def scratch() -> Iterator[Path]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(os, "fsync", _nothing), \
+        with tempfile.TemporaryDirectory(dir=_in_memory()) as folder, mock.patch.object(os, "fsync", _nothing), \
                 mock.patch.object(os, "fdatasync", _nothing), mock.patch.object(fsync, "fsync_path", _nothing):
             yield Path(folder)
     finally:
         logging.disable(before)
+
+
+def _in_memory() -> str | None:
+    """A folder that no disk is behind, if there is one with room for some stores."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(_SHARED_MEMORY)
+        if os.access(_SHARED_MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= _ROOM:
+            return _SHARED_MEMORY
+    return None
 
 
 def _nothing(*_args: object) -> None:

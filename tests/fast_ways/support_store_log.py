@@ -40,13 +40,14 @@ class LogMaker:
     """Makes the log of a master, one record after the other.
 
     `odd`: how often something is unusual, from 0 to 1: names and text that are no UTF-8, indexes and places that are
-    wrong, further queues. `bodies`: how long they are at most.
+    wrong, further queues. `bodies`: how long they are at most. `repeats`: a message may have a key twice.
     """
 
     rng: random.Random
     file_size: int
     odd: float = 0.0
     bodies: int = 300
+    repeats: bool = True
     topics: tuple[str, ...] = TOPICS
     data: bytearray = field(default_factory=bytearray)
     records: list[Record] = field(default_factory=list)
@@ -88,9 +89,10 @@ class LogMaker:
         if rng.random() < 0.6:
             entries.append(b"TAGS\x01" + rng.choice(words))
         if rng.random() < 0.6:
-            entries.append(b"KEYS\x01" + rng.choice((b" ", b"  ")).join(rng.choices(words, k=rng.randrange(5))))
+            entries.append(b"KEYS\x01" + rng.choice((b" ", b"  ")).join(
+                (rng.choices if self.repeats else rng.sample)(words, k=rng.randrange(5))))
         if rng.random() < 0.7:
-            entries.append(b"UNIQ_KEY\x01" + (b"%032X" % rng.getrandbits(128) if rng.random() < 0.9
+            entries.append(b"UNIQ_KEY\x01" + (b"%032X" % rng.getrandbits(128) if not self.repeats or rng.random() < 0.9
                                               else rng.choice(words)))
         if rng.random() < 0.3:
             entries.append(b"DELAY\x01" + rng.choice(LEVELS + ODD_LEVELS if is_odd else LEVELS))
