@@ -44,7 +44,7 @@ from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
 from rmqha.broker.processor.send.express_send import ExpressSend
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.broker.record_access import RecordAccess
-from rmqha.broker.slave.master_inquiry import ask_main_port, ask_record
+from rmqha.broker.slave.master_inquiry import ask_checksums, ask_main_port, ask_record
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.broker.subscription.subscription_group_manager import LmqSubscriptionGroupManager, SubscriptionGroupManager
 from rmqha.broker.topic.topic_config_manager import LmqTopicConfigManager, TopicConfigManager
@@ -263,6 +263,7 @@ class BrokerController:
     def _initialize_role(self) -> None:
         client = self.message_store.ha_service.ha_client
         client.ask_main_port, client.ask_record = partial(ask_main_port, self), partial(ask_record, self)
+        self.message_store.ha_service.scrub_service.ask_checksums = partial(ask_checksums, self)
         if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
                 and not self.message_store_config.enableAutoSwitchHA:
             return

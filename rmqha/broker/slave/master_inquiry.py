@@ -12,6 +12,7 @@ from rmqha.store.ha.ha_client import parse_address
 from rmqha.store.ha.ha_handshake import COMPARING_VERSION
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.known_masters import MasterKind
+from rmqha.store.ha.log_of_master import CantAsk, Checksums
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -92,6 +93,22 @@ def ask_record(broker_controller: BrokerController, ha_address: str, offset: int
     except (RemotingException, FastjsonError, ValueError) as error:
         log.info("the main port of the master %s does not show its record at %d: %s", ha_address, offset, error)
         return None
+
+
+def ask_checksums(broker_controller: BrokerController, ha_address: str, offset: int, block_size: int, count: int,
+                  ) -> Checksums | CantAsk:
+    """CRC32 of blocks of the log of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
+    """
+    place = parse_address(ha_address)
+    if place is None or not broker_controller.is_outer_api_started:
+        return CantAsk.NO_ANSWER
+    try:
+        found = broker_controller.broker_outer_api.get_commit_log_checksums(_main_address(*place), offset, block_size,
+                                                                            count)
+    except (RemotingException, BrokerAnswerException, ValueError) as error:
+        log.info("the main port of the master %s gives no checksums: %s", ha_address, error)
+        return CantAsk.NO_ANSWER
+    return CantAsk.UNKNOWN_REQUEST if found is None else Checksums(*found)
 
 
 def _main_address(host: str, ha_port: int) -> str:

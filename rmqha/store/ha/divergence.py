@@ -20,10 +20,12 @@ class Diverged(NamedTuple):
 
 
 class Divergence:
-    """The first finding of each of two kinds, and how many there were. Any thread.
+    """The first finding of each of three kinds, and how many there were. Any thread.
 
     - The log: the handshake finds other bytes, or an end that the master does not have. It is looked for again at each
       connect, and forgotten when the two fit.
+    - A record: what the master sends fails its checks, twice. It is fetched again every few seconds, and the finding
+      is forgotten when a good one comes.
     - The queues: a record's index is not the one that its queue goes on with. It is remembered in the file at
       `path`: the queue stays wrong until it is built again.
 
@@ -34,13 +36,14 @@ class Divergence:
         self._path = path
         self._lock = threading.Lock()  # guards what follows
         self._log: Diverged | None = None
+        self._record: Diverged | None = None
         self._queues: Diverged | None = None
         self.queue_count = 0  # records whose index did not fit, since the store was made or mended
 
     @property
     def found(self) -> Diverged | None:
         """The finding that counts: that of the log, which is the cause, before that of the queues; None for none."""
-        return self._log or self._queues
+        return self._log or self._record or self._queues
 
     @property
     def found_in_log(self) -> Diverged | None:
@@ -70,6 +73,16 @@ class Divergence:
         """The log was compared with the master's, and is a part of it."""
         with self._lock:
             self._log = None
+
+    def record_is_flawed(self, offset: int, reason: str) -> None:
+        """The record at `offset` that the master sends fails its checks, each time."""
+        with self._lock:
+            self._record = Diverged(offset, reason)
+
+    def record_is_good(self) -> None:
+        """The record of which `record_is_flawed` spoke was received, and is good."""
+        with self._lock:
+            self._record = None
 
     def queue_does_not_fit(self, offset: int, reason: str) -> None:
         """The record at `offset` has another index than its queue has room for."""

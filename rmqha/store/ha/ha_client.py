@@ -28,6 +28,7 @@ from rmqha.store.ha.log_cut import cut_off
 from rmqha.store.ha.master_connection import MasterConnection, OffsetMasterConnection, ReplicationError
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.ha.record_chain import FollowedRecords
+from rmqha.store.ha.record_verifier import RecordFlawError
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -80,6 +81,11 @@ class HAClient(ServiceThread):
         # Asked for the master's record at an offset, given its HA address, see AskRecord.
         self.ask_record: Callable[[str, int], bytes | None] | None = None
         self.rejoin_once = False  # set by any thread, taken back when the two logs fit
+        self.verified_bytes = 0  # checked and appended since the start
+        self.verify_failures = 0  # records that failed their checks, each time they came
+        self.verify_failed_offset = -1  # commit log offset of the last one
+        self.flawed_at = -1  # of the one that is fetched again; -1: none
+        self.flaw_to_report = -1  # of the one that the master is to be told of at the next handshake
         self.last_cut: tuple[int, int, str] | None = None  # where the log was cut off, where it had ended, the file
         self._rejoin_asked = False  # ends a pause
         self._waker: Waker | None = None  # made by start, closed by the thread
@@ -257,6 +263,8 @@ class HAClient(ServiceThread):
     def transfers(self) -> None:
         """The master's frames fit."""
         self.state, self.last_error = HAConnectionState.TRANSFER, ""
+        if self.config.haScrubEnable and not self.stopped:
+            self.default_message_store.ha_service.scrub_service.start()
 
     def go_on_searching(self) -> FirstFileSearch:
         """One more connection of the search for the master's first file."""
@@ -273,6 +281,36 @@ class HAClient(ServiceThread):
         """This log is a part of the master's."""
         self.rejoin_once = False
         self.default_message_store.ha_service.divergence.log_fits()
+
+    def record_is_flawed(self, master_address: str, flaw: RecordFlawError) -> NoReturn:
+        """What the master sends fails its checks: fetch it again once, then say so."""
+        self.verify_failures += 1
+        self.verify_failed_offset = flaw.offset
+        what = f"the master {master_address} sends damaged bytes: {flaw}; nothing of it is appended or acknowledged"
+        if flaw.offset != self.flawed_at:
+            self.flawed_at = flaw.offset
+            log.error("%s. It is fetched again", what)
+            raise ReplicationError(what, HAConnectionState.APPEND_FAILED, retry_ms=0)
+        reason = (f"{what}, and it came so again. Either the network damages it, or the master's own copy is damaged "
+                  "(`rmqha store verify` on the master's store), or its log is another one than the slave's. It is "
+                  "fetched again every few seconds; haVerifyRecords=false takes it as it is")
+        self.default_message_store.ha_service.divergence.record_is_flawed(flaw.offset, reason)
+        self.flaw_to_report = flaw.offset
+        raise ReplicationError(reason, HAConnectionState.DIVERGED)
+
+    def flaw_is_reported(self, master_address: str) -> None:
+        """The master has heard of the flaw, if there was one: this connection was for that alone."""
+        offset, self.flaw_to_report = self.flaw_to_report, -1
+        if offset >= 0:
+            raise ReplicationError(f"the master {master_address} was told that its record at {offset} arrives damaged",
+                                   HAConnectionState.DIVERGED)
+
+    def verified_up_to(self, end: int) -> None:
+        """All records before `end` are good: the one that failed its checks, too, when it lies there."""
+        if end > self.flawed_at:
+            log.info("the record at %d, which had failed its checks, was received again and is good", self.flawed_at)
+            self.flawed_at = self.flaw_to_report = -1
+            self.default_message_store.ha_service.divergence.record_is_good()
 
     def diverged(self, master_address: str, end: int, same_up_to: int, held: str) -> NoReturn:
         """The slave has what the master has not: cut it off when that is wanted, else say so."""

@@ -167,8 +167,12 @@ class HAConnection:
         with self._lock:
             self.state = HAConnectionState.DIVERGED
         known = f"; both are the same up to {same_up_to}" if same_up_to >= 0 else ""
-        self.ha_service.slave_refused(self, slave_end, "holds other bytes in front of that offset, or none: the "
-                                      f"slave's store is of another master, or went on by itself{known}", same_up_to)
+        reason = f"holds other bytes in front of that offset, or none: the slave's store is of another master, or " \
+                 f"went on by itself{known}"
+        if same_up_to == slave_end:
+            reason = f"has sent it a record at {slave_end} that failed its checks, each time: the network damages " \
+                     "it, or this master's copy is damaged. `rmqha store verify` checks the store"
+        self.ha_service.slave_refused(self, slave_end, reason, same_up_to)
         self.close()
 
     def refuse(self, slave_offset: int) -> None:

@@ -38,6 +38,8 @@ from rmqha.store.ha.ha_connection_state_notification_service import (
 )
 from rmqha.store.ha.ha_handshake import Range
 from rmqha.store.ha.rate_limit import RateLimit
+from rmqha.store.ha.scrub_service import ScrubService
+from rmqha.store.ha.scrub_state import ScrubState
 from rmqha.store.ha.wait_notify_object import WaitNotifyObject
 
 if TYPE_CHECKING:
@@ -99,12 +101,18 @@ class HAService:
         self.group_transfer_service = GroupTransferService(self)
         self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)
         self.ha_client = HAClient(default_message_store)
+        self.scrub_service = ScrubService(default_message_store, self.ha_client)
         self.divergence = Divergence(get_diverged_file(self.config.storePathRootDir))  # of this store as a slave
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
         self._refused: dict[tuple[str, int], RefusedSlave] = {}
         self._acknowledged: dict[str, int] = {}  # slave's own name -> the highest that it ever acknowledged; _lock
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
+
+    @property
+    def scrub(self) -> ScrubState:
+        """How far this log was compared with its master's, while it is a slave's."""
+        return self.scrub_service.state
 
     @property
     def ha_listen_port(self) -> int:
@@ -275,6 +283,7 @@ class HAService:
     def shutdown(self) -> None:
         """Stop following, listening and serving. Idempotent."""
         self.ha_client.shutdown()
+        self.scrub_service.shutdown()  # the client starts it
         with self._lock:
             self._stopped = True
         self.accept_socket_service.shutdown(True)

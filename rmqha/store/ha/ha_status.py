@@ -62,6 +62,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     which both are the same, when the slave has found it.
     On a slave: haMasterAddress, haClientState, haClientLastError, and when it has diverged (haClientState is DIVERGED
     then) haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit their queue.
+    On a slave also what it has verified and compared: haVerified..., haVerifyFail..., haScrub..., see `_add_checks`.
     `haCutOff` = where its log was cut off to rejoin, where it had ended, the file that has what was cut off.
     """
     highest = ha_service.default_message_store.get_max_phy_offset()
@@ -89,9 +90,34 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
         stats["haClientAddress"] = client.local_address
         stats["haClientSilenceMs"] = str(client.silence_ms())
         stats["haClientRetransmits"] = str(client.retransmits())
+        _add_checks(ha_service, stats)
     if client.last_cut is not None:
         stats["haCutOff"] = ",".join(map(str, client.last_cut))
     diverged = ha_service.divergence.found
     if diverged is not None:
         stats["haDivergedOffset"], stats["haDivergedReason"] = str(diverged.offset), diverged.reason
         stats["haDivergedCount"] = str(ha_service.divergence.queue_count)
+
+
+def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
+    """Of a slave: what it has checked before it acknowledged, and how far it was compared with its master.
+
+    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState; `haScrubFirstDifference` and
+    `haScrubFirstReason` only when there is a difference, `haScrubLastError` only when the master can't be asked.
+    """
+    client, scrub = ha_service.ha_client, ha_service.scrub
+    stats["haVerifiedBytes"] = str(client.verified_bytes)
+    stats["haVerifyFailures"] = str(client.verify_failures)
+    if client.verify_failures:
+        stats["haVerifyFailedOffset"] = str(client.verify_failed_offset)
+    stats["haScrubState"] = scrub.state
+    stats["haScrubPosition"] = str(scrub.position)
+    stats["haScrubRoundBegin"], stats["haScrubRoundEnd"] = str(scrub.round_begin), str(scrub.round_end)
+    stats["haScrubUnscrubbedMs"] = str(scrub.unscrubbed_ms())
+    stats["haScrubRounds"], stats["haScrubComparedBytes"] = str(scrub.rounds), str(scrub.compared_bytes)
+    stats["haScrubDifferences"] = str(scrub.differences)
+    if scrub.found:
+        first = min(scrub.found)
+        stats["haScrubFirstDifference"], stats["haScrubFirstReason"] = str(first.offset), first.reason
+    if scrub.last_error:
+        stats["haScrubLastError"] = scrub.last_error

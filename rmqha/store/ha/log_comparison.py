@@ -47,6 +47,15 @@ def compare_with_master(store: DefaultMessageStore, held: Range) -> Comparison:
     return Finding(Verdict.GOOD, end) if end <= held.max_offset else Finding(Verdict.DIVERGED, -1)
 
 
+def report_flaw(store: DefaultMessageStore, held: Range) -> Comparison:
+    """Find DIVERGED at this log's end, for a master whose next record fails its checks.
+
+    Nothing is asked: the two logs are the same as far as this one reaches.
+    """
+    yield from ()
+    return Finding(Verdict.DIVERGED, store.get_max_phy_offset())
+
+
 class _Comparing:
     """Of what both hold, the bytes from `low` to `high`."""
 

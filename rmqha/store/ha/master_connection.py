@@ -14,20 +14,23 @@ import os
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from rmqha.common.round import Round
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
+from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.greeting import SlaveGreeting
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.known_masters import MasterKind
-from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
+from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master, report_flaw
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
 from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
 from rmqha.store.ha.send_whole import send_whole
 
 if TYPE_CHECKING:
@@ -85,6 +88,8 @@ class MasterConnection(Generic[R]):
         self._current_reported_offset = 0
         self._decoder = self.new_decoder()
         self._followed = client.followed
+        self._verifier: RecordVerifier | None = None  # made with the first run, where haVerifyRecords is set then
+        self._is_begun = False  # from the first run on
         self._transfers = False  # from the first frame on that fits
         self._streams = False  # whether the last read has brought much
         self._uncounted = 0  # bytes received that the flow monitor has not been told of yet: the report goes first
@@ -146,6 +151,7 @@ class MasterConnection(Generic[R]):
         """All up to the first report; False when the client is to end."""
         log.info("HAClient connected to the master %s", self.master_address)
         self.last_read_ns = time.monotonic_ns()
+        self._drop_partial_record()
         self._greet()
         # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
         self._current_reported_offset = self._stored_offset()
@@ -244,6 +250,7 @@ class MasterConnection(Generic[R]):
         if not self._converse(greeting, is_ours):
             return
         held = f"{greeting.held.min_offset} to {greeting.held.max_offset}"
+        client.flaw_is_reported(address)
         if greeting.verdict is ha_handshake.Verdict.DIVERGED:
             client.diverged(address, greeting.end, greeting.same_up_to, held)
         if greeting.verdict is not ha_handshake.Verdict.GOOD:
@@ -262,7 +269,8 @@ class MasterConnection(Generic[R]):
         def introduction() -> ha_handshake.WhoCompares:
             begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
             return ha_handshake.WhoCompares(identity, min(begin, end), end)
-        return SlaveGreeting(introduction, partial(compare_with_master, store))
+        compare = compare_with_master if self.client.flaw_to_report < 0 else report_flaw
+        return SlaveGreeting(introduction, partial(compare, store))
 
     def _converse(self, greeting: SlaveGreeting, is_ours: bool) -> bool:
         """Up to the verdict; False when the master does not know the greeting."""
@@ -389,11 +397,13 @@ class MasterConnection(Generic[R]):
         decoder.received(count)
         end = self._followed.end
         # nothing but the next record is awaited
-        if self._followed.chain.next_record == end and self._transfers and self.takes_records:
+        verifier = self._verifier
+        if self._followed.chain.next_record == end and self._transfers and self.takes_records and (
+                verifier is None or verifier.end == end):
             segment_size = self.config.mappedFileSizeCommitLog
             size = decoder.take_record(end, segment_size - end % segment_size)
             if size:
-                self._write(end, ha_transfer.HEADER.size, size, RecordChain(end + size))
+                self._take_record(end, size)
                 return
         self._dispatch_read_request()
 
@@ -412,6 +422,8 @@ class MasterConnection(Generic[R]):
                 self._append(run)
         except ha_transfer.TransferError as error:
             raise ReplicationError(f"{error}; the connection is closed", HAConnectionState.APPEND_FAILED) from error
+        except RecordFlawError as error:
+            self.client.record_is_flawed(self.master_address, error)
         except RecordChainError as error:
             raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
                                    "Either its bytes are damaged, or its log is another one than the slave's",
@@ -421,17 +433,67 @@ class MasterConnection(Generic[R]):
         """Append one run, or raise: nothing that was not appended is ever reported."""
         raise NotImplementedError
 
-    def _write(self, offset: int, start: int, length: int, chain: RecordChain) -> None:
-        """Append bytes whose records were followed, up to `chain`."""
-        if not self.store.append_to_commit_log(offset, self._decoder.view, start, length):
-            self._check_offset(offset)
+    def _take_record(self, offset: int, size: int) -> None:
+        """Append the record that the decoder has taken out, where the log ends with a whole one."""
+        view, start = self._decoder.view, ha_transfer.HEADER.size
+        if self._verifier is not None:
+            try:
+                self._verifier.take_record(offset, view, start, size)
+            except RecordFlawError as error:
+                self.client.record_is_flawed(self.master_address, error)
+        self._write(offset, view, start, size, RecordChain(offset + size))
+
+    def _append_run(self, run: R, before: Callable[[], object] | None = None) -> None:
+        """Append the bytes of a run that follows what came before, as far as all checks allow; `before` is called in
+        front of the first append, if there is one."""
+        verifier = self._verifier
+        if verifier is None and self.config.haVerifyRecords and not self._is_begun:
+            followed = self._followed
+            within = followed.chain.next_record if run.offset == followed.end else -1  # a file's blank, see _begin
+            verifier = self._verifier = RecordVerifier(self.config.mappedFileSizeCommitLog, within)
+        self._is_begun = True
+        if verifier is None:
+            chain = self._follow_records(run)
+            if before is not None:
+                before()
+            self._write(run.offset, self._decoder.view, run.start, run.length, chain)
+            return
+        for offset, data, start, length in verifier.take(run.offset, self._decoder.view, run.start, run.length):
+            if before is not None:
+                before()
+                before = None
+            self._write(offset, data, start, length, RecordChain(verifier.next_record(offset + length)))
+
+    def _write(self, offset: int, data: memoryview, start: int, length: int, chain: RecordChain) -> None:
+        """Append bytes whose records were checked, or followed, up to `chain`."""
+        if not self.store.append_to_commit_log(offset, data, start, length):
+            self._check_offset(offset, self.store.get_max_phy_offset())
             raise ReplicationError(f"can't append {length} bytes at commit log offset {offset}; they are not "
                                    "acknowledged", HAConnectionState.APPEND_FAILED)
-        followed = self._followed
+        client, followed = self.client, self._followed
         followed.chain, followed.end, self.appended = chain, offset + length, True
+        followed.is_checked = self._verifier is not None
+        if followed.is_checked:
+            client.verified_bytes += length
+            if client.flawed_at >= 0:
+                client.verified_up_to(offset + length)
 
-    def _check_offset(self, offset: int) -> None:
-        slave_phy_offset = self.store.get_max_phy_offset()
+    def _next_offset(self) -> int:
+        """The commit log offset of what has to come next."""
+        verifier = self._verifier
+        return verifier.end if verifier is not None else self.store.get_max_phy_offset()
+
+    def _drop_partial_record(self) -> None:
+        """Without haVerifyRecords the log may end within a record; what is checked begins with one."""
+        followed, store = self._followed, self.store
+        if not self.config.haVerifyRecords or followed.is_checked or followed.chain.next_record == followed.end:
+            return
+        end = end_of_whole_records(store)
+        if end < store.get_max_phy_offset():
+            truncate_dirty_files(store, end)
+        followed.forget()
+
+    def _check_offset(self, offset: int, slave_phy_offset: int) -> None:
         if slave_phy_offset not in (0, offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
                                    f"SLAVE: {slave_phy_offset} MASTER: {offset}", HAConnectionState.OFFSET_REFUSED)
@@ -462,10 +524,10 @@ class OffsetMasterConnection(MasterConnection[ha_transfer.Run]):
                 return
             run = found
         if run.offset != self._followed.end:  # where the last append ended: the log itself refuses all but its end
-            self._check_offset(run.offset)
+            self._check_offset(run.offset, self._next_offset())
         if run.length:
             # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
-            self._write(run.offset, run.start, run.length, self._follow_records(run))
+            self._append_run(run)
         # Differs: in 4.9 a heartbeat makes an empty slave create its first file
         if not self._transfers:
             self._transfers = True

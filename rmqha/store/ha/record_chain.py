@@ -26,7 +26,7 @@ class RecordChain(NamedTuple):
 class FollowedRecords:
     """Up to where a slave has followed the records that it got, over its connections. One thread's."""
 
-    __slots__ = ("chain", "end")
+    __slots__ = ("chain", "end", "is_checked")
 
     def __init__(self) -> None:
         self.forget()
@@ -35,6 +35,7 @@ class FollowedRecords:
         """The log ends elsewhere now, with a whole record."""
         self.chain = RecordChain(-1)  # where the next record begins, as of `end`
         self.end = -1  # commit log offset; -1: nothing was followed
+        self.is_checked = True  # the log ends with a whole record, or within a file's blank
 
 
 def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int, length: int,

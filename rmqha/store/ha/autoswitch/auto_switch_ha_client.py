@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
@@ -202,8 +203,7 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
 
     def _append(self, run: TransferRun) -> None:
         """Append one run, or raise: nothing that was not appended is ever reported."""
-        store = self.store
-        slave_phy_offset = store.get_max_phy_offset()
+        slave_phy_offset = self._next_offset()
         if slave_phy_offset not in (0, run.offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
                                    f"SLAVE: {slave_phy_offset} MASTER: {run.offset}", _REFUSED)
@@ -216,25 +216,23 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
             raise ReplicationError(f"the master sends {run.length} bytes at {run.offset}, beyond the end of a file of "
                                    f"{self.config.mappedFileSizeCommitLog} bytes: its files are of another size",
                                    _REFUSED)
-        chain = self._follow_records(run) if run.length else None
-        self._take_epoch(run, slave_phy_offset)
-        if chain is not None:
-            if not store.append_to_commit_log(run.offset, self._decoder.view, run.start, run.length):
-                raise ReplicationError(f"can't append {run.length} bytes at commit log offset {run.offset}; they are "
-                                       "not acknowledged", HAConnectionState.APPEND_FAILED)
-            self._followed.chain, self._followed.end, self.appended = chain, run.offset + run.length, True
+        if run.length:
+            self._append_run(run, partial(self._take_epoch, run))
+        else:
+            self._take_epoch(run)
         self.ha_service.learn_confirm_offset(run.confirm_offset)
         if not self._transfers:
             self._transfers = True
             self.client.transfers()
 
-    def _take_epoch(self, run: TransferRun, slave_phy_offset: int) -> None:
+    def _take_epoch(self, run: TransferRun) -> None:
         """Note a new epoch before its first byte; ReplicationError when the run's epoch doesn't fit to the log."""
         known = self.epoch_cache.get_entry(run.epoch)
         last_epoch = self.epoch_cache.last_epoch()
         if known is None and run.epoch > last_epoch:
-            # 5.1.4 names an epoch one frame before it begins
-            begins_here = last_epoch < 0 or 0 <= run.epoch_start_offset - slave_phy_offset <= run.length
+            # 5.1.4 names an epoch one frame before it begins; of a record that is held the log has nothing yet
+            log_end = self.store.get_max_phy_offset()
+            begins_here = last_epoch < 0 or log_end <= run.epoch_start_offset <= run.offset + run.length
             if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
                 log.info("epoch %d begins at %d", run.epoch, run.epoch_start_offset)
                 return

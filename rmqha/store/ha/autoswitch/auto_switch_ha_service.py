@@ -71,7 +71,7 @@ class AutoSwitchHAService(HAService):
             self.guard = PutGuard()
         # who this replica is among those of its name, whatever its role; set by start
         self.local_broker_id = default_message_store.broker_config.brokerId
-        self.ha_client = AutoSwitchHAClient(self)
+        self.ha_client = self.scrub_service.client = AutoSwitchHAClient(self)
         self._is_told = False  # whom to follow, by a role change; guarded by _role_lock
         self._role_lock = threading.Lock()
         self._executor = ScheduledService("AutoSwitchHAService_Executor_")

@@ -1,0 +1,189 @@
+"""Letting through only log bytes that were checked, while they arrive in pieces of any size. Pure.
+
+    pieces of a run --> RecordVerifier --whole records, each checked--> the log
+                            | holds the beginning of a record until its end is there
+
+Checked of each record: its magic code, that its lengths add up to its size, that PHYSICALOFFSET is its place in the
+log, that its queue offset is not negative, and the CRC of its body. The blank that ends a file has a head alone: the
+bytes after it, up to the file's end, are let through as they come. No check of a record's own covers its topic,
+properties, times, hosts and flags, or a queue offset that is merely another one: scrubbing compares those, and dispatch
+compares a queue offset with its queue.
+"""
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqha.common.message.message_layout import (
+    BLANK_MAGIC_CODE,
+    HEAD_LENGTH,
+    LENGTHS,
+    LENGTHS_SIZE,
+    MAX_HEAD_LENGTH,
+    MAX_PROPERTIES_LENGTH,
+    MAX_TOPIC_LENGTH,
+    MIN_RECORD_LENGTH,
+    SUMMARIES,
+)
+from rmqha.common.message.record_walk import HEAD, fits
+from rmqha.store.bulk import bulk
+from rmqha.store.bulk.bulk_layout import Stop
+from rmqha.store.ha.record_chain import RecordChainError
+
+_MAX_TAIL = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH  # bytes after a body
+_BLANK = 0
+_LENGTHS_DIFFER = "has lengths that do not add up to its size"
+_FLAWS = {Stop.ODD: "names another place in the log, or a negative queue offset", Stop.BAD_CRC: "has a body whose CRC "
+          "is not the one it names", Stop.LENGTH_MISMATCH: _LENGTHS_DIFFER, Stop.TRUNCATED: _LENGTHS_DIFFER}
+
+
+class RecordFlawError(RecordChainError):
+    """The record at commit log offset `offset` fails its checks."""
+
+    def __init__(self, offset: int, flaw: str) -> None:
+        super().__init__(f"the record at commit log offset {offset} {flaw}")
+        self.offset = offset
+
+
+class Piece(NamedTuple):
+    """Checked bytes for the log: `length` of them at `data[start]`, for commit log offset `offset`."""
+
+    offset: int
+    data: memoryview
+    start: int
+    length: int
+
+
+class RecordVerifier:
+    """Checks what one connection brings; `take` is called with one run after the other, the first at a record's begin.
+
+    `end` is the commit log offset after the last byte that was taken; -1 before the first run. The log ends where the
+    record begins of which a part is held.
+    """
+
+    __slots__ = ("end", "_segment_size", "_held", "_wanted", "_blank_end")
+
+    def __init__(self, segment_size: int, blank_end: int = -1) -> None:
+        """`blank_end`: the end of the file whose blank was let through in part, on an earlier connection."""
+        self.end = -1
+        self._segment_size = segment_size
+        self._held = bytearray()  # the beginning of a record
+        self._wanted = 0  # bytes of `_held` at which it is looked at again
+        self._blank_end = blank_end  # up to where the blank reaches whose head was let through
+
+    def next_record(self, end: int) -> int:
+        """Where the next record begins, of a log that ends at `end`."""
+        return max(end, self._blank_end)
+
+    def take_record(self, offset: int, data: memoryview, start: int, length: int) -> None:
+        """`take` for what is one record, between two others; RecordFlawError when it is not a good one."""
+        with data[start:start + length] as record:
+            found = bulk.walk(record, 0, length, True, offset)
+            if found.position != length or found.count != 1:
+                raise RecordFlawError(offset, _FLAWS.get(found.stop, _LENGTHS_DIFFER))
+        self.end = offset + length
+
+    def take(self, offset: int, data: memoryview, start: int, length: int) -> Iterator[Piece]:
+        """The bytes that may be appended now, in order, each piece before the next one is asked for.
+
+        `length` bytes at `data[start]` follow the last ones, in one file of the log. RecordFlawError, after all that is
+        good in front of it, names the record that is not.
+        """
+        at, stop, base = start, start + length, offset - start
+        self.end = offset + length
+        if offset < self._blank_end:
+            at += min(length, self._blank_end - offset)
+            yield Piece(offset, data, start, at - start)
+        while at < stop:
+            if self._held:
+                begin = base + at - len(self._held)
+                at = self._fill(begin, data, at, stop)
+                if len(self._held) < self._wanted:
+                    return
+                held, self._held = memoryview(self._held), bytearray()
+                if self._wanted == HEAD.size:
+                    self._blank_end = self._file_end(begin)
+                else:
+                    self._check_whole(begin, held)
+                yield Piece(begin, held, 0, len(held))
+                if begin + len(held) < self._blank_end and at < stop:
+                    yield Piece(base + at, data, at, stop - at)
+                    return
+                continue
+            begin = base + at
+            with data[at:stop] as rest:
+                found = bulk.walk(rest, 0, stop - at, True, begin)
+            if found.position:
+                yield Piece(begin, data, at, found.position)
+                at += found.position
+            if found.stop is Stop.END:
+                return
+            if self._hold(base + at, data, at, stop, found.stop):
+                yield Piece(base + at, data, at, stop - at)
+                return
+            at = stop
+
+    def _hold(self, begin: int, data: memoryview, at: int, stop: int, why: Stop) -> bool:
+        """Hold what is the beginning of a record; True when it is a file's blank, which is not held."""
+        with data[at:min(stop, at + MAX_HEAD_LENGTH)] as head:
+            wanted = self._look_at(begin, head)
+        if wanted == _BLANK:
+            self._blank_end = self._file_end(begin)
+            return True
+        if wanted <= stop - at:
+            raise RecordFlawError(begin, _FLAWS.get(why, _LENGTHS_DIFFER))
+        self._held += data[at:stop]
+        self._wanted = wanted
+        return False
+
+    def _fill(self, begin: int, data: memoryview, at: int, stop: int) -> int:
+        """Add to what is held until it is a whole record or a blank's head, or all is used; where to continue."""
+        held = self._held
+        while at < stop:
+            taken = min(stop - at, self._wanted - len(held))
+            held += data[at:at + taken]
+            at += taken
+            if len(held) < self._wanted:
+                break
+            wanted = self._look_at(begin, held)
+            if wanted in (_BLANK, len(held)):
+                break
+            self._wanted = wanted
+        return at
+
+    def _look_at(self, begin: int, head: memoryview | bytearray) -> int:
+        """How many bytes of the record at `begin` have to be there to look again, or its size; _BLANK for a blank.
+
+        RecordFlawError when what is there can't be its beginning: at the latest with its head, so that a size that is
+        wrong is not waited for.
+        """
+        if len(head) < HEAD.size:
+            return HEAD.size
+        size: int
+        size, magic = HEAD.unpack_from(head)
+        if not fits(size, magic, self._segment_size - begin % self._segment_size):
+            raise RecordFlawError(begin, f"is not one: size {size}, magic {magic & 0xFFFFFFFF:#x}")
+        if magic == BLANK_MAGIC_CODE:
+            return _BLANK
+        if size < MIN_RECORD_LENGTH:
+            raise RecordFlawError(begin, _LENGTHS_DIFFER)
+        if len(head) < HEAD_LENGTH:
+            return HEAD_LENGTH
+        summary = SUMMARIES[LENGTHS.unpack_from(head)[6] >> 4 & 3]
+        head_size: int = summary.size
+        if len(head) < head_size:
+            if size < head_size:
+                raise RecordFlawError(begin, _LENGTHS_DIFFER)
+            return head_size
+        fields = summary.unpack_from(head)
+        if fields[5] != begin or fields[4] < 0:
+            raise RecordFlawError(begin, _FLAWS[Stop.ODD])
+        if fields[9] < 0 or not head_size + fields[9] + LENGTHS_SIZE <= size <= head_size + fields[9] + _MAX_TAIL:
+            raise RecordFlawError(begin, _LENGTHS_DIFFER)
+        return size
+
+    def _check_whole(self, begin: int, record: memoryview) -> None:
+        found = bulk.walk(record, 0, len(record), True, begin)
+        if found.position != len(record):
+            raise RecordFlawError(begin, _FLAWS.get(found.stop, _LENGTHS_DIFFER))
+
+    def _file_end(self, offset: int) -> int:
+        return offset - offset % self._segment_size + self._segment_size

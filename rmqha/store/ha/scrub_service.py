@@ -1,0 +1,239 @@
+"""Comparing a slave's log with its master's while both run, so that a byte that went bad is found.
+
+    ScrubService --offset, blocks--> LogOfMaster --> the master
+        | CRC32 of the same blocks of this log (read_tail)
+        v
+    ScrubState: position, age, differences --> ha_status, metrics
+"""
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqha.common.message.record_walk import HEAD
+from rmqha.common.service_thread import ServiceThread
+from rmqha.store.bulk import bulk
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.config.store_path_config_helper import get_scrub_file
+from rmqha.store.ha import scrub_state
+from rmqha.store.ha.ha_client import HAClient, parse_address
+from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.log_comparison import record_start
+from rmqha.store.ha.log_of_master import AskChecksums, LogOfMaster, MasterLogError
+from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.scrub_state import CANT, OFF, RUNNING, WAITING, Difference, ScrubState
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+log = logging.getLogger("RocketmqStore")
+
+_BLOCK = 64 * 1024
+_FINE_BLOCKS = (1024, 16)  # a block that differs is looked at in these
+_MAX_STEP = 16 * 1024 * 1024  # bytes of one comparison
+_STEP_MS = 250
+_IDLE_MS, _IDLE_TIMES = 1000, 16  # how long nothing was appended, and how many times the rate then is
+_LOOK_MS = 1000  # with nothing to compare
+_RETRY_MS = 5000
+_SAVE_MS = 10_000
+_SURE_MS = 200  # between two looks at what differs
+_MAX_OF_A_BLOCK = 64
+
+
+class ScrubService(ServiceThread):
+    """Compares block after block of a slave's log with its master's. Idle on a broker that follows nobody.
+
+    It is started by the first good frame of a master. The rate is haScrubBytesPerSecond, 16 times that while nothing
+    is appended; rounds begin so that each byte is compared within haScrubPromise.
+
+    The original has none.
+    """
+
+    def __init__(self, store: DefaultMessageStore, client: HAClient) -> None:
+        super().__init__()
+        self.daemon = True
+        self.config = store.message_store_config
+        self.state = ScrubState(get_scrub_file(self.config.storePathRootDir))
+        self.ask_checksums: AskChecksums | None = None  # set by the broker before the start
+        self._store = store
+        self.client = client  # whose master is asked
+        self._is_loaded = False
+        self._master: LogOfMaster | None = None
+        self._grown = (-1, 0)  # end of the log as last seen, and when it was first seen (monotonic ms)
+        self._saved_ms = 0
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        if not self._is_loaded:
+            self.state.load()
+            self._is_loaded = True
+        try:
+            while not self.stopped:
+                self.wait_for_running(self._step())
+        finally:
+            self._leave_master()
+            self.state.save()
+        log.info("%s service end", self.get_service_name())
+
+    def _step(self) -> float:
+        """Compare some bytes; ms until the next step."""
+        begin_ms = _now_ms()
+        if not self.config.haScrubEnable or self.config.brokerRole is not BrokerRole.SLAVE:
+            return self._rest(OFF, _RETRY_MS)
+        address, client = self.client.master_address, self.client
+        if self.ask_checksums is None or address is None or client.state is not HAConnectionState.TRANSFER:
+            return self._rest(WAITING, _LOOK_MS)
+        begin, end = max(0, self._store.get_min_phy_offset()), self._store.get_max_phy_offset()
+        rate = self._rate(end)
+        try:
+            master = self._log_of(address)
+            self._begin_round_when_due(master, begin, end)
+            if self.state.position >= end:
+                return self._rest(WAITING, _LOOK_MS)
+            size = self._compare(master, min(_MAX_STEP, max(1, rate * _STEP_MS // 1000), end - self.state.position))
+        except MasterLogError as error:
+            self._leave_master()
+            self.state.last_error = str(error)
+            return self._rest(CANT, _RETRY_MS)
+        self.state.state, self.state.last_error = RUNNING, ""
+        self._save_when_due()
+        return max(0.0, size * 1000 / rate - (_now_ms() - begin_ms))
+
+    def _rest(self, state: str, pause_ms: int) -> int:
+        if state != CANT:
+            self._leave_master()
+            self.state.last_error = ""
+        self.state.state = state
+        self._save_when_due()
+        return pause_ms
+
+    def _rate(self, end: int) -> int:
+        """Bytes per second, by whether the log has grown lately."""
+        if end != self._grown[0]:
+            self._grown = end, _now_ms()
+        is_idle = _now_ms() - self._grown[1] >= _IDLE_MS
+        return self.config.haScrubBytesPerSecond * (_IDLE_TIMES if is_idle else 1)
+
+    def _begin_round_when_due(self, master: LogOfMaster, begin: int, end: int) -> None:
+        state = self.state
+        state.log_is(begin, end)
+        if state.is_round_due(self.config.haScrubPromise):
+            state.keep([each for each in state.found if self._still_differs(master, each, begin, end)])
+            state.begin_round(begin)
+
+    def _still_differs(self, master: LogOfMaster, difference: Difference, begin: int, end: int) -> bool:
+        if not begin <= difference.offset <= end - difference.size:
+            return False
+        return any(self._differing(master, difference.offset, difference.size, _BLOCK))
+
+    def _log_of(self, address: str) -> LogOfMaster:
+        if self._master is None or self._master.address != address:
+            self._leave_master()
+            place, ask = parse_address(address), self.ask_checksums
+            assert place is not None and ask is not None  # as HAClient and `_step` have seen to
+            self._master = LogOfMaster(address, place, ask, not self.config.enableAutoSwitchHA,
+                                       self.config.mappedFileSizeCommitLog, lambda: self.stopped)
+        return self._master
+
+    def _leave_master(self) -> None:
+        master, self._master = self._master, None
+        if master is not None:
+            master.close()
+
+    def _save_when_due(self) -> None:
+        if _now_ms() - self._saved_ms >= _SAVE_MS:
+            self._saved_ms = _now_ms()
+            self.state.save()
+
+    # Comparing.
+
+    def _compare(self, master: LogOfMaster, size: int) -> int:
+        """Compare about so many bytes from the state's position on; how many were."""
+        state, position = self.state, self.state.position
+        block = min(size, _BLOCK)
+        count = size // block
+        found = master.checksums(position, block, count)
+        if not found.crcs:
+            if found.min_offset > position:  # the master has deleted it
+                state.compared(min(found.min_offset, state.round_end), 0)
+            return block
+        for number, crc in enumerate(found.crcs[:count]):
+            at = position + number * block
+            if read_tail(self._store, at, block) != crc and not self.stopped:
+                self._find_differences(master, at, block)
+        state.compared(position + len(found.crcs) * block, len(found.crcs) * block)
+        return len(found.crcs) * block
+
+    def _differing(self, master: LogOfMaster, offset: int, size: int, block: int) -> Iterator[tuple[int, int]]:
+        """(offset, size) of the blocks that both hold and that differ."""
+        while size > 0:
+            block = min(block, size)
+            count = min(size // block, _MAX_STEP // block)
+            crcs = master.checksums(offset, block, count).crcs
+            for number, crc in enumerate(crcs):
+                mine = read_tail(self._store, offset + number * block, block)
+                if mine is not None and mine != crc:
+                    yield offset + number * block, block
+            if len(crcs) < count:
+                return
+            offset, size = offset + count * block, size - count * block
+
+    def _find_differences(self, master: LogOfMaster, offset: int, size: int) -> None:
+        """Of a block that differs find the records; nothing when it does not differ any more."""
+        self.wait_for_running(_SURE_MS)  # what was cut off or is just being written looks like a difference, once
+        end, known_to = offset + size, offset
+        for _ in range(_MAX_OF_A_BLOCK):
+            if known_to >= end or self.stopped:
+                return
+            at = self._first_differing(master, known_to, end - known_to)
+            if at is None:
+                return
+            difference = self._difference_at(master, *at)
+            if self.state.differs(difference):
+                log.error("scrubbing: this slave's log differs from its master's: %s", difference.reason)
+            known_to = max(difference.offset + difference.size, at[0] + at[1])
+
+    def _first_differing(self, master: LogOfMaster, offset: int, size: int) -> tuple[int, int] | None:
+        place: tuple[int, int] | None = (offset, size)
+        for block in _FINE_BLOCKS:
+            place = next(self._differing(master, *place, block), None) if place is not None else None
+        return place
+
+    def _difference_at(self, master: LogOfMaster, at: int, size: int) -> Difference:
+        """The record that has the bytes at `at`, and whose copy is damaged."""
+        start = record_start(self._store, at)
+        mine = _record_at(self._store, start) if start >= 0 else b""
+        if not mine or start + len(mine) <= at:
+            return Difference(at, size, f"{size} bytes at {at} differ; they belong to no record that can be followed",
+                              scrub_state.SLAVE)
+        ask = self.client.ask_record
+        theirs = ask(master.address, start) if ask is not None else None
+        good, good_there = _is_good(mine, start), bool(theirs) and _is_good(theirs or b"", start)
+        where, whose = scrub_state.UNKNOWN, "no check of a record's own says which copy is damaged"
+        if good_there and not good:
+            where, whose = scrub_state.SLAVE, "the slave's copy fails its checks, the master's is good"
+        elif good and theirs and not good_there:
+            where, whose = scrub_state.MASTER, "the MASTER's copy fails its checks, the slave's is good"
+        reason = f"the record of {len(mine)} bytes at {start} differs at {at}: {whose}"
+        return Difference(start, len(mine), reason, where)
+
+
+def _record_at(store: DefaultMessageStore, start: int) -> bytes:
+    result = store.get_commit_log_data(start)
+    if result is None:
+        return b""
+    with result:
+        if result.size < HEAD.size:
+            return b""
+        size = HEAD.unpack_from(result.buffer)[0]
+        return bytes(result.buffer[:size]) if HEAD.size < size <= result.size else b""
+
+
+def _is_good(record: bytes, offset: int) -> bool:
+    return bulk.walk(record, 0, len(record), True, offset)[:2] == (1, len(record))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
