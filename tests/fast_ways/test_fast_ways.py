@@ -21,7 +21,7 @@ def _left_in_the_end():
     leave_all()
 
 
-@pytest.mark.parametrize("way", map(_of, WAYS))
+@pytest.mark.parametrize("way", [_of(way) for way in WAYS])
 def test_fast_way_gives_what_the_plain_one_gives(way):
     taken = way.run(range(way.seeds))
     assert taken[FAST] and taken[PLAIN], f"a way was never taken: {taken}"

@@ -1,0 +1,391 @@
+"""Connections: frames out of reads that are cut anywhere, what leaves in one call, and what is served apart."""
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import cast
+
+from rmqha.common.round import Round
+from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.remoting import channel as channel_module
+from rmqha.remoting import io_thread, large_requests, remoting_abstract
+from rmqha.remoting.channel import Channel
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, FrameDecoder
+from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.protocol import remoting_command
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.remoting.remoting_server import RemotingServer
+from tests.fast_ways.compare_sends import pieces_of
+from tests.fast_ways.kept import Kept
+from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
+from tests.remoting.support import Processor, Raw, echo, running_server
+
+LARGEST = 4 << 20
+LARGEST_CASE = 6 << 20  # bytes of its bodies
+EXPRESS = 310  # the code that the lane of a case serves
+SHARED, POOLED, FREE = 34, 41, 999  # codes: with a limit of its body, that with a pool too, without a limit
+
+
+def drawn_command(rng: random.Random, code: int, opaque: int, room: int, largest: int = LARGEST) -> RemotingCommand:
+    """A request; its fields and its body have any length."""
+    command = RemotingCommand(code, 0, rng.choice([None, "why"]), opaque)
+    command.serialize_type = rng.choice(list(SerializeType))
+    if rng.random() < 0.7:
+        command.ext_fields = {"x": "é" * some_size(rng, largest=2000), "y": "z"}
+    command.body = rng.randbytes(min(room, some_size(rng, [channel_module.JOIN_BELOW, io_thread.READ_BUFFER_SIZE],
+                                                     largest))) or None
+    return command
+
+
+# -- reading --
+
+class _Connection:
+    """What IoThread needs of a channel that it reads from."""
+
+    def __init__(self) -> None:
+        self.decoder = FrameDecoder()
+        self.is_active, self.is_blocked, self.is_behind, self.is_shaking_hands = True, False, False, False
+        self.active_ns, self.remote_address = 0, ("10.0.0.1", 1)
+
+    def send_queued(self) -> None:
+        """Nothing is written here."""
+
+    def close(self) -> None:
+        """As of a Channel."""
+        self.is_active = False
+
+
+class _Reader:
+    """A handler and express lane that note what they are given."""
+
+    def __init__(self, lane_takes: int) -> None:
+        self.lane_takes = lane_takes  # frames of one call at most
+        self.commands: list[tuple[object, ...]] = []
+
+    def on_command(self, _channel: Channel, command: RemotingCommand) -> None:
+        """As of a ChannelHandler."""
+        self.commands.append(_seen(command))
+
+    def serve(self, _channel: Channel, data: memoryview, position: int) -> int:
+        """As of an ExpressLane."""
+        for _ in range(self.lane_takes):
+            end = position + 4 + int.from_bytes(data[position:position + 4])
+            if len(data) - position < 8 or end > len(data):
+                break
+            command = RemotingCommand.decode(data[position + 4:end])
+            if command.code != EXPRESS:
+                break
+            self.commands.append(_seen(command))
+            position = end
+        return position
+
+
+def _seen(command: RemotingCommand) -> tuple[object, ...]:
+    return command.opaque, command.code, command.remark, command.ext_fields, command.body
+
+
+def _one_by_one(stream: bytes, most: int) -> tuple[list[tuple[object, ...]], bool]:
+    """The commands of a stream that came whole, and whether the connection lives on."""
+    found, position = [], 0
+    while len(stream) - position >= 4:
+        (length,) = struct.unpack_from(">i", stream, position)
+        if length < 4 or length + 4 > most:
+            return found, False
+        if len(stream) - position - 4 < length:
+            break
+        try:
+            found.append(_seen(RemotingCommand.decode(stream[position + 4:position + 4 + length])))
+        except RemotingCommandException:
+            return found, False
+        position += 4 + length
+    return found, True
+
+
+def compare_reading(rng: random.Random) -> Counter[str]:
+    """One connection's reads, in a buffer that each uses again; turns end in the middle of them."""
+    taken: Counter[str] = Counter()
+    begin = FrameDecoder.begin
+
+    def counted(self: FrameDecoder, data: memoryview) -> memoryview:
+        taken[PLAIN if self.buffered else FAST] += 1
+        return begin(self, data)
+    frames, room = [], LARGEST_CASE
+    for opaque in range(rng.choice([1, 3, 10, 60])):
+        frames.append(drawn_command(rng, rng.choice([EXPRESS, 100]), opaque, room).encode())
+        room = max(0, room - len(frames[-1]))
+    if rng.random() < 0.2:
+        frames.insert(rng.randint(0, len(frames)), rng.choice([
+            b"\0\0\0\3abc", b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\1", b"\0\0\0\6\0\0\0\2[]", b"\0\0\0\4\2\0\0\0"]))
+    if rng.random() < 0.3:
+        frames[-1] = frames[-1][:rng.randrange(len(frames[-1]) + 1)]
+    has_lane = rng.random() < 0.7
+    most = FRAME_MAX_LENGTH if has_lane else rng.choice([FRAME_MAX_LENGTH] * 2 + [1000])  # far above what a read has
+    stream = b"".join(frames)
+    expected, lives = _one_by_one(stream, most)
+    reader, connection = _Reader(rng.choice([0, 1, 2, 100])), _Connection()
+    io = IoThread("reads", reader, 0)  # type: ignore[arg-type]  # what is read from it
+    io._update_interest = lambda _channel: None  # type: ignore[method-assign]  # there is no socket
+    io.express_lane = reader if has_lane else None
+    connection.decoder.max_frame_length = most
+    channel = cast(Channel, connection)
+    buffer = io._buffer
+    with (lowered(io_thread, TURN_NS=rng.choice([0, 0, 1 << 40])), replaced(FrameDecoder, "begin", counted)()):
+        for piece in pieces_of(rng, frames, len(buffer)):
+            if not connection.is_active:
+                break
+            buffer[:len(piece)] = piece
+            io._serve_frames(channel, buffer[:len(piece)])
+            buffer[:len(piece)] = bytes(len(piece))
+            while connection.is_behind and connection.is_active:
+                io.channels.add(channel)
+                io._run_tasks()
+    assert len(reader.commands) == len(expected), f"{len(reader.commands)} commands, {len(expected)}"
+    for one, other in zip(reader.commands, expected):
+        assert one == other, f"{str(one)[:500]}, {str(other)[:500]}"
+    assert connection.is_active == lives
+    return taken
+
+
+def _frames_wait_for_more(self: FrameDecoder, view: memoryview, position: int) -> None:
+    """A turn that ends keeps what `frame_at` wanted last."""
+    self._needed = max(self._needed, 64)
+    self.end(view, position)
+
+
+def _body_in_the_buffer(frame: remoting_command.Buffer) -> RemotingCommand:
+    """The body of a request is not copied out of the buffer of the read."""
+    command = _decode(frame)
+    if command.body is not None:
+        command.body = memoryview(frame)[len(frame) - len(command.body):]
+    return command
+
+
+def _length_field_forgotten(self: FrameDecoder, view: memoryview, position: int) -> memoryview | None:
+    """How much is needed is reckoned from behind the length field."""
+    frame = _frame_at(self, view, position)
+    if frame is None and self._needed > 4:
+        self._needed += 4
+    return frame
+
+
+_decode, _frame_at = RemotingCommand.decode, FrameDecoder.frame_at
+
+
+# -- writing --
+
+class _Socket:
+    """Takes as many bytes as a case draws, and now and then none."""
+
+    def __init__(self, rng: random.Random, taken: Counter[str], most: int) -> None:
+        self._rng, self._taken, self._most = rng, taken, most
+        self.received = bytearray()
+
+    def getsockname(self) -> tuple[str, int]:
+        """As of a socket."""
+        return "10.0.0.2", 2
+
+    def recv_into(self, _buffer: memoryview) -> int:
+        """As of a socket."""
+        raise BlockingIOError
+
+    def shutdown(self, _how: int) -> None:
+        """As of a socket."""
+
+    def send(self, data: remoting_command.Buffer) -> int:
+        """As of a socket."""
+        self._taken[PLAIN] += 1
+        return self._take(bytes(data))
+
+    def sendmsg(self, buffers: list[remoting_command.Buffer]) -> int:
+        """As of a socket."""
+        assert len(buffers) <= 1024, "more buffers than the system takes"
+        self._taken[FAST] += 1
+        return self._take(b"".join(buffers))
+
+    def _take(self, data: bytes) -> int:
+        if self._rng.random() < 0.3:
+            raise BlockingIOError
+        size = len(data) if self._rng.random() < 0.4 else self._rng.randint(1, min(len(data), self._most))
+        self.received += data[:size]
+        return size
+
+
+class _Io:
+    """What a channel asks of its thread."""
+
+    def update_interest(self, _channel: Channel) -> None:
+        """It is full."""
+
+    def closed(self, _channel: Channel) -> None:
+        """It is closed."""
+
+
+def compare_writing(rng: random.Random) -> Counter[str]:
+    """Answers of rounds, with bodies and regions of any size, beside their bytes one behind the other."""
+    taken: Counter[str] = Counter()
+    expected = bytearray()
+    ended: list[int] = []
+    released: list[int] = []
+    with lowered(channel_module, JOIN_BELOW=rng.choice([0, 100, 8 << 10]), MAX_BUFFERS=rng.choice([1, 2, 3, 64]),
+                 FLUSH_IN_ROUND=rng.choice([0, 1000, 256 << 10])):
+        peer = _Socket(rng, taken, rng.choice([1 << 20, 1 << 20, 5000, 30]))
+        channel = Channel(peer, ("10.0.0.1", 1), _Io())  # type: ignore[arg-type]  # both as far as they are asked
+        number, room, regions = 0, LARGEST if peer._most > 5000 else 20_000, 0
+        due: list[int] = []  # by number: where the last byte of each has left
+        for _ in range(rng.randint(1, 4)):
+            with Round() if rng.random() < 0.8 else contextlib.nullcontext():
+                for _ in range(rng.choice([1, 2, 5, 30, 100])):
+                    command = drawn_command(rng, 0, number, room, LARGEST)
+                    room = max(0, room - command.body_length)
+                    if rng.random() < 0.3:
+                        body = command.body or b""
+                        cuts = sorted({0, len(body)} | {rng.randint(0, len(body))
+                                                        for _ in range(rng.choice([0, 3, 70]))})
+                        parts = [memoryview(body)[a:b] for a, b in zip(cuts, cuts[1:])] + [memoryview(b"")]
+                        command.body = rng.choice([None, b"not this"])
+                        command.set_file_region(parts, lambda at=number: released.append(at))
+                        regions += 1
+                    expected += command.encode()
+                    if rng.random() < 0.3 and command.file_region is None:
+                        channel.write_encoded(command.encode())
+                        due.append(-1)
+                    else:
+                        channel.write(command, lambda ok, at=number: ended.append(at if ok else -1))
+                        due.append(len(expected))
+                    assert all(due[each] <= len(peer.received) for each in ended), "called before its last byte left"
+                    number += 1
+            while rng.random() < 0.5 and channel.is_blocked:
+                channel.on_writable()
+        while channel._queue:
+            channel.on_writable()
+    assert bytes(peer.received) == bytes(expected)
+    assert ended == [each for each, end in enumerate(due) if end >= 0] and len(released) == regions
+    assert channel.bytes_sent == len(expected) and channel.is_active
+    return taken
+
+
+def _rest_of_the_next_too(self: Channel) -> bool:
+    """What was sent of the first buffer is left out, too, where it was the end of another."""
+    before = len(self._queue)
+    failed = _send_queue(self)
+    if self._blocked and 1 < len(self._queue) < before:
+        self._queue[0] = memoryview(self._queue[0])[1:]
+    return failed
+
+
+def _joined_without_its_end(self: Channel, buffers: list[remoting_command.Buffer], *rest: object) -> None:
+    """A region has at most as many buffers as one call takes."""
+    _enqueue(self, buffers[:channel_module.MAX_BUFFERS + 2], *rest)  # type: ignore[arg-type]
+
+
+def _all_ended(self: Channel) -> list[channel_module.OnSent]:
+    """Whoever waits for bytes to be out is told at the first of them."""
+    ended = [callback for _, callback in self._on_sent]
+    self._on_sent.clear()
+    return ended
+
+
+_send_queue, _enqueue = Channel._send_queue, Channel._enqueue
+
+
+# -- served apart --
+
+class _Server:
+    """A server that echoes; counts who serves."""
+
+    def __init__(self, server: RemotingServer, pool: NamedThreadPool) -> None:
+        self.server = server
+        self.threads: Counter[str] = Counter()
+        for code, executor in ((SHARED, None), (POOLED, pool), (FREE, None)):
+            server.register_processor(code, Processor(self._serve), executor)
+
+    def _serve(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        self.threads[PLAIN if threading.current_thread().name.startswith("Netty") else FAST] += 1
+        return echo(channel, command)
+
+
+@contextlib.contextmanager
+def _running_server() -> Iterator[_Server]:
+    pool = NamedThreadPool("Pool_", 2, 1000)
+    try:
+        with running_server() as server:
+            yield _Server(server, pool)
+    finally:
+        pool.shutdown()
+
+
+SERVER = Kept(_running_server)
+
+
+def compare_served_apart(rng: random.Random) -> Counter[str]:
+    """Each request gets its own answer, whoever serves it; and nothing is left behind."""
+    with SERVER.using() as kept, contextlib.ExitStack() as stack:
+        limit, header = rng.choice([100, 1000, 8 << 10]), rng.choice([150, 500])
+        stack.enter_context(lowered(large_requests, LARGE_HEADER=header))
+        stack.enter_context(lowered(remoting_abstract, LARGE_HEADER=header, LARGE_BODY=limit, ALONE=4 * limit))
+        stack.enter_context(lowered(large_requests, MAX_WAITING_OF_ONE=rng.choice([1, 4, 1000]),
+                                    MAX_WAITING_BYTES=rng.choice([20_000, 1 << 26]), LARGE_HEADER_OF_SEND=300))
+        before = kept.threads.copy()
+        peers = [stack.enter_context(Raw(kept.server)) for _ in range(rng.randint(1, 3))]
+        sent: list[list[RemotingCommand]] = []
+        for peer in peers:
+            commands = [drawn_command(rng, rng.choice([SHARED, POOLED, FREE]), opaque, 100_000, 30_000)
+                        for opaque in range(rng.choice([1, 5, 20]))]
+            peer.send(b"".join(command.encode() for command in commands))
+            sent.append(commands)
+        for peer, commands in zip(peers, sent):
+            answers = {answer.opaque: answer for answer in (peer.read() for _ in commands)}
+            assert sorted(answers) == [command.opaque for command in commands]
+            for command in commands:
+                answer = answers[command.opaque]
+                if answer.code == 2:
+                    assert "large" in (answer.remark or ""), answer.remark
+                    continue
+                assert answer.code == 0 and answer.body == command.body, f"another body: {command}, {answer}"
+                fields = {name: text for name, text in (command.ext_fields or {}).items() if text
+                          or command.serialize_type is SerializeType.JSON}
+                assert (answer.ext_fields or {}) == fields
+        large = kept.server.large_requests
+        assert large is not None and not large.waiting() and not large._bytes and not large._all_bytes
+        return kept.threads - before
+
+
+def _serve_the_last(self: large_requests.LargeRequests) -> None:
+    """The size of the request that came last is given back, not that of the one that is served."""
+    with self._lock:
+        channel, own = self._waiting.popitem(last=False)
+        size, work = own.popleft()
+        size = own[-1][0] if own else size
+        self._all_bytes -= size
+        self._bytes[channel] -= size
+        if own:
+            self._waiting[channel] = own
+        else:
+            del self._bytes[channel]
+    work()
+
+
+WAYS = [
+    Way("frames of a read", "rmqha/remoting/frame_decoder.py::FrameDecoder",
+        "a read begins where a frame does", "what is left of a frame is copied, and the next read behind it",
+        compare_reading,
+        (Plant("a turn that ends waits for more bytes", replaced(FrameDecoder, "pause", _frames_wait_for_more)),
+         Plant("a body that stays in the buffer of the read", replaced(RemotingCommand, "decode", _body_in_the_buffer)),
+         Plant("four bytes too many are waited for", replaced(FrameDecoder, "frame_at", _length_field_forgotten)))),
+    Way("answers in one call", "rmqha/remoting/channel.py::Channel._send_queue",
+        "more than one buffer is queued when a round ends", "one buffer, one call", compare_writing,
+        (Plant("a byte too many left out of what is half sent",
+               replaced(Channel, "_send_queue", _rest_of_the_next_too)),
+         Plant("a region's end lost where it has many buffers", replaced(Channel, "_enqueue", _joined_without_its_end)),
+         Plant("sent, it is said, before it has left", replaced(Channel, "_take_ended", _all_ended)))),
+    Way("requests served apart", "rmqha/remoting/large_requests.py::LargeRequests",
+        "a large body or header", "the thread that has read it", compare_served_apart,
+        (Plant("the wrong request's size is given back",
+               replaced(large_requests.LargeRequests, "_serve_next", _serve_the_last)),), seeds=25),
+]
