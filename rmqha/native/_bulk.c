@@ -306,7 +306,8 @@ static void span_walk(span *s)
     s->stop = END;
     while (s->position < s->end) {
         s->stop = look(s->data + s->position, s->end - s->position, s->check_crc, &found);
-        if (s->stop == GOOD && s->file_from_offset >= 0 && found.physical_offset != s->file_from_offset + s->position) {
+        if (s->stop == GOOD && s->file_from_offset >= 0 && (found.physical_offset != s->file_from_offset + s->position
+                || (s->check_crc && found.queue_offset < 0))) {
             s->stop = ODD;
             found.size = 0;
         }

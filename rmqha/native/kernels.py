@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-VERSION = 7  # as in native.h
+VERSION = 8  # as in native.h
 FOLDER = Path(__file__).parent
 MEND = "with a C compiler there, install rmqha again"
 

@@ -14,7 +14,7 @@
 
 /* Of the functions, their arguments and their results: one more with each change of them. Of kernels.py as well, which
  * uses no extension of another version. */
-#define VERSION 7
+#define VERSION 8
 
 /* -- a record of the commit log: numbers are big-endian, the positions are those between IPv4 hosts -- */
 

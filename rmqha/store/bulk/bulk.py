@@ -34,8 +34,8 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_fro
     """Step over the records of `buffer[start:end]`, checking them as `check_message_and_return_size` does.
 
     With `file_from_offset`, where the buffer begins in the commit log, it stops with ODD in front of a record whose
-    PHYSICALOFFSET is not its place. Nothing outside the span is looked at. ValueError when the span does not lie in the
-    buffer.
+    PHYSICALOFFSET is not its place, or, with `check_crc`, whose QUEUEOFFSET is negative. Nothing outside the span is
+    looked at. ValueError when the span does not lie in the buffer.
     """
     _check_span(buffer, start, end)
     _check_offset(file_from_offset or 0)

@@ -49,7 +49,7 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset
             stop, size, fields, _, _ = record_at(span, position, check_crc)
             if stop != GOOD:
                 return count, position, int(stop), size
-            if file_from_offset >= 0 and fields[5] != file_from_offset + position:
+            if file_from_offset >= 0 and (fields[5] != file_from_offset + position or check_crc and fields[4] < 0):
                 return count, position, int(Stop.ODD), 0
             position += size
             count += 1

@@ -249,6 +249,14 @@ class MessageStoreConfig:
     haTruncateDivergedTail: bool = field(default=False, metadata={"extension": True})
     # slave: report only what is on the disk
     haSlaveAckAfterFlush: bool = field(default=False, metadata={"extension": True})
+    # slave: append, and so acknowledge, whole records only, after checking each: CRC of the body, offset, lengths
+    haVerifyRecords: bool = field(default=True, metadata={"extension": True})
+    # slave: compare the log with the master's while it runs, by CRC
+    haScrubEnable: bool = field(default=True, metadata={"extension": True})
+    # compared at most, while messages come; without any for a while 16 times as many
+    haScrubBytesPerSecond: LongBytes = field(default=4 * 1024 * 1024, metadata={"extension": True})
+    # ms within which each byte of the log is compared, and compared again; check ha and doctor warn beyond it
+    haScrubPromise: Period = field(default=7 * 24 * 3600 * 1000, metadata={"extension": True})
 
     def get_mapped_file_size_consume_queue(self) -> int:
         """Bytes of a consume queue file: the configured size rounded up to whole units of 20."""

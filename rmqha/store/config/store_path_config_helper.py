@@ -40,6 +40,11 @@ def get_diverged_file(root_dir: str) -> str:
     return os.path.join(root_dir, "diverged.json")
 
 
+def get_scrub_file(root_dir: str) -> str:
+    """The file that says how far a slave was compared with its master."""
+    return os.path.join(root_dir, "scrub.json")
+
+
 def get_diverged_folder(root_dir: str) -> str:
     """What was cut off from a slave's log, because its master did not have it: a file each, named after its offset."""
     return os.path.join(root_dir, "diverged")

@@ -1,6 +1,8 @@
 """What an operator asks about replication."""
 from __future__ import annotations
 
+from collections import Counter
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol.body.replication_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
@@ -102,8 +104,9 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
 def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
     """Of a slave: what it has checked before it acknowledged, and how far it was compared with its master.
 
-    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState; `haScrubFirstDifference` and
-    `haScrubFirstReason` only when there is a difference, `haScrubLastError` only when the master can't be asked.
+    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState; `haScrubFirstDifference` `haScrubFirstReason`
+    and `haScrubDamaged` (whose copies fail their checks, "master:1,slave:2") only when there is a difference, `haScrubLastError` only when the master can't be asked.
+    `haScrubDamaged` = of the first 100, whose copy is damaged: `slave:2,master:1`.
     """
     client, scrub = ha_service.ha_client, ha_service.scrub
     stats["haVerifiedBytes"] = str(client.verified_bytes)
@@ -119,5 +122,9 @@ def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
     if scrub.found:
         first = min(scrub.found)
         stats["haScrubFirstDifference"], stats["haScrubFirstReason"] = str(first.offset), first.reason
+        damaged = Counter(each.where for each in scrub.found)
+        stats["haScrubDamaged"] = ",".join(f"{where}:{count}" for where, count in sorted(damaged.items()))
+        damaged = Counter(each.where for each in scrub.found)
+        stats["haScrubDamaged"] = ",".join(f"{where}:{count}" for where, count in sorted(damaged.items()))
     if scrub.last_error:
         stats["haScrubLastError"] = scrub.last_error

@@ -1,0 +1,362 @@
+"""Fast ways of a slave's reading: a lone record, places foreseen for frames, runs, and checking records in pieces."""
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+from rmqha.common.message.message_layout import (
+    BLANK,
+    BLANK_MAGIC_CODE,
+    HEADS,
+    MESSAGE_MAGIC_CODE,
+    SHORT,
+    body_crc32,
+)
+from rmqha.store.ha import ha_transfer, record_chain, record_verifier
+from rmqha.store.ha.autoswitch import auto_switch_transfer
+from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.ha_transfer import FrameDecoder, RunDecoder
+from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
+from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
+
+_NOISE = random.Random(7).randbytes(6 << 20)
+_V6 = 0x10 | 0x20
+
+
+def noise(rng: random.Random, size: int) -> bytes:
+    """`size` bytes without a pattern."""
+    at = rng.randrange(len(_NOISE) - size + 1)
+    return _NOISE[at:at + size]
+
+
+def record(rng: random.Random, offset: int, size: int) -> bytes:
+    """A good record of `size` bytes (or of the least that there is) for commit log offset `offset`."""
+    flag = rng.choice((0, 0, 0, 0x10, 0x20, _V6))
+    head = HEADS[flag >> 4 & 3]
+    topic = b"T" * rng.choice((1, 5, 127))
+    properties = noise(rng, min(max(0, size - head.size - 3 - len(topic)), rng.choice((0, 40, 32767))))
+    body = noise(rng, max(0, size - head.size - 3 - len(topic) - len(properties)))
+    total = head.size + len(body) + 3 + len(topic) + len(properties)
+    hosts = [bytes(8) if each == "8s" else bytes(20) for each in ("20s" if flag & 0x10 else "8s",
+                                                                   "20s" if flag & 0x20 else "8s")]
+    return head.pack(total, MESSAGE_MAGIC_CODE, body_crc32(body) if body else 0, rng.randrange(4), 0,
+                     rng.randrange(1 << 40), offset, flag, 1, hosts[0], 2, hosts[1], 0, 0, len(body)) + body + bytes(
+                         (len(topic),)) + topic + SHORT.pack(len(properties)) + properties
+
+
+def log_of_records(rng: random.Random, size: int, segment: int, largest: int) -> bytes:
+    """About `size` bytes of a log from offset 0 on, whose files end with blanks."""
+    log = bytearray()
+    while len(log) < size:
+        room = segment - len(log) % segment
+        made = record(rng, len(log), some_size(rng, (4096, 4108, 32768, 65536, 262144), largest))
+        if len(made) + 8 > room:
+            made = BLANK.pack(room, BLANK_MAGIC_CODE) + noise(rng, room - 8)
+        log += made
+    return bytes(log)
+
+
+def cut_into_frames(rng: random.Random, log: bytes, segment: int, batch: int) -> list[tuple[int, bytes]]:
+    """(offset, body) of each frame: whole records, batches of one size, odd ones and heartbeats; none across a file."""
+    frames: list[tuple[int, bytes]] = []
+    at, ends = 0, sorted(record_ends(log))
+    while at < len(log):
+        room = min(segment - at % segment, len(log) - at)
+        kind = rng.random()
+        if kind < 0.05:
+            frames.append((at, b""))
+            continue
+        if kind < 0.5:
+            size = next((end for end in ends if end > at), len(log)) - at
+        elif kind < 0.9:
+            size = batch
+        else:
+            size = rng.randint(1, 2 * batch)
+        for _ in range(rng.choice((1, 1, 1, 8))):
+            size = min(size, room, ha_transfer.MAX_BODY_SIZE - 64)
+            if size:
+                frames.append((at, log[at:at + size]))
+                at += size
+                room -= size
+    return frames
+
+
+def record_ends(log: bytes) -> Iterator[int]:
+    """Where the records of a log end, and its blanks."""
+    at = 0
+    while at + 8 <= len(log):
+        at += struct.unpack_from(">i", log, at)[0]
+        yield at
+
+
+def fill(buffers: list[memoryview], data: memoryview) -> int:
+    """Put bytes into buffers as a socket does; how many fitted."""
+    at = 0
+    for buffer in buffers:
+        part = data[at:at + len(buffer)]
+        buffer[:len(part)] = part
+        at += len(part)
+    return at
+
+
+def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment: int, pieces: list[int],
+                takes: bool) -> tuple[bytearray, Counter[str]]:
+    """What a slave makes of a stream that arrives in `pieces`; any legal order of the decoder's calls.
+
+    A read that brings little may still be followed by places, and one that brings much by `writable`.
+    """
+    got, taken, at, rest = bytearray(), Counter(), 0, memoryview(stream)
+    while rest:
+        arrived, limit = pieces[at % len(pieces)], rng.choice((1 << 20, 1 << 20, 5000))
+        at += 1
+        places = decoder.places(limit, segment) if rng.random() < 0.7 else []
+        count = fill(places or [decoder.writable(limit)], rest[:arrived])
+        rest = rest[count:]
+        decoder.received(count)
+        taken[FAST if places else PLAIN] += 1
+        end = len(got)
+        size = decoder.take_record(end, segment - end % segment) if takes and rng.random() < 0.8 else 0
+        if size:
+            got += decoder.view[decoder.header_size:decoder.header_size + size]
+            taken["lone"] += 1
+            continue
+        for run in decoder.runs(segment):
+            if run.length:
+                assert run.offset == len(got), f"a run at {run.offset} follows {len(got)}"
+                assert run.length <= segment - run.offset % segment
+                got += decoder.view[run.start:run.start + run.length]
+    return got, taken
+
+
+def draw_pieces(rng: random.Random, frames: list[bytes], is_small: bool) -> list[int]:
+    """Sizes of reads: exact frames, so that a lone record comes alone, some frames, single bytes, much at once."""
+    if rng.random() < 0.5:
+        return [len(frame) for frame in frames]
+    most = 2000 if is_small else 1 << 20
+    return [rng.choice((1, 11, 12, 13, 36, 400, 4108, most, most, most, rng.randint(1, most))) for _ in range(30)]
+
+
+@contextlib.contextmanager
+def drawn_thresholds(rng: random.Random) -> Iterator[bool]:
+    """The real thresholds, or small ones; whether they are small."""
+    if rng.random() < 0.15:
+        yield False
+        return
+    with lowered(ha_transfer, _MIN_FORESEEN=rng.choice((8, 100))), lowered(record_chain, _BULK_BYTES=64):
+        yield True
+
+
+def compare_frames(rng: random.Random) -> Counter[str]:
+    """A stream of 4.9's frames, cut anywhere, read in any legal order of calls, is the log."""
+    with drawn_thresholds(rng) as is_small:
+        segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
+        log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
+                             segment // 2 if is_small else 3 << 20)
+        batch = rng.choice((64, 300, 1000)) if is_small else rng.choice((4096, 32768))
+        frames = [ha_transfer.encode_header(at, len(body)) + body
+                  for at, body in cut_into_frames(rng, log, segment, batch)]
+        got, taken = read_stream(rng, FrameDecoder(), b"".join(frames), segment, draw_pieces(rng, frames, is_small),
+                                 True)
+        assert got == log, first_difference(got, log)
+    return taken
+
+
+def compare_epoch_frames(rng: random.Random) -> Counter[str]:
+    """The same of the frames that name epochs."""
+    with drawn_thresholds(rng) as is_small:
+        segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
+        log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
+                             segment // 2 if is_small else 3 << 20)
+        batch = rng.choice((64, 300, 1000)) if is_small else rng.choice((4096, 32768))
+        epochs, frames = [EpochEntry(1, 0)], []
+        for at, body in cut_into_frames(rng, log, segment, batch):
+            if rng.random() < 0.05:
+                epochs.append(EpochEntry(epochs[-1].epoch + 1, at))
+            frames.append(auto_switch_transfer.encode_header(at, len(body), epochs[-1], rng.randrange(at + 1)) + body)
+        got, taken = read_stream(rng, MasterFrameDecoder(), b"".join(frames), segment,
+                                 draw_pieces(rng, frames, is_small), False)
+        assert got == log, first_difference(got, log)
+    return taken
+
+
+def first_difference(got: bytes | bytearray, log: bytes) -> str:
+    """Where two logs differ."""
+    at = next((at for at, (one, other) in enumerate(zip(got, log)) if one != other), min(len(got), len(log)))
+    return f"{len(got)} bytes of {len(log)}, the first other one at {at}"
+
+
+# Checking records.
+
+def compare_checks(rng: random.Random) -> Counter[str]:
+    """What RecordVerifier lets through of pieces is what a look at each whole record lets through, flaws included."""
+    segment = rng.choice((4096, 20_000, 300_000))
+    log = bytearray(log_of_records(rng, rng.choice((2000, 30_000, 400_000)), segment, segment // 2))
+    ends = sorted(record_ends(bytes(log)))
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        log[rng.choice((rng.randrange(len(log)), max(0, rng.choice(ends) - rng.randrange(1, 200)),
+                        min(len(log) - 1, rng.choice((0, *ends)) + rng.randrange(90))))] ^= 1 << rng.randrange(8)
+    good = good_up_to(bytes(log), segment)
+    got, taken, verifier = bytearray(), Counter(), RecordVerifier(segment)
+    view, at, flaw = memoryview(bytearray(12) + log), 0, -1
+    try:
+        while at < len(log):
+            size = min(rng.choice((1, 7, 8, 9, 87, 88, 100, 1000, 4096, 100_000, rng.randint(1, 5000))), len(log) - at,
+                       segment - at % segment)
+            for piece in verifier.take(at, view, 12 + at, size):
+                assert piece.offset == len(got), f"a piece at {piece.offset} follows {len(got)}"
+                got += piece.data[piece.start:piece.start + piece.length]
+                taken[PLAIN if piece.data is not view else FAST] += 1
+            at += size
+    except RecordFlawError as error:
+        flaw = error.offset
+    assert got == log[:len(got)]
+    if good == len(log):
+        assert flaw < 0 and len(got) == good, f"a good log of {good} bytes: {len(got)} were let through, flaw {flaw}"
+    else:
+        assert flaw in (-1, good) and len(got) == good, f"good up to {good}: {len(got)} let through, flaw {flaw}"
+    return taken
+
+
+def good_up_to(log: bytes, segment: int) -> int:
+    """Where the first record begins that is not whole and good; a blank is good with its head."""
+    at = 0
+    while at < len(log):
+        room = segment - at % segment
+        if len(log) - at < 8:
+            return at
+        size, magic = struct.unpack_from(">ii", log, at)
+        if magic == BLANK_MAGIC_CODE and size == room:
+            at += min(room, len(log) - at)
+            continue
+        if not is_good(log, at, size, magic, min(room, len(log) - at)):
+            return at
+        at += size
+    return at
+
+
+def is_good(log: bytes, at: int, size: int, magic: int, room: int) -> bool:
+    """One record, by its fields."""
+    if magic != MESSAGE_MAGIC_CODE or not 91 <= size <= room:
+        return False
+    flag = struct.unpack_from(">i", log, at + 36)[0]
+    head = HEADS[flag >> 4 & 3]
+    if size < head.size + 3:
+        return False
+    fields = head.unpack_from(log, at)
+    crc, queue_offset, place, length = fields[2], fields[5], fields[6], fields[14]
+    topic_at = at + head.size + length
+    if length < 0 or topic_at + 3 > at + size or place != at or queue_offset < 0:
+        return False
+    topic = log[topic_at]
+    if topic > 127 or topic_at + 3 + topic > at + size:
+        return False
+    properties = struct.unpack_from(">h", log, topic_at + 1 + topic)[0]
+    if properties < 0 or topic_at + 3 + topic + properties != at + size:
+        return False
+    return not length or body_crc32(log[at + head.size:topic_at]) == crc
+
+
+def compare_following(rng: random.Random) -> Counter[str]:
+    """`follow_records` over a log in pieces ends where a walk from head to head does."""
+    segment = rng.choice((4096, 20_000))
+    log = bytearray(log_of_records(rng, rng.choice((2000, 30_000)), segment, segment // 2))
+    if rng.random() < 0.3:
+        log[rng.choice((0, *sorted(record_ends(bytes(log)))[:-1])) + rng.randrange(8)] ^= 1 << rng.randrange(8)
+    chains = []
+    for bulk_bytes in (1 << 60, rng.choice((8, 64, 1000))):
+        with lowered(record_chain, _BULK_BYTES=bulk_bytes):
+            chains.append(follow(random.Random(rng.random() if not chains else 0), bytes(log), segment))
+    assert chains[0] == chains[1], chains
+    return Counter({FAST: 1, PLAIN: 1})
+
+
+def follow(rng: random.Random, log: bytes, segment: int) -> object:
+    """Where the next record begins after all pieces, or why it is not a log."""
+    chain, at, view = RecordChain(0), 0, memoryview(log)
+    while at < len(log):
+        size = min(rng.choice((1, 7, 100, 3000, 20_000)), len(log) - at, segment - at % segment)
+        try:
+            chain = follow_records(chain, at, view, at, size, segment)
+        except RecordChainError as error:
+            return str(error)
+        at += size
+    return chain
+
+
+def _lone_record_from_places(decoder: FrameDecoder, offset: int, room: int) -> int:
+    """The fault that was there: the places are not thought of."""
+    foreseen, decoder._foreseen = decoder._foreseen, 0
+    try:
+        return _take_record(decoder, offset, room)
+    finally:
+        decoder._foreseen = foreseen
+
+
+_take_record = FrameDecoder.take_record
+_put_together = RunDecoder._put_together
+_foreseen_run, _foreseen_epoch_run = FrameDecoder._foreseen_run, MasterFrameDecoder._foreseen_run
+_look_at = RecordVerifier._look_at
+
+
+def _stale_tail(decoder: RunDecoder, frames: int) -> None:
+    _put_together(decoder, frames)
+    decoder._end = max(0, decoder._end - (decoder._end > 100))
+
+
+def _trusting(real: object, decoder: RunDecoder, whole: int) -> object:
+    """Believes that all frames are as large as foreseen."""
+    frames, run = real(decoder, whole)
+    if run is None or frames == whole:
+        return frames, run
+    return whole, run._replace(length=whole * decoder._foreseen)
+
+
+class _Unchecked:
+    """`bulk` without CRCs."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def walk(self, buffer: object, start: int, end: int, _crc: bool, offset: int) -> object:
+        return self._real.walk(buffer, start, end, False, offset)
+
+
+def _patient(verifier: RecordVerifier, begin: int, head: memoryview) -> int:
+    """Waits for one byte less than a record has."""
+    wanted = _look_at(verifier, begin, head)
+    return wanted - 1 if wanted > 112 else wanted
+
+
+WAYS = [
+    Way("lone record, places and runs of 4.9's frames", "rmqha/store/ha/ha_transfer.py::FrameDecoder",
+        "take_record: one frame with one record, received by `writable`; places: the last frame had 4 KiB or more and "
+        "the last read 256 KiB or more", "runs over what lies in `view`", compare_frames, (
+            Plant("a lone record is taken though it was received at places",
+                  replaced(FrameDecoder, "take_record", _lone_record_from_places)),
+            Plant("the last byte of what is put together is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
+            Plant("frames of another size among foreseen ones", replaced(
+                FrameDecoder, "_foreseen_run", lambda *args: _trusting(_foreseen_run, *args)))), 60),
+    Way("places and runs of frames with epochs",
+        "rmqha/store/ha/autoswitch/auto_switch_transfer.py::MasterFrameDecoder", "as above", "runs over what lies in "
+        "`view`", compare_epoch_frames, (
+            Plant("the last byte of what is put together is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
+            Plant("frames of another size among foreseen ones", replaced(
+                MasterFrameDecoder, "_foreseen_run", lambda *args: _trusting(_foreseen_epoch_run, *args)))), 60),
+    Way("checking whole records where they lie", "rmqha/store/ha/record_verifier.py::RecordVerifier",
+        "records that lie whole in what was read", "a record of which a part is held until the rest is there",
+        compare_checks, (
+            Plant("CRCs are not looked at", replaced(record_verifier, "bulk", _Unchecked(record_verifier.bulk))),
+            Plant("a record is looked at before its last byte is there",
+                  replaced(RecordVerifier, "_look_at", _patient))), 150),
+    Way("following records in one call", "rmqha/store/ha/record_chain.py::follow_records",
+        "haVerifyRecords=false, more than 4 KiB at once, the bulk kernel compiled", "from head to head",
+        compare_following, (
+            Plant("the next record begins a byte late", replaced(
+                record_chain, "RecordChain", lambda next_record, head=b"": RecordChain(
+                    next_record + (record_chain._BULK_BYTES < 1 << 60), head))),), 60),
+]
