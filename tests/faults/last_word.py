@@ -81,11 +81,12 @@ def _records(body: bytes) -> Iterator[store_compare.Record]:
 
 
 def check_store(broker: Broker) -> None:
-    """`store verify` finds nothing."""
+    """`store verify` finds nothing; the index of the original, which loses entries at a kill, is left out."""
     properties = broker.properties
+    index = ["--index-slots", str(properties["maxHashSlotNum"]), "--index-entries", str(properties["maxIndexNum"])]
     result = CliRunner().invoke(rmqha, [
         "store", "verify", str(broker.store), "--all", "--file-size", str(properties["mappedFileSizeCommitLog"]),
-        "--index-slots", str(properties["maxHashSlotNum"]), "--index-entries", str(properties["maxIndexNum"])])
+        *(index if broker.kind == "rmqha" else ["--no-index"])])
     if result.exit_code != 0:
         raise Violation(f"V: store verify of the {broker.base_name}: code {result.exit_code}: {result.output[:2000]} "
                         f"{result.exception!r}")

@@ -10,6 +10,7 @@ import os
 import struct
 import zlib
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.drawn_messages import crc_of
@@ -28,6 +29,7 @@ class LogCopy:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._file_size = 0  # of all its files; 0: not known yet
         self.forget()
 
     def forget(self) -> None:
@@ -109,15 +111,32 @@ class LogCopy:
     def log_end(self) -> int:
         """Where the log ends now: behind the last record, or the blank that closes a file. Sizes and magics are looked
         at, and nothing is kept."""
-        end = self.end if self.count and self._is_as_it_was(store_compare.segments(self.folder)) else 0
         files = store_compare.segments(self.folder)
-        end = max(end, min(files, default=0))
-        for start, file in files.items():
-            size = file.stat().st_size
-            if start + size > end >= start:
-                end = start + _end_in_file(file, end - start, size)
-                if end < start + size:
-                    break
+        begin = self.end if self.count and self._is_as_it_was(files) else min(files, default=0)
+        return self._end_from(begin)
+
+    def followed_end(self) -> Callable[[], int]:
+        """The same, to be called again and again while the log only grows."""
+        end = self.log_end()
+
+        def now() -> int:
+            nonlocal end
+            end = self._end_from(end)
+            return end
+        return now
+
+    def _end_from(self, end: int) -> int:
+        """The same, when a record or a file ends at `end`."""
+        size = self._file_size = self._file_size or next((f.stat().st_size for f in self.folder.glob("[0-9]*")), 0)
+        while size:
+            start = end - end % size
+            try:
+                found = start + _end_in_file(self.folder / f"{start:020d}", end - start, size)
+            except FileNotFoundError:
+                return end
+            if found == end or found < start + size:
+                return found
+            end = found
         return end
 
 

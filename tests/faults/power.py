@@ -70,11 +70,10 @@ class Power(Fault):
                                        "'s disk after the loss of power")
         for victim in victims:
             self._start(victim)
-        anew = ""
         if pair.master in victims:
             verdict.check_acknowledged(pair.master, pair.copies["master"], acknowledged,
                                        " after the loss of power")
-            anew = self._bring_slave_back_if_ahead(pair.master, pair.slave)
+        anew = self._bring_slave_back_if_it_parts(victims)
         names = " and ".join(victim.base_name for victim in victims)
         return f"power of {names} lost, written back by chance: {written_back}{anew}: {pair.settle()}"
 
@@ -89,10 +88,14 @@ class Power(Fault):
             victim.start(BOOT_MS)
             self.notes["first starts that the original refused after a loss of power"] += 1
 
-    def _bring_slave_back_if_ahead(self, master: Broker, slave: Broker) -> str:
+    def _bring_slave_back_if_it_parts(self, victims: list[Broker]) -> str:
+        """As an operator would: when the slave is ahead of a master that has lost bytes, or when one of the two is the
+        original, and keeps records with holes."""
+        master, slave = self.pair.master, self.pair.slave
         ends = master.log_end(), slave.log_end()
-        torn = master.kind != "rmqha" and self._keeps_torn_record(ends[0])
-        if ends[1] <= ends[0] and not torn:
+        torn = any(self._keeps_holes(victim, slave if victim is master else master, min(ends))
+                   for victim in victims if victim.kind != "rmqha")
+        if not torn and (master not in victims or ends[1] <= ends[0]):
             return ""
         if self.kinds == ("rmqha", "rmqha"):
             self._outgrow(master, slave, ends[1])
@@ -108,22 +111,23 @@ class Power(Fault):
                 child.unlink()
         self.pair.give_topics(slave)
         slave.start(BOOT_MS)
-        self.notes["torn records kept by the original, slaves set up anew"] += torn
+        self.notes["records with holes kept by the original, slaves set up anew"] += torn
         self.notes["slaves ahead, set up anew"] += not torn
         self.pair.senders.go()  # an empty slave gets the master's last file, once there is something in it
         self.pair.senders.wait_for_more(1, BOOT_MS)
-        what = "beside a torn record" if torn else f"{ends[1] - ends[0]} bytes ahead"
+        what = "beside a record with holes" if torn else f"{ends[1] - ends[0]} bytes ahead"
         return f", slave {what} is set up anew"
 
-    def _keeps_torn_record(self, end: int) -> bool:
-        """Whether a record in the master's last two files, before `end`, has zeros behind its body where the slave's
-        has something: the original's CRC is that of the body alone, and no page behind it was forced to the disk."""
-        master, slave = self.pair.master.commit_log, self.pair.slave.commit_log
-        begin = [0, *store_compare.segments(master)][-2:][0]
-        mine, theirs = (store_compare.read_range(log, begin, end) for log in (master, slave))
-        for record in store_compare.walk(master, end, begin):
+    @staticmethod
+    def _keeps_holes(broker: Broker, other: Broker, end: int) -> bool:
+        """Whether a record in the last two files of the original, before `end`, has zeros behind its body where the
+        other's has something: its CRC is that of the body alone, and a page behind that was not forced to the disk."""
+        starts = [list(store_compare.segments(one.commit_log)) for one in (broker, other)]
+        begin = max([*starts[0][-2:-1], starts[0][0], starts[1][0]]) if all(starts) else end
+        mine, its = (store_compare.read_range(one.commit_log, begin, end) for one in (broker, other))
+        for record in store_compare.walk(broker.commit_log, end, begin):
             at = slice(record.offset - begin, record.offset - begin + record.size)
-            if mine[at] != theirs[at] and _has_holes(mine[at], theirs[at], record):
+            if at.stop <= end - begin and mine[at] != its[at] and _has_holes(mine[at], its[at], record):
                 return True
         return False
 
@@ -161,8 +165,8 @@ class Power(Fault):
             disk.close()
 
 
-def _has_holes(mine: bytes, theirs: bytes, record: store_compare.Record) -> bool:
+def _has_holes(mine: bytes, its: bytes, record: store_compare.Record) -> bool:
     """Whether the two differ behind the record's body alone, and in the first one there are zeros."""
-    differing = [at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other]
+    differing = [at for at, (one, other) in enumerate(zip(mine, its, strict=False)) if one != other]
     behind_body = mine.index(record.body) + len(record.body)
     return bool(differing) and differing[0] >= behind_body and not any(mine[at] for at in differing)

@@ -21,7 +21,8 @@ TOPIC = "Faults"
 TOPICS = (TOPIC, "Faults-of-another-topic", "F")
 QUEUES = 4  # of each topic
 SENDERS = 16
-_PAUSE_S = 0.1  # after an answer that is no acknowledgement
+_PAUSE_S = 0.3  # after an answer that is no acknowledgement
+_BYTES_PER_S = 750_000  # of one sender: a log grows no faster than its broker can be started again
 _AWAY_S = 0.05  # before the next attempt to connect
 _SEND_OK = 0
 _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
@@ -110,17 +111,21 @@ class Senders:
         client: RawClient | None = None
         names = (f"{self._name}.{number:02d}.{count:07d}" for count in itertools.count(1))
         while not self._stopped.is_set():
+            self._busy[number] = True  # before it looks: `pause` looks the other way round
             if not self._go.is_set():
                 self._busy[number] = False
                 self._go.wait(1)
                 continue
-            self._busy[number] = True
             if client is None:
                 client = self._connect()
                 continue
-            if not self._send(client, names, rng):
+            rest_s = self._send(client, names, rng)
+            if rest_s is None:
                 client.socket.close()
                 client = None
+                continue
+            self._busy[number] = False
+            self._stopped.wait(rest_s)
         self._busy[number] = False
         if client is not None:
             client.socket.close()
@@ -132,26 +137,27 @@ class Senders:
             time.sleep(_AWAY_S)
             return None
 
-    def _send(self, client: RawClient, names: Iterator[str], rng: random.Random) -> bool:
-        """Send a message or a batch; False when the connection is no more."""
+    def _send(self, client: RawClient, names: Iterator[str], rng: random.Random) -> float | None:
+        """Send a message or a batch. How many seconds to rest then, None when the connection is no more."""
         request = self._drawing.request(rng, TOPICS, QUEUES, names)
+        body = request.body()
+        rest_s = len(body) / _BYTES_PER_S
         try:
-            answer = client.request(request.code, request.body(), **request.fields("raw-producer", QUEUES))
+            answer = client.request(request.code, body, **request.fields("raw-producer", QUEUES))
         except TimeoutError:
             self._note_unanswered(request.messages[0].name)
-            return False
+            return None
         except (OSError, EOFError):
-            return False
+            return None
         if answer.code == _SEND_OK:
             self._acknowledge(request, answer)
-            return True
+            return rest_s
         if answer.code in _STORED_MAYBE:
             self.maybe += 1
         else:
             with self._lock:
                 self.refused[answer.code] += 1
-        time.sleep(_PAUSE_S)
-        return True
+        return rest_s + _PAUSE_S
 
     def _acknowledge(self, request: Request, answer: Answer) -> None:
         """Of a batch the answer has all message ids, and the queue offset of the first message."""

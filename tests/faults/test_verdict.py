@@ -47,7 +47,7 @@ def test_only_an_original_that_lost_units_gives_an_index_again(repeated, master_
 
 @pytest.mark.parametrize(("begin", "size", "torn"), [
     (-40, 40, True), (-1, 1, True), (-40, 20, True), (-500, 1, False), (-690, 690, False), (0, 0, False)], ids=str)
-def test_only_lost_properties_are_a_torn_record(tmp_path, begin, size, torn):
+def test_only_lost_properties_are_holes(tmp_path, begin, size, torn):
     with open_store(tmp_path / "slave") as store:
         for _ in range(3):
             assert store.put_message(message(body=b"b" * 500, KEYS="k" * 100)).is_ok
@@ -56,7 +56,5 @@ def test_only_lost_properties_are_a_torn_record(tmp_path, begin, size, torn):
     with open(tmp_path / "master" / "commitlog" / f"{0:020d}", "r+b") as file:
         file.seek(end + begin)
         file.write(bytes(size))
-    power = Power(tmp_path, 1)
-    power.pair = SimpleNamespace(master=broker("java", "master", tmp_path / "master"),
-                                 slave=broker("rmqha", "slave", tmp_path / "slave"))
-    assert power._keeps_torn_record(end) is torn
+    original, other = broker("java", "master", tmp_path / "master"), broker("rmqha", "slave", tmp_path / "slave")
+    assert Power._keeps_holes(original, other, end) is torn
