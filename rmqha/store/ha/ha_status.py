@@ -104,9 +104,9 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
 def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
     """Of a slave: what it has checked before it acknowledged, and how far it was compared with its master.
 
-    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState; `haScrubFirstDifference` `haScrubFirstReason`
-    and `haScrubDamaged` (whose copies fail their checks, "master:1,slave:2") only when there is a difference, `haScrubLastError` only when the master can't be asked.
-    `haScrubDamaged` = of the first 100, whose copy is damaged: `slave:2,master:1`.
+    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState. `haScrubFirstDifference`,
+    `haScrubFirstReason` and `haScrubDamaged` (whose copies fail their checks: `master:1,slave:2`) only when there is a
+    difference, `haScrubLastError` only when the master can't be asked.
     """
     client, scrub = ha_service.ha_client, ha_service.scrub
     stats["haVerifiedBytes"] = str(client.verified_bytes)
