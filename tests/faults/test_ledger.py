@@ -1,5 +1,8 @@
 """The ledger of what the suites have run, and its sums in docs/reliability.md."""
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +37,99 @@ def test_sums_are_by_kind_and_brokers():
         "| kill | rmqha-rmqha | 600 | 30,001 | 1 | 1234567, 7654321 |", "| link | java-rmqha | 5 | 6 | 0 | 7654321 |"]
 
 
+def test_without_a_run_that_counts_the_page_says_so():
+    text = ledger.sums([], 3)
+    assert text.startswith("No campaign has run on this version yet.")
+    assert "3 are void" in text and "|" not in text
+
+
+class Checkout:
+    """A git repository with something that is covered, and something that is not."""
+
+    def __init__(self, root):
+        self.root = root
+        self.git("init", "-q")
+        self.write("rmqha/store/one.py", "1")
+        self.write("rmqha/remoting/two.py", "2")
+        self.first = self.commit()
+
+    def git(self, *words):
+        """What it prints."""
+        names = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"]
+        return subprocess.run(["git", *names, *words], cwd=self.root, capture_output=True, text=True,
+                              check=True).stdout.strip()
+
+    def write(self, path, text):
+        """A file, not committed."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def commit(self):
+        """All that there is; the name of the commit."""
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "next")
+        return ledger.present_commit(self.root)
+
+    def counts(self, commit):
+        """Whether what was run at a commit counts now."""
+        return ledger.History(self.root).is_valid(replace(KILLS, commit=commit))
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A new one."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    return Checkout(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["rmqha/store/one.py", "rmqha/remoting/two.py", "rmqha/store/ha/new.py"])
+def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
+    checkout.write(path, "another")
+    assert not checkout.counts(checkout.first), "in the files already"
+    second = checkout.commit()
+    assert not checkout.counts(checkout.first)
+    assert checkout.counts(second)
+
+
+def test_other_changes_void_nothing(checkout):
+    checkout.write("tests/faults/ledger.tsv", "a line")
+    checkout.write("rmqha/tools/three.py", "3")
+    assert checkout.counts(checkout.first)
+    second = checkout.commit()
+    assert checkout.counts(checkout.first) and checkout.counts(second)
+
+
+def test_runs_of_unknown_code_are_void(checkout):
+    assert not checkout.counts(checkout.first + "+")
+    assert not checkout.counts("1234567")
+
+
+def test_a_commit_is_marked_when_other_code_was_run(checkout):
+    checkout.write("tests/faults/ledger.tsv", "a line")
+    checkout.write("docs/page.md", "words")
+    assert ledger.present_commit(checkout.root) == checkout.first
+    checkout.write("rmqha/tools/three.py", "3")
+    assert ledger.present_commit(checkout.root) == checkout.first + "+"
+
+
+def test_without_its_own_whole_history_nothing_is_said(checkout, tmp_path_factory):
+    with pytest.raises(ledger.NoHistoryError, match="not the top of a checkout"):
+        ledger.History(checkout.root / "rmqha")
+    folder = tmp_path_factory.mktemp("other")
+    with pytest.raises(ledger.NoHistoryError, match="git"):
+        ledger.History(folder)
+    checkout.write("docs/page.md", "words")
+    checkout.commit()
+    checkout.git("clone", "-q", "--depth", "1", f"file://{checkout.root}", str(folder / "shallow"))
+    with pytest.raises(ledger.NoHistoryError, match="shallow"):
+        ledger.History(folder / "shallow")
+
+
 def test_the_page_has_the_sums_of_the_ledger():
+    try:
+        history = ledger.History()
+    except ledger.NoHistoryError as reason:
+        pytest.skip(f"it can't be told which runs count: {reason}")
     page = ledger.PAGE.read_text("utf-8")
-    assert page == ledger.with_sums(page, ledger.read()), "run: python -m tests.faults.ledger"
+    assert page == ledger.with_sums(page, ledger.read(), history), "run: python -m tests.faults.ledger"
