@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TypedDict, Unpack
 
 import click
@@ -257,7 +258,11 @@ class Placing:
             if not os.path.isdir(folder + _NEW):
                 continue
             if os.path.isdir(folder) and os.listdir(folder):
-                aside = f"{folder}.before-{time_millis_to_human_string3(current_time_millis())}"
+                aside = before = f"{folder}.before-{time_millis_to_human_string3(current_time_millis())}"
+                for number in count(1):
+                    if not os.path.exists(aside):
+                        break
+                    aside = f"{before}-{number}"  # of another rebuild within this second
                 os.rename(folder, aside)
                 done.append(f"{aside}: what was there before")
             os.rename(folder + _NEW, folder)
@@ -282,12 +287,18 @@ def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_t
         if os.path.realpath(target) == os.path.realpath(store.root) or os.path.exists(lock):
             stack.enter_context(broker_lock.held(lock))
             store.log = store.log_now()  # no broker adds to it from here on
-        placing = Placing(target, with_index)
-        placing.prepare(force)
-        result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
-        result.written = placing.put()
-        if os.path.realpath(target) == os.path.realpath(store.root):
-            _forget_divergence(target)
+        return write_all(store, target, force, with_index, come_to, **options)
+
+
+def write_all(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
+              **options: Unpack[RebuildOptions]) -> Rebuilt:
+    """Build in `target` and put it in place; the caller keeps brokers out."""
+    placing = Placing(target, with_index)
+    placing.prepare(force)
+    result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
+    result.written = placing.put()
+    if os.path.realpath(target) == os.path.realpath(store.root):
+        _forget_divergence(target)
     return result
 
 

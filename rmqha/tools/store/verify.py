@@ -170,7 +170,8 @@ class LogCheck:
     def _crc_flaw(self, record: LogRecord) -> None:
         self._bad_crc = None
         self.findings.flaw(*self._place(record.offset), f"the CRC of the record at offset {record.offset} (topic "
-                           f"{record.topic}, {record.body_length} bytes of body) is wrong")
+                           f"{record.topic}, queue {record.queue_id}, queue offset {record.queue_offset}, "
+                           f"{record.body_length} bytes of body) is wrong")
 
     def _blanks(self, walk: LogWalk) -> None:
         for blank in walk.blanks:

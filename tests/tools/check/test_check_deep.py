@@ -15,6 +15,8 @@ from tests.tools.conftest import Cluster, broker_at
 
 FILE = 1 << 18
 WAIT_MS = 60_000
+# A disk that others fill is no reason to delete files.
+KEPT = {"fileReservedTime": 720, "cleanFileForciblyEnable": False, "diskMaxUsedSpaceRatio": 95}
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def filled_cluster(folder: Path, **slave_keys):
     """A master and its slave, whose logs have four files and records of all sizes."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(folder))
-        keys = {"brokerClusterName": "C", "mappedFileSizeCommitLog": FILE, "maxMessageSize": FILE}
+        keys = {"brokerClusterName": "C", "mappedFileSizeCommitLog": FILE, "maxMessageSize": FILE, **KEPT}
         master = stack.enter_context(broker_at(folder / "master", namesrv, **keys))
         slave = stack.enter_context(broker_at(
             folder / "slave", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1,
