@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol.body.replication_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
@@ -122,8 +121,6 @@ def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
     if scrub.found:
         first = min(scrub.found)
         stats["haScrubFirstDifference"], stats["haScrubFirstReason"] = str(first.offset), first.reason
-        damaged = Counter(each.where for each in scrub.found)
-        stats["haScrubDamaged"] = ",".join(f"{where}:{count}" for where, count in sorted(damaged.items()))
         damaged = Counter(each.where for each in scrub.found)
         stats["haScrubDamaged"] = ",".join(f"{where}:{count}" for where, count in sorted(damaged.items()))
     if scrub.last_error:
