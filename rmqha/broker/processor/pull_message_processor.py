@@ -81,12 +81,13 @@ class PullMessageProcessor:
         """Pulls are never refused before they are looked at."""
         return False
 
-    def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand) -> None:
-        """Serve a pull that was held, on the thread that woke it; it is answered in any case."""
+    def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand,
+                                    broker_allow_suspend: bool = False) -> None:
+        """Serve a pull that was held, on the thread that woke it; it is answered in any case, unless it may be held."""
         header: PullMessageRequestHeader
         header = request.custom_header  # type: ignore[assignment]  # process_request has put it there
         try:
-            response = self._process(channel, request, header, False)
+            response = self._process(channel, request, header, broker_allow_suspend)
             if response is not None:
                 response.opaque = request.opaque
                 response.serialize_type = request.serialize_type
@@ -124,7 +125,14 @@ class PullMessageProcessor:
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
-                self._offset_moved(header, group_config, result, response, response_header)
+                # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from a send's
+                # answer is not moved back because its message is not dispatched yet
+                if (broker_allow_suspend and header.queueOffset > result.max_offset
+                        and controller.message_store.call_when_dispatched(
+                            functools.partial(self.execute_request_when_wakeup, channel, request, True))):
+                    response = None
+                else:
+                    self._offset_moved(header, group_config, result, response, response_header)
         if broker_allow_suspend and pull_sys_flag.has_commit_offset_flag(header.sysFlag):
             self._commit_offset(channel, header)
         return response

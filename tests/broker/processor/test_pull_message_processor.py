@@ -68,6 +68,17 @@ def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker
         assert shared_broker.pull("Gathered", 1).code == response_code.PULL_NOT_FOUND
 
 
+def test_offset_that_a_send_was_told_is_not_moved(shared_broker):
+    with gathering(shared_broker.store):
+        shared_broker.send("Sought", b"one")
+        shared_broker.send("Sought", b"two")
+        assert shared_broker.store.get_max_offset_in_queue("Sought", 0) == 0
+        assert shared_broker.pull("Sought", 2).code == response_code.PULL_NOT_FOUND
+        shared_broker.send("Sought", b"three")
+        shared_broker.send("Sought", b"four")
+        assert bodies(shared_broker.pull("Sought", 3)) == [b"four"]
+
+
 OFFSETS = {
     "at the end": (5, response_code.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5),
     "one beyond": (6, response_code.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5),
