@@ -125,8 +125,8 @@ class PullMessageProcessor:
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
-                # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from a send's
-                # answer is not moved back because its message is not dispatched yet
+                # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from the
+                # answer to a send is not moved back because its message is not dispatched yet
                 if (broker_allow_suspend and header.queueOffset > result.max_offset
                         and controller.message_store.call_when_dispatched(
                             functools.partial(self.execute_request_when_wakeup, channel, request, True))):
