@@ -48,6 +48,8 @@ from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
+from rmqha.store.ha.log_of_master import Checksums
+from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.tools.view.history import History
 from rmqha.tools.view.poller import ViewPoller
@@ -441,6 +443,27 @@ def _ha_client(folder) -> Iterator[Plan]:
             master.ha_service.destroy_connections()
 
         yield Plan(client, (client, "_close_master"), work, break_off)
+
+
+@plan_of("ScrubService")
+def _scrub(folder) -> Iterator[Plan]:
+    with ExitStack() as stack:
+        master, slave, put_one = _pair(folder, stack)
+        service = slave.ha_service.scrub_service
+
+        def ask(_address: str, offset: int, block_size: int, count: int) -> Checksums:
+            crcs = (read_tail(master, offset + number * block_size, block_size) for number in range(count))
+            return Checksums(0, master.get_max_phy_offset(), tuple(crc for crc in crcs if crc is not None))
+        service.ask_checksums = ask
+
+        def work() -> None:
+            put_one()
+            wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset(), what="replicated")
+            wait_until(lambda: service.wakeup() or service.state.position == slave.get_max_phy_offset(),
+                       what="all is compared")
+            assert service.state.compared_bytes and not service.state.differences
+
+        yield Plan(service, (service, "_step"), work, service.wakeup)
 
 
 @plan_of("ReadSocketService")
