@@ -103,13 +103,21 @@ class ScrubState:
         """The log begins and ends there now."""
         with self._lock:
             if end > self.round_end or not self._samples:
-                self._samples.append((self._clock(), end))
-                if len(self._samples) > _MAX_SAMPLES:
-                    del self._samples[1::2]
+                self._sample(end)
             self.round_end = end
             self.position = min(max(self.position, begin), end)
             if self._last_round[1] > end:
                 self._last_round = self._last_round[0], end
+
+    def _sample(self, end: int) -> None:
+        """Note the log's end; apart by a part of the time that all samples cover, so that they stay few."""
+        now, samples = self._clock(), self._samples
+        if len(samples) > 1 and 0 <= now - samples[-1][0] < (now - samples[0][0]) // _MAX_SAMPLES:
+            return
+        samples.append((now, end))
+        if len(samples) > _MAX_SAMPLES:
+            closest = min(range(1, len(samples) - 1), key=lambda at: samples[at + 1][0] - samples[at - 1][0])
+            del samples[closest]
 
     def compared(self, position: int, size: int) -> None:
         """`size` bytes up to `position` were compared."""
