@@ -14,7 +14,7 @@ from rmqha.tools.rmqha_command import rmqha
 from tests.faults.drawn_messages import crc_of
 from tests.faults.log_copy import LogCopy, Place
 from tests.faults.pair_broker import Broker
-from tests.faults.senders import Acknowledged
+from tests.faults.senders import TOPICS, Acknowledged
 from tests.faults.verdict import Violation
 from tests.support import store_compare
 from tests.support.raw_remoting import RawClient, frame, header
@@ -49,11 +49,12 @@ def check_by_offset(address: str, who: str, wanted: Sequence[tuple[str, Acknowle
     return len(wanted)
 
 
-def check_by_queue(address: str, who: str, copy: LogCopy) -> int:
-    """A consumer pulls what the log has, queue by queue. The number of messages."""
+def check_by_queue(address: str, who: str, copy: LogCopy, topics: Sequence[str] = TOPICS) -> int:
+    """A consumer pulls what the log has of some topics, queue by queue. The number of messages."""
     by_offset = {place[3]: (name, place) for name, places in copy.places.items() for place in places}
     with RawClient(address, _TIMEOUT_S) as client:
-        for (topic, queue_id), units in copy.queues.items():
+        queues = {key: units for key, units in copy.queues.items() if key[0] in topics}
+        for (topic, queue_id), units in queues.items():
             index = min(units)
             while index in units:
                 for record in _pulled(client, who, topic, queue_id, index):
@@ -62,7 +63,7 @@ def check_by_queue(address: str, who: str, copy: LogCopy) -> int:
                         raise Violation(f"A: a consumer reads {found} from the {who} at {topic}/{queue_id} {index}, "
                                         f"the log has {expected}")
                     index += 1
-    return sum(map(len, copy.queues.values()))
+    return sum(map(len, queues.values()))
 
 
 def _pulled(client: RawClient, who: str, topic: str, queue_id: int, index: int) -> list[store_compare.Record]:

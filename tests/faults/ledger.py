@@ -3,7 +3,8 @@
     commit  kind  brokers  seed  cycles  acknowledged  failed
 
 `commit` ends with "+" when code was run that is not in it; `kind` names the fault, or the fuzzer; `cycles` counts
-faults, or inputs; `acknowledged` is 0 where nobody counts; `failed` counts lives in which what was promised did not hold.
+faults, or inputs; `acknowledged` is 0 where nobody counts; `failed` counts lives in which what was promised did not
+hold.
 
 A line counts as long as what it was about is what there is: a change of anything below rmqha/store/ or rmqha/remoting/
 voids the lines that are older. So is a line void whose tree had changes that are in no commit. They stay in the file.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.faults import preloads
 from tests.faults.failover.star import Star
-from tests.faults.failover.traffic import QUEUES, TOPIC
+from tests.faults.failover.traffic import QUEUES, TOPICS
 from tests.faults.pair_broker import Broker
 from tests.faults.verdict import Violation
 from tests.support import ports
@@ -32,7 +32,9 @@ _LOOPBACK = "127.0.0.1"
 _KEYS = {"brokerName": BROKER_NAME, "fileReservedTime": 720, "cleanFileForciblyEnable": "false",
          "flushDiskType": "ASYNC_FLUSH", "maxTransferCountOnMessageInMemory": 1000,
          "maxTransferBytesOnMessageInMemory": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 20_000,
-         "defaultTopicQueueNums": QUEUES}
+         "defaultTopicQueueNums": QUEUES, "slaveReadEnable": "true"}
+# Of the commit log, and the largest body.
+_FILE_SIZES = ((1 << 20, 512 << 10), (1 << 20, 512 << 10), (16 << 20, 4 << 20))
 
 # of etcd's members, which share a host: the later one of an option given twice counts
 _QUICK_ELECTIONS = ("--heartbeat-interval", "20", "--election-timeout", "200")
@@ -94,14 +96,14 @@ class Replica(Broker):
         """Its epochs: number, and where each begins."""
         return read_epochs(Path(self.properties["storePathEpochFile"]))
 
-    def knows_topic(self) -> None:
-        """Give it the topic, before it is started for the first time."""
-        topic = {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicName": TOPIC,
-                 "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+    def knows_topics(self) -> None:
+        """Give it the topics, before it is started for the first time."""
+        table = {topic: {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
+                         "topicName": topic, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0} for topic in TOPICS}
         config = self.store / "config"
         config.mkdir(parents=True, exist_ok=True)
         (config / "topics.json").write_text(json.dumps({
-            "dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": {TOPIC: topic}}), "ascii")
+            "dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": table}), "ascii")
 
 
 class Cluster:
@@ -116,6 +118,7 @@ class Cluster:
         self.replicas: list[Replica] = []
         self.names: dict[str, str] = {}  # of a process -> its node in the star
         self._rng = random.Random(f"cluster {seed}")
+        self.file_size, self.largest_body = random.Random(f"files {seed}").choice(_FILE_SIZES)
         self._library: Path | None = None
         self.namesrv: NamesrvNode | None = None
         self.leads_since = 0.0  # monotonic: not later than when the present controller began to lead
@@ -134,9 +137,10 @@ class Cluster:
             ip, prefix = self._place(f"b{index}")
             replica = Replica(kind, self.folder / f"b{index}", index, ip, addresses, prefix=prefix,
                               env=self._clock_env(f"b{index}"), namesrvAddr=self._namesrv_address(),
-                              minInSyncReplicas=self.plan.min_in_sync, plants=self.plan.plants)
+                              minInSyncReplicas=self.plan.min_in_sync, plants=self.plan.plants,
+                              mappedFileSizeCommitLog=self.file_size, maxMessageSize=self.largest_body)
             self.names[replica.name] = f"b{index}"
-            replica.knows_topic()
+            replica.knows_topics()
             self.replicas.append(replica)
         first, *others = self.replicas
         first.start(BOOT_MS)

@@ -1,32 +1,43 @@
 """What must hold of three replicas, whoever was the master when; looked at again and again, each time at what is new.
 
-    A  every acknowledged message is in every log that is in sync, once, where it was acknowledged to be, and a consumer
-       reads it from its queue there
-    B  all logs in sync are the same bytes
+    A  every acknowledged message is in every log that is in sync, once, where it was acknowledged to be, with its body
+       and its properties, and a consumer reads it from its queue there; at the end also from each slave
+    B  all logs in sync are the same bytes, and whole records: each one's body is that of its CRC
     C  the offsets of each queue are 0, 1, 2 ... in the order of the log: none is given twice
     M  at most one master acknowledges at any time: all acknowledgements of an epoch (which the offset in the log tells)
        come from one broker, and none is of a message that was sent behind an acknowledgement of a later epoch
 
-Logs are read as files, with the oracle of store_compare; where they end is what their brokers say.
+Logs are read as files, with the oracle of store_compare; where they end is what their brokers say. At the end of a life
+`store verify` finds nothing in the stores of rmqha.
 """
 import bisect
 import json
-import zlib
 from collections import defaultdict
 from pathlib import Path
 
-from tests.faults import verdict
+from tests.faults import last_word, verdict
+from tests.faults.drawn_messages import crc_of
 from tests.faults.failover.cluster import Cluster, Replica
-from tests.faults.failover.traffic import QUEUES, TOPIC, Ack, Traffic
+from tests.faults.failover.traffic import TOPICS, Ack, Traffic
+from tests.faults.log_copy import LogCopy
+from tests.faults.senders import Acknowledged
 from tests.faults.verdict import Violation
 from tests.support import store_compare
-from tests.support.raw_remoting import RawClient
+from tests.support.raw_remoting import Answer, RawClient
 from tests.support.wait import wait_until
 
 _SHOWN = 3
 _SETTLE_MS = 90_000
 _PULL_NOT_FOUND = (19, 20, 21)  # no message there yet
-Place = tuple[str, int, int, int]  # name, queue, queue offset, CRC of the body
+Queue = tuple[str, int]  # topic and number
+Place = tuple[str, Queue, int, int]  # name, queue, queue offset, CRC as of Ack
+
+
+def place_of(record: store_compare.Record) -> Place:
+    """Of a record in a log, or from the wire."""
+    properties = record.properties
+    crc = crc_of(record.body, properties.get("TAGS", ""), properties.get("FILLING", ""))
+    return properties.get("KEYS", ""), (record.topic, record.queue_id), record.queue_offset, crc
 
 
 class Judge:
@@ -38,9 +49,9 @@ class Judge:
         self._cluster = cluster
         self._traffic = traffic
         self._taken = 0  # acknowledgements that have been looked for
-        self._next = defaultdict(int)  # queue -> the offset that comes next in the log
-        self._read = defaultdict(int)  # queue -> the offset up to which a consumer has read
-        self._places: dict[tuple[int, int], str] = {}  # of acknowledgements: queue and offset -> name
+        self._next: defaultdict[Queue, int] = defaultdict(int)  # the offset that comes next in the log
+        self._read: defaultdict[Queue, int] = defaultdict(int)  # the offset up to which a consumer has read
+        self._places: dict[tuple[Queue, int], str] = {}  # of acknowledgements: queue and offset -> name
         self._masters: dict[int, int] = {}  # epoch -> who acknowledged in it
         self._last_sent: dict[int, Ack] = {}  # epoch -> the acknowledged message that was sent last
         self._first_received: dict[int, Ack] = {}  # epoch -> the first acknowledgement
@@ -81,22 +92,23 @@ class Judge:
             self.looked_to = record.offset + record.size
             if not record.crc_ok or record.physical_offset != record.offset:
                 raise Violation(f"B: the record at {record.offset} is damaged")
-            if record.topic != TOPIC:
+            if record.topic not in TOPICS:
                 continue
-            name = record.body.split(b"|", 1)[0].decode()
-            if record.queue_offset != self._next[record.queue_id]:
-                raise Violation(f"C: {name} at {record.offset} has offset {record.queue_offset} of queue "
-                                f"{record.queue_id}, where {self._next[record.queue_id]} is due")
-            self._next[record.queue_id] += 1
-            self.records[record.offset] = name, record.queue_id, record.queue_offset, zlib.crc32(record.body)
+            place = self.records[record.offset] = place_of(record)
+            name, queue, queue_offset, _ = place
+            if queue_offset != self._next[queue]:
+                raise Violation(f"C: {name} at {record.offset} has offset {queue_offset} of queue {queue}, where "
+                                f"{self._next[queue]} is due")
+            self._next[queue] += 1
 
     def _look_for(self, ack: Ack) -> None:
-        place = ack.name, ack.queue_id, ack.queue_offset, ack.crc
+        queue = ack.topic, ack.queue_id
+        place = ack.name, queue, ack.queue_offset, ack.crc
         if self.records.get(ack.offset) != place:
             elsewhere = [offset for offset, found in self.records.items() if found[0] == ack.name]
             raise Violation(f"A: {ack} is not there: {self.records.get(ack.offset)}; by name at {elsewhere}, "
                             f"the logs are looked at up to {self.looked_to}")
-        other = self._places.setdefault((ack.queue_id, ack.queue_offset), ack.name)
+        other = self._places.setdefault((queue, ack.queue_offset), ack.name)
         if other != ack.name:
             raise Violation(f"C: {ack} has the place of {other}")
 
@@ -130,28 +142,27 @@ class Judge:
         if master is None:
             return
         with RawClient(master.address, 20) as client:
-            for queue_id in range(QUEUES):
-                while self._read[queue_id] < self._next[queue_id]:
-                    self._pull(client, queue_id)
+            for queue, end in self._next.items():
+                while self._read[queue] < end:
+                    self._pull(client, queue)
 
-    def _pull(self, client: RawClient, queue_id: int) -> None:
-        def pulled():
-            answer = client.pull(TOPIC, queue_id, self._read[queue_id], 512)
+    def _pull(self, client: RawClient, queue: Queue) -> None:
+        def pulled() -> Answer | None:
+            answer = client.pull(*queue, self._read[queue], 512)
             if answer.code in _PULL_NOT_FOUND:
                 return None
             if answer.code != 0:
-                raise Violation(f"A: queue {queue_id} can't be read at {self._read[queue_id]}: {answer}")
+                raise Violation(f"A: queue {queue} can't be read at {self._read[queue]}: {answer}")
             return answer
-        answer = wait_until(pulled, 10_000, f"queue {queue_id} is read at {self._read[queue_id]}")
+        answer = wait_until(pulled, 10_000, f"queue {queue} is read at {self._read[queue]}")
         for record in store_compare.records_in(answer.body):
-            name = record.body.split(b"|", 1)[0].decode()
-            place = name, queue_id, self._read[queue_id], zlib.crc32(record.body)
-            known = self.records.get(record.physical_offset)
-            if record.queue_offset != place[2] or (record.physical_offset < self.looked_to and known != place):
-                raise Violation(f"A: a consumer reads {place} at {record.queue_offset}, the log has {known}")
+            place, known = place_of(record), self.records.get(record.physical_offset)
+            if place[1:3] != (queue, self._read[queue]) or (
+                    record.physical_offset < self.looked_to and known != place):
+                raise Violation(f"A: a consumer reads {place} at {queue} {self._read[queue]}, the log has {known}")
             if record.physical_offset >= self.looked_to:
                 return  # not in all logs yet
-            self._read[queue_id] += 1
+            self._read[queue] += 1
 
     def close(self) -> str:
         """The last word, when nobody sends any more: all logs end alike, and all queues are what follows from them."""
@@ -170,8 +181,20 @@ class Judge:
             except AssertionError as failure:
                 raise Violation(f"B: {failure}") from failure
         for replica in replicas:
-            verdict.check_queues(replica)
+            self._close_one(replica, end)
         return f"{len(self._traffic.acks)} acknowledged, {len(self.records)} stored, log {end}, epochs {self.epochs}"
+
+    def _close_one(self, replica: Replica, end: int) -> None:
+        """All of one log is read once more, from the files and over the wire."""
+        copy = LogCopy(replica.commit_log)
+        verdict.check_records(replica, copy, end)
+        verdict.check_queues(replica, copy)
+        placed = [(ack.name, Acknowledged(ack.topic, ack.queue_id, ack.queue_offset, ack.offset, ack.crc))
+                  for ack in self._traffic.acks]
+        last_word.check_by_offset(replica.address, replica.name, placed)
+        last_word.check_by_queue(replica.address, replica.name, copy, TOPICS)
+        if replica.kind == "rmqha":
+            last_word.check_store(replica)
 
     @property
     def epochs(self) -> int:

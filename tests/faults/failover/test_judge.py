@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.faults.drawn_messages import crc_of
 from tests.faults.failover import campaign
 from tests.faults.failover.cluster import Cluster, Plan, read_epochs
 from tests.faults.failover.judge import Judge
@@ -16,11 +17,12 @@ from tests.support.store_compare import MESSAGE_MAGIC
 
 def record(offset: int, name: str, queue_id: int, queue_offset: int) -> bytes:
     """A record as it lies in the log."""
-    body, topic = name.encode() + b"|rest", TOPIC.encode()
-    size, crc = 91 + len(body) + len(topic), zlib.crc32(body) & 0x7FFFFFFF
+    body, topic, properties = b"rest of " + name.encode(), TOPIC.encode(), f"KEYS\x01{name}\x02TAGS\x01Tag".encode()
+    size, crc = 91 + len(body) + len(topic) + len(properties), zlib.crc32(body) & 0x7FFFFFFF
     return struct.pack(
-        f">IIIiiqqiq8sq8siqi{len(body)}sb{len(topic)}sh", size, MESSAGE_MAGIC, crc, queue_id, 0, queue_offset, offset,
-        0, 1, bytes(8), 1, bytes(8), 0, 0, len(body), body, len(topic), topic, 0)
+        f">IIIiiqqiq8sq8siqi{len(body)}sb{len(topic)}sh{len(properties)}s",
+        size, MESSAGE_MAGIC, crc, queue_id, 0, queue_offset, offset,
+        0, 1, bytes(8), 1, bytes(8), 0, 0, len(body), body, len(topic), topic, len(properties), properties)
 
 
 class Fake:
@@ -34,8 +36,9 @@ class Fake:
             self.starts[number] = len(log)
             data = record(len(log), name, queue_id, queue_offset)
             epoch = sum(first <= number for _, first in epochs) - 1
-            crc = zlib.crc32(name.encode() + b"|rest")
-            self.acks.append(Ack(name, epoch % 3, queue_id, queue_offset, len(log), crc, float(number), number + 0.5))
+            crc = crc_of(b"rest of " + name.encode(), "Tag", "")
+            self.acks.append(Ack(name, epoch % 3, TOPIC, queue_id, queue_offset, len(log), crc, float(number),
+                                 number + 0.5))
             log += data
         self._epochs = [(epoch, self.starts[first]) for epoch, first in epochs]
         self.replicas = []
@@ -90,7 +93,7 @@ def test_a_lost_message_is_found(tmp_path):
         fake.look()
 
 
-@pytest.mark.parametrize("change", [{"queue_offset": 99}, {"offset": 3}, {"crc": 1}, {"queue_id": 3}])
+@pytest.mark.parametrize("change", [{"queue_offset": 99}, {"offset": 3}, {"crc": 1}, {"queue_id": 3}, {"topic": "T"}])
 def test_a_message_elsewhere_is_found(tmp_path, change):
     fake = Fake(tmp_path)
     fake.change(7, **change)
@@ -105,11 +108,20 @@ def test_another_byte_in_one_log_is_found(tmp_path):
         fake.look()
 
 
+def test_a_body_that_is_not_that_of_its_crc_is_found_in_all_logs(tmp_path):
+    fake = Fake(tmp_path)
+    for index in range(3):
+        fake.write(index, fake.starts[7] + 89, b"\xff")  # in the body, of what nobody may have acknowledged
+    del fake.acks[7]
+    with pytest.raises(Violation, match="B: the record at .* is damaged"):
+        fake.look()
+
+
 def test_an_offset_given_twice_is_found(tmp_path):
     fake = Fake(tmp_path)
     for index in range(3):
         fake.write(index, fake.starts[9], record(fake.starts[9], "m9", 1, 3))
-    with pytest.raises(Violation, match="C: m9 .* has offset 3 of queue 1, where 4 is due"):
+    with pytest.raises(Violation, match="C: m9 .* has offset 3 of queue .*1., where 4 is due"):
         fake.look()
 
 

@@ -5,8 +5,9 @@ All of it is one thread with a selector and a timer, so that its own cost is sma
     _Producer (16)  --a message at a time-->  _Link to the broker that acknowledged last, or to the next one
     _Prober (one per broker)  --a message each `probe_s`, whatever becomes of those before-->  _Link to its broker
 
-A message has a new name for each attempt. Only SEND_OK counts as acknowledged. A link whose answer is late is not
-closed: what it still answers counts.
+Producers send messages and batches of all sizes, see drawn_messages.py, probers small ones. A message has a new name
+for each attempt. Only SEND_OK counts as acknowledged. A link whose answer is late is not closed: what it still answers
+counts.
 """
 import heapq
 import itertools
@@ -17,20 +18,24 @@ import socket
 import struct
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.raw_remoting import SEND_MESSAGE, frame, header
+from tests.faults.drawn_messages import KIB, Drawing, Request
+from tests.support.raw_remoting import frame, header
 from tests.support.wait import wait_until
 
 TOPIC, QUEUES = "Failover", 4
+TOPICS = (TOPIC, "Failover-of-another-topic")
 OK = 0
 STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
+MESSAGE_ILLEGAL = 13  # the original of 5.x takes no empty body
 REFUSED_PAUSE_S = 0.02
+_BYTES_PER_S = 200_000  # of one producer: three logs grow by what 16 of them send
+_HEAVY = 0.15
 ANSWER_WITHIN_S = 1.5  # then a producer tries another broker
 LATE_WITHIN_S = 60  # then nobody waits for the answer any more
 _MOST_PENDING = 100  # of a prober
@@ -41,19 +46,19 @@ class Ack(NamedTuple):
 
     name: str
     broker: int  # index
+    topic: str
     queue_id: int
     queue_offset: int
     offset: int  # in the commit log
-    crc: int  # of the body
+    crc: int  # of the body and the properties, see drawn_messages.crc_of
     sent: float
     received: float
 
 
 @dataclass
 class _Attempt:
-    name: str
-    queue_id: int
-    crc: int
+    topic: str
+    messages: tuple[tuple[str, int], ...]  # name and CRC of each
     sent: float
     told: Callable[[int], None]  # called with the answer's code
 
@@ -169,6 +174,7 @@ class _Producer:
         self._rng = random.Random(f"producer {traffic.name} {number}")
         self._names = (f"{traffic.name}.p{number}.{count}" for count in itertools.count())
         self._broker = 0
+        self._size = 0  # of the last body
         self._link: _Link | None = None
         self._since: float | None = None  # the first attempt that is not followed by an acknowledgement yet
         self.is_busy = False
@@ -198,14 +204,17 @@ class _Producer:
                 traffic.late.append((time.monotonic() + LATE_WITHIN_S, link))
                 self._link = None
                 told(-2)
-        traffic.send(link, next(self._names), self._rng, told)
+        request = traffic.drawing.request(self._rng, TOPICS, QUEUES, self._names)
+        self._size = traffic.send(link, request, told)
         traffic.later(ANSWER_WITHIN_S, is_late)
 
     def _told(self, code: int) -> None:
-        if code == OK:
-            self._traffic.refusals.note(self._since, time.monotonic())
+        if code in (OK, MESSAGE_ILLEGAL):
+            if code == OK:
+                self._traffic.refusals.note(self._since, time.monotonic())
             self._since = None
-            self._traffic.later(self._pause_s * self._rng.uniform(0.5, 1.5), self.step)
+            rest_s = self._size / _BYTES_PER_S
+            self._traffic.later(self._pause_s * self._rng.uniform(0.5, 1.5) + rest_s, self.step)
             return
         if code not in STORED_MAYBE:
             last = self._traffic.last_master
@@ -236,15 +245,20 @@ class _Prober:
         if self._link is None or not self._link.is_open:
             self._link = _Link(traffic, self._broker)
         if len(self._link.pending) < _MOST_PENDING:
-            traffic.send(self._link, next(self._names), self._rng, lambda code: None)
+            request = traffic.probe_drawing.request(self._rng, TOPICS, QUEUES, self._names)
+            traffic.send(self._link, request, lambda code: None)
 
 
 class Traffic:
-    """The producers of one life of a cluster, whose brokers are `addresses`: index -> `host:port`."""
+    """The producers of one life of a cluster, whose brokers are `addresses`: index -> `host:port`; they take bodies of
+    up to `largest` bytes."""
 
-    def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04):
+    def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04,
+                 largest: int = 512 * KIB):
         self.addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in addresses)]
         self.name = name
+        self.drawing = Drawing(largest, _HEAVY)
+        self.probe_drawing = Drawing(4 * KIB, 0)
         self.acks: list[Ack] = []  # only the thread adds; others may read what is there
         self.maybe = self.unknown = 0
         self.refused: Counter[str] = Counter()  # code and the beginning of the remark
@@ -346,27 +360,26 @@ class Traffic:
         """Do it in so many seconds."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
 
-    def send(self, link: _Link, name: str, rng: random.Random, told: Callable[[int], None]) -> None:
-        """A message of that name over a link."""
-        unit = name.encode() + b"|"
-        body = unit * rng.randint(1, 12)
-        queue_id, opaque = rng.randrange(QUEUES), next(self._opaques)
-        head = header(SEND_MESSAGE, opaque, producerGroup="failover-producer", topic=TOPIC, defaultTopic="TBW102",
-                      defaultTopicQueueNums=QUEUES, queueId=queue_id, sysFlag=0, bornTimestamp=int(time.time() * 1000),
-                      flag=0, properties=f"KEYS\x01{name}\x02TAGS\x01TagA", reconsumeTimes=0, unitMode="false",
-                      maxReconsumeTimes=0, batch="false")
-        link.send(opaque, _Attempt(name, queue_id, zlib.crc32(body), time.monotonic(), told), frame(head, body))
+    def send(self, link: _Link, request: Request, told: Callable[[int], None]) -> int:
+        """A message or a batch over a link. The size of the request's body."""
+        opaque, body = next(self._opaques), request.body()
+        head = header(request.code, opaque, **request.fields("failover-producer", QUEUES))
+        messages = tuple((message.name, message.crc) for message in request.messages)
+        link.send(opaque, _Attempt(request.topic, messages, time.monotonic(), told), frame(head, body))
+        return len(body)
 
     def answered(self, link: _Link, attempt: _Attempt, head: dict) -> None:
-        """An answer has come."""
+        """An answer has come; of a batch it has all message ids, and the queue offset of the first message."""
         received, code = time.monotonic(), head["code"]
         if code == OK:
             fields = head["extFields"]
-            ack = Ack(attempt.name, link.broker, int(fields["queueId"]), int(fields["queueOffset"]),
-                      int(fields["msgId"][-16:], 16), attempt.crc, attempt.sent, received)
-            self.acks.append(ack)
+            ids, queue_id, queue_offset = fields["msgId"].split(","), int(fields["queueId"]), int(fields["queueOffset"])
+            for number, ((name, crc), message_id) in enumerate(zip(attempt.messages, ids, strict=True)):
+                ack = Ack(name, link.broker, attempt.topic, queue_id, queue_offset + number, int(message_id[-16:], 16),
+                          crc, attempt.sent, received)
+                self.acks.append(ack)
+                self._journal.write(json.dumps(ack) + "\n")
             self.last_master = link.broker
-            self._journal.write(json.dumps(ack) + "\n")
         elif code in STORED_MAYBE:
             self.maybe += 1
         else:
