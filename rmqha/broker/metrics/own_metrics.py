@@ -10,6 +10,7 @@ from rmqha.common.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Family, Metri
 from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.store import running_flags
 from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.ha import scrub_state
 from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
 
 if TYPE_CHECKING:
@@ -73,6 +74,21 @@ SLAVE_STATE = _of_broker("slave_state", "On a slave: 1 for the state that it is 
 SLAVE_SILENCE = _of_broker("slave_master_silence_seconds", "On a slave: for how long its master has said nothing")
 SLAVE_RECEIVED_RATE = _of_broker("slave_received_bytes_per_second",
                                  "On a slave: bytes that came in the last whole second")
+SCRUB_STATE = _of_broker("slave_scrub_state", "On a slave: 1 for the state of comparing its log with its master's; "
+                         "CANT: the master can't be asked", GAUGE, "state")
+SCRUB_OFFSET = _of_broker("slave_scrub_offset", "On a slave: up to where the present round has compared")
+SCRUB_ROUNDS = _of_broker("slave_scrub_rounds_total", "On a slave: rounds that have compared the whole log", COUNTER)
+SCRUB_BYTES = _of_broker("slave_scrub_compared_bytes_total", "On a slave: bytes compared", COUNTER)
+UNSCRUBBED = _of_broker("slave_unscrubbed_seconds", "On a slave: for how long bytes of its log wait to be compared, or "
+                        "compared again; missing before the first look")
+SCRUB_PROMISE = _of_broker("slave_scrub_promised_seconds", "On a slave: within which all is to be compared "
+                           "(haScrubPromise)")
+SCRUB_DIFFERENCES = _of_broker("slave_scrub_differences", "On a slave: records that are not its master's; rmqha ha "
+                               "status says where, and what to do")
+VERIFIED_BYTES = _of_broker("slave_verified_bytes_total", "On a slave: bytes that came, and were verified before they "
+                            "were acknowledged", COUNTER)
+VERIFY_FAILURES = _of_broker("slave_verify_failures_total", "On a slave: records that came damaged, and were refused",
+                             COUNTER)
 FAILOVER_LEADS = _of_broker("failover_leads", "With enableControllerMode: 1 while it is the master")
 FAILOVER_EPOCH = _of_broker("failover_master_epoch", "With enableControllerMode: the epoch of the master that it is or "
                             "follows; 0: a controller has not decided yet")
@@ -88,13 +104,16 @@ OWN_METRICS = (
     PUTS, PUT_BYTES, PUTS_FAILED, GETS, GOT, ACK_LATENCY, FLUSH_LATENCY, PUT_LOCK, PUTS_WAITING, DISPATCH_BEHIND,
     FLUSH_BEHIND, LOG_END, LOG_BEGIN, DELAYED, STALLS, STALLED, SLAVES, SLAVES_IN_SYNC, SLAVES_REFUSED, LAG_BYTES,
     LAG_SECONDS, ACKED, SENT_RATE, SILENCE, RETRANSMITS, STATE, CONNECTED, SLAVE_STATE, SLAVE_SILENCE,
-    SLAVE_RECEIVED_RATE, FAILOVER_LEADS, FAILOVER_EPOCH, FAILOVER_LEASE, FAILOVER_CONTROLLER, FAILOVER_IN_SYNC)
+    SLAVE_RECEIVED_RATE, SCRUB_STATE, SCRUB_OFFSET, SCRUB_ROUNDS, SCRUB_BYTES, UNSCRUBBED, SCRUB_PROMISE,
+    SCRUB_DIFFERENCES, VERIFIED_BYTES, VERIFY_FAILURES, FAILOVER_LEADS, FAILOVER_EPOCH, FAILOVER_LEASE,
+    FAILOVER_CONTROLLER, FAILOVER_IN_SYNC)
 # By bit of the store's flags.
 _FAULTS = {
     "not_readable": running_flags.NOT_READABLE_BIT, "not_writeable": running_flags.NOT_WRITEABLE_BIT,
     "consume_queue_error": running_flags.WRITE_LOGICS_QUEUE_ERROR_BIT,
     "index_error": running_flags.WRITE_INDEX_FILE_ERROR_BIT, "disk_full": running_flags.DISK_FULL_BIT,
     "flush_failed": running_flags.FLUSH_ERROR_BIT, "fenced": running_flags.FENCED_BIT}
+_SCRUB_STATES = (scrub_state.OFF, scrub_state.WAITING, scrub_state.RUNNING, scrub_state.CANT)
 FAULTS = (*_FAULTS, "diverged", "service_failed")
 
 
@@ -219,6 +238,25 @@ class OwnMetrics:
         yield Family(SLAVE_STATE, [((*self._broker, each.value), float(each is state)) for each in HAConnectionState])
         yield self._one(SLAVE_SILENCE, max(0, client.silence_ms()) / 1000)
         yield self._one(SLAVE_RECEIVED_RATE, client.transferred_byte_in_second)
+        yield self._one(VERIFIED_BYTES, client.verified_bytes)
+        yield self._one(VERIFY_FAILURES, client.verify_failures)
+        yield from self._scrubbing()
+
+    def _scrubbing(self) -> Iterator[Family]:
+        """Differences also when scrubbing is off: they were found before, and are not repaired."""
+        scrub = self._store.ha_service.scrub
+        state = scrub.state
+        yield Family(SCRUB_STATE, [((*self._broker, each), float(each == state)) for each in _SCRUB_STATES])
+        yield self._one(SCRUB_DIFFERENCES, scrub.differences)
+        if state == scrub_state.OFF:
+            return
+        yield self._one(SCRUB_OFFSET, scrub.position)
+        yield self._one(SCRUB_ROUNDS, scrub.rounds)
+        yield self._one(SCRUB_BYTES, scrub.compared_bytes)
+        yield self._one(SCRUB_PROMISE, self._store.message_store_config.haScrubPromise / 1000)
+        unscrubbed_ms = scrub.unscrubbed_ms()
+        if unscrubbed_ms >= 0:
+            yield self._one(UNSCRUBBED, unscrubbed_ms / 1000)
 
 
 def slaves_by_name(connections: "tuple[HAConnection, ...]") -> "dict[str, HAConnection]":
