@@ -69,8 +69,7 @@ def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
         return
     text = f"log of the slave {slave.address}: {scrub.text()}"
     if scrub.is_stopped:
-        report.note("replication", name_of(view), text, "a master of RocketMQ or of an older rmqha can't be asked for "
-                    "checksums: rmqha check ha --deep compares the logs; else see its port and its white list")
+        report.note("replication", name_of(view), text, "see the master's main port, and its white list")
     else:
         report.good("replication", name_of(view), text)
 

@@ -46,6 +46,7 @@ class ScrubView:
     promise_ms: int
     differences: int
     first_difference: int | None
+    first_reason: str
     last_error: str
     verified_bytes: int
     verify_failures: int
@@ -96,22 +97,23 @@ class ScrubView:
     def _differences(self, master: str) -> list[LogFault]:
         if not self.differences:
             return []
-        first = f", the first at offset {self.first_difference}" if self.first_difference is not None else ""
+        reason = f" ({cell(self.first_reason)})" if self.first_reason else ""
+        first = f", the first at offset {self.first_difference}{reason}" if self.first_difference is not None else ""
         text = f"{counted(self.differences, 'record')} of its log {'is' if self.differences == 1 else 'are'} not its " \
                f"master's{first}"
         of_slave, of_master = (self.damaged.get(whose, 0) for whose in (SLAVES_COPY, MASTERS_COPY))
-        repair = f"stop the slave, rmqha store repair {cell(self.root) or 'ROOT'} --master {master}, start it again"
+        repair = f"stop the slave, rmqha store repair {cell(self.root) or 'ROOT'} --master {master} --apply, start it"
         if of_master:
             whose = "the master's copy is the damaged one" if of_master >= self.differences else (
                 f"in {of_master} of them the master's copy is the damaged one")
             return [LogFault(Status.CRITICAL, "MASTER_DAMAGED", f"{text}: {whose}, its body has another CRC than its "
-                             "record says", "make this slave the master, or restore the master's file from it; don't "
-                             "repair the slave from this master before")]
+                             "record says", "make this slave the master, and then repair the other's store from it; "
+                             "never repair this slave from this master")]
         if of_slave:
             text += ": the slave's copy is the damaged one" if of_slave >= self.differences else (
                 f": in {of_slave} of them the slave's copy is the damaged one")
             return [LogFault(Status.CRITICAL, "DIFFERS", text, repair)]
-        return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: which copy is the right one no CRC says",
+        return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: no CRC says which copy is the right one",
                          f"look at them with rmqha check ha --deep --range 0:; when the master's is right, {repair}")]
 
     def _failures(self) -> list[LogFault]:
@@ -145,7 +147,8 @@ def scrub_view(told: Told) -> ScrubView | None:
         unscrubbed_ms=told.number("haScrubUnscrubbedMs", -1),
         promise_ms=told.setting("haScrubPromise", _PROMISE_MS),
         differences=told.number("haScrubDifferences"), first_difference=_offset(told, "haScrubFirstDifference"),
-        last_error=table.get("haScrubLastError", ""), verified_bytes=told.number(_VERIFIED),
+        first_reason=table.get("haScrubFirstReason", ""), last_error=table.get("haScrubLastError", ""),
+        verified_bytes=told.number(_VERIFIED),
         verify_failures=told.number("haVerifyFailures"), verify_failed_offset=_offset(told, "haVerifyFailedOffset"),
         gets_damaged="haDivergedOffset" in table and table["haDivergedOffset"] == table.get("haVerifyFailedOffset"),
         root=told.config.get("storePathRootDir", ""), damaged=_damaged(table.get("haScrubDamaged", "")))

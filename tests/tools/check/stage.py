@@ -35,6 +35,7 @@ _STORED = (0, 10, 11, 12)  # SUCCESS, and not yet on a disk or a slave
 _CODES = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
 _JUDGED = ("replication", "roles", "offsets", "ports", "nameserver", "config")  # not this host's disk and clock
 _SETTLE_MS = 30_000
+_IN_BODY = 120  # bytes from a record's begin
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,15 @@ class Stage:
             yield
         finally:
             os.kill(node.pid, signal.SIGCONT)
+
+    def flip_bit(self, node: BrokerNode) -> None:
+        """Change a bit of the second message's body on a broker's disk, past the broker; twice changes nothing."""
+        file = os.open(node.commit_log / f"{0:020d}", os.O_RDWR)
+        try:
+            place = int.from_bytes(os.pread(file, 4, 0)) + _IN_BODY
+            os.pwrite(file, bytes([os.pread(file, 1, place)[0] ^ 1]), place)
+        finally:
+            os.close(file)
 
     @contextlib.contextmanager
     def proxy(self) -> Iterator[Proxy]:

@@ -190,6 +190,26 @@ def _diverged(stage: Stage) -> Iterator[Row]:
     stage.restart_master()
 
 
+@case("a bit of its log changes on its disk; `haScrubPromise=1000`", ("rmqha-rmqha",))
+def _bad_bit(stage: Stage) -> Iterator[Row]:
+    stage.send()
+    with healthy(stage, haScrubPromise=1000) as slave:
+        stage.flip_bit(slave)
+        yield stage.row("CRITICAL")
+
+
+@case("a bit of the log changes on its master's disk, before it comes", ("rmqha-rmqha", "java-rmqha"))
+def _bad_bit_of_master(stage: Stage) -> Iterator[Row]:
+    stage.send(2)
+    stage.flip_bit(stage.master)
+    slave = stage.slave()
+    stage.listed(0, 1)
+    yield stage.row("DIVERGED")
+    stage.forget(slave)
+    stage.flip_bit(stage.master)
+    stage.restart_master()
+
+
 @case("behind, and catching up through a proxy; `--warn 64KiB`")
 def _behind(stage: Stage) -> Iterator[Row]:
     stage.send(60, 50_000)

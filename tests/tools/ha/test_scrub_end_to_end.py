@@ -1,0 +1,153 @@
+"""A bit that goes bad on a disk, of a slave or of its master: how it is seen from outside, and goes again."""
+import json
+import os
+import struct
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from rmqha.broker.metrics.broker_metrics import BrokerMetrics
+from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.tools.ha.broker_admin import BrokerAdmin
+from tests.support.in_process import running_name_server
+from tests.support.scrape import Scrape, metrics_port
+from tests.support.wait import wait_until
+from tests.tools.conftest import Cluster, broker_at
+
+MINUTES_MS = 180_000
+BODY_AT = 200  # within a record, and within its body of 1000 bytes
+PROMISE_MS = 2000
+
+
+def slave_of(stack, folder, namesrv, ha_address, **config):
+    """A slave that has to compare its log within two seconds."""
+    return stack.enter_context(broker_at(
+        folder / "slave", namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE, brokerId=1,
+        haMasterAddress=ha_address, haScrubPromise=PROMISE_MS, haScrubBytesPerSecond=64 << 20, **config))
+
+
+@pytest.fixture
+def scrubbing(tmp_path):
+    """A master and a slave that has compared all of its log."""
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(running_name_server(tmp_path))
+        master = stack.enter_context(broker_at(tmp_path / "master", namesrv, brokerClusterName="C"))
+        ha_address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
+        made = Cluster(namesrv, master, slave_of(stack, tmp_path, namesrv, ha_address))
+        made.send(50)
+        wait_until(lambda: told(made.slave).get("haScrubRounds", "0") != "0", MINUTES_MS, "a round is done")
+        yield made
+
+
+def told(broker) -> dict[str, str]:
+    """A broker's runtime table."""
+    with BrokerAdmin(timeout_ms=60_000) as admin:
+        return admin.runtime_info(broker.address)
+
+
+def record_begins(log: bytes) -> list[int]:
+    """The commit log offsets of the records of a log that begins at 0."""
+    begins, at = [], 0
+    while at + 4 <= len(log) and (size := struct.unpack_from(">i", log, at)[0]) > 0:
+        begins.append(at)
+        at += size
+    return begins
+
+
+def flip(broker, offset: int) -> None:
+    """Change a bit of the file on the disk, as a disk does: not by way of the broker."""
+    file = os.open(os.path.join(broker.store.message_store_config.get_store_path_commit_log(), f"{0:020d}"), os.O_RDWR)
+    try:
+        byte = os.pread(file, 1, offset)
+        os.pwrite(file, bytes([byte[0] ^ 1]), offset)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def damaged(broker, offset: int):
+    """A bit of the record at `offset` is another one meanwhile."""
+    flip(broker, offset + BODY_AT)
+    yield
+    flip(broker, offset + BODY_AT)
+
+
+def rounds(cluster) -> int:
+    return int(told(cluster.slave)["haScrubRounds"])
+
+
+def differences_are(cluster, count: int) -> dict[str, str]:
+    """Wait until the slave reports so many; its table."""
+    def look():
+        table = told(cluster.slave)
+        return table if table["haScrubDifferences"] == str(count) else None
+    return wait_until(look, MINUTES_MS, f"{count} records differ")
+
+
+def findings(run, cluster) -> list[tuple[str, str, str]]:
+    """What the doctor finds wrong with replication."""
+    result = run("doctor", "-n", cluster.namesrv, "-o", "json", "--timeout", "60")
+    assert result.exit_code in (0, 1), result.output
+    return [(each["severity"], each["what"], each["todo"]) for each in json.loads(result.stdout)["findings"]
+            if each["check"] == "replication" and each["severity"] in ("ERROR", "WARNING")]
+
+
+def test_bit_that_goes_bad_on_a_slave_is_seen_everywhere_until_it_is_good_again(scrubbing, run):
+    offset = record_begins(scrubbing.log())[20]
+    where = f"1 record of its log is not its master's, the first at offset {offset}"
+    assert run("check", "ha", "-n", scrubbing.namesrv, "--timeout", "60").exit_code == 0
+    with damaged(scrubbing.slave, offset), metrics_port(BrokerMetrics(scrubbing.slave.controller)) as port:
+        before = rounds(scrubbing)
+        table = differences_are(scrubbing, 1)
+        assert int(table["haScrubRounds"]) <= before + 2, "the round that ran, or the next one, has found it"
+        assert table["haScrubFirstDifference"] == str(offset) and table["haScrubDamaged"].startswith("slave:1")
+        shown = run("ha", "status", "-n", scrubbing.namesrv, "--timeout", "60").stdout
+        root = scrubbing.slave.store.message_store_config.storePathRootDir
+        assert where in shown and "the slave's copy is the damaged one" in shown and "TRANSFER" in shown
+        assert f"rmqha store repair {root} --master {scrubbing.master.address} --apply" in shown
+        checked = run("check", "ha", "-n", scrubbing.namesrv, "--timeout", "60")
+        assert checked.exit_code == 2 and checked.stdout.startswith("HA CRITICAL") and where in checked.stdout
+        ((severity, what, todo),) = findings(run, scrubbing)
+        assert severity == "ERROR" and where in what and "rmqha store repair" in todo
+        assert Scrape(port).value("rmqha_slave_scrub_differences") == 1
+    differences_are(scrubbing, 0)
+    checked = run("check", "ha", "-n", scrubbing.namesrv, "--timeout", "60")
+    assert checked.exit_code == 0, checked.stdout
+    assert findings(run, scrubbing) == []
+
+
+def test_bit_that_goes_bad_on_the_master_is_not_taken_for_the_slaves(scrubbing, run):
+    offset = record_begins(scrubbing.log())[30]
+    with damaged(scrubbing.master, offset):
+        differences_are(scrubbing, 1)
+        shown = run("ha", "status", "-n", scrubbing.namesrv, "--timeout", "60").stdout
+        assert f"the first at offset {offset} (" in shown and "): the master's copy is the damaged one" in shown
+        assert "store repair" not in shown
+        ((severity, what, todo),) = findings(run, scrubbing)
+        assert severity == "ERROR" and "the master's copy" in what and "make this slave the master" in todo
+
+
+def test_record_that_is_damaged_at_the_master_is_neither_stored_nor_a_reason_to_set_the_slave_up_again(tmp_path, run):
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(running_name_server(tmp_path))
+        master = stack.enter_context(broker_at(tmp_path / "master", namesrv, brokerClusterName="C"))
+        for _ in range(10):
+            assert master.send("T", b"b" * 1000).code == 0
+        ha_address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
+        cluster = Cluster(namesrv, master, master)
+        offset = record_begins(cluster.log())[5]
+        with damaged(master, offset):
+            cluster.slave = slave_of(stack, tmp_path, namesrv, ha_address)
+            wait_until(lambda: told(cluster.slave).get("haClientState") == "DIVERGED", MINUTES_MS, "it comes twice")
+            table = told(cluster.slave)
+            assert int(table["haVerifyFailures"]) >= 2 and table["haVerifyFailedOffset"] == str(offset)
+            assert table["commitLogMaxOffset"] == str(offset) == table["haVerifiedBytes"]
+            checked = run("check", "ha", "-n", namesrv, "--timeout", "60")
+            assert checked.exit_code == 2 and f"from offset {offset} on" in checked.stdout
+            wrong = [todo for severity, what, todo in findings(run, cluster) if "damaged" in what]
+            assert wrong and all(each.startswith("rmqha store verify on the master's store") for each in wrong)
+        end = master.store.get_max_phy_offset()
+        wait_until(lambda: cluster.slave.store.get_max_phy_offset() == end, MINUTES_MS, "it continues")
+        checked = wait_until(lambda: (result := run("check", "ha", "-n", namesrv, "--timeout", "60")).exit_code < 2
+                             and result, MINUTES_MS, "nothing of it is left but the count")
+        assert checked.exit_code == 1 and f"the last at offset {offset}" in checked.stdout
