@@ -166,13 +166,14 @@ class SlaveSynchronize:
         return True
 
     def _sync_consumer_offset(self, master_addr: str) -> None:
-        known, note = self._versions.of("offsets", master_addr)
+        manager = self.broker_controller.consumer_offset_manager
+        # behind a topic that is deleted here, or an offset that was lowered, the master's counts again
+        known, note = self._versions.of("offsets", master_addr, manager.changes.mark())
         if self.take_lower_offsets:
             known = ""  # what consumers have told this slave since goes, too
         told = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr, known)
         if told.table is None:
             return
-        manager = self.broker_controller.consumer_offset_manager
         changed: list[str] = []
         for key, offsets in (told.table.offsetTable or {}).items():
             try:
@@ -184,7 +185,7 @@ class SlaveSynchronize:
         if changed:
             manager.note_change(*changed)
             manager.persist_changes()
-        note(told.state)
+        note(told.state, manager.changes.mark())
         log.info("Update slave consumer offset from master, %s", master_addr)
 
     def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:

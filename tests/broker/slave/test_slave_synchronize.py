@@ -282,11 +282,16 @@ def test_changes_alone_take_nothing_away(slave, broker):
 
 def test_a_slave_whose_own_table_has_changed_asks_for_everything(slave, broker):
     master = broker.broker_outer_api
-    master.versions = {"topics": "t1", "groups": "g1"}
+    master.versions = {"topics": "t1", "groups": "g1", "offsets": "o1"}
     slave.sync_all()
     broker.subscription_group_manager.changes.note(["made here"])
     slave.sync_all()
-    assert (master.known["topics"], master.known["groups"]) == ("t1", "")
+    assert (master.known["topics"], master.known["groups"], master.known["offsets"]) == ("t1", "", "o1")
+    del broker.consumer_offset_manager.offset_table["T@g"]  # its topic was deleted
+    broker.consumer_offset_manager.changes.note(["T@g"])
+    slave.sync_all()
+    assert (master.known["groups"], master.known["offsets"]) == ("g1", "")
+    assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 10, 1: 20}}
 
 
 @pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])
