@@ -106,11 +106,11 @@ def _part(message: Message) -> bytes:
 
 
 class Drawing:
-    """How messages are drawn: bodies up to `largest` bytes; `heavy`: how many of those above 30 KB there are, 1 as
-    above; `fixed_size`: all are single messages with bodies of that size, and none has a filling."""
+    """How messages are drawn: bodies of `least` to `largest` bytes; `heavy`: how many of those above 30 KB there are, 1
+    as above; `fixed_size`: all are single messages with bodies of that size, and none has a filling."""
 
-    def __init__(self, largest: int = LARGEST_BODY, heavy: float = 1.0, fixed_size: int | None = None):
-        self.largest = largest
+    def __init__(self, largest: int = LARGEST_BODY, heavy: float = 1.0, fixed_size: int | None = None, least: int = 0):
+        self.least, self.largest = least, largest
         self._fixed_size = fixed_size
         self._weights = {self._empty: 1 / 30, self._edge: 1 / 15, self._small: 1 / 2, self._middle: 1 / 3,
                          self._large: heavy / 12, self._huge: heavy / 100}
@@ -162,7 +162,7 @@ class Drawing:
     def size(self, rng: random.Random) -> int:
         """Of a body."""
         (draw,) = rng.choices(list(self._weights), list(self._weights.values()))
-        return min(draw(rng), self.largest)
+        return max(self.least, min(draw(rng), self.largest))
 
     def _empty(self, _rng: random.Random) -> int:
         return 0

@@ -118,6 +118,7 @@ class Cluster:
         self.replicas: list[Replica] = []
         self.names: dict[str, str] = {}  # of a process -> its node in the star
         self._rng = random.Random(f"cluster {seed}")
+        self.least_body = 0 if plan.brokers == "rmqha" else 1  # the original of 5.x takes no empty body
         self.file_size, self.largest_body = random.Random(f"files {seed}").choice(_FILE_SIZES)
         self._library: Path | None = None
         self.namesrv: NamesrvNode | None = None

@@ -32,7 +32,6 @@ TOPIC, QUEUES = "Failover", 4
 TOPICS = (TOPIC, "Failover-of-another-topic")
 OK = 0
 STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
-MESSAGE_ILLEGAL = 13  # the original of 5.x takes no empty body
 REFUSED_PAUSE_S = 0.02
 _BYTES_PER_S = 200_000  # of one producer: three logs grow by what 16 of them send
 _HEAVY = 0.15
@@ -209,9 +208,8 @@ class _Producer:
         traffic.later(ANSWER_WITHIN_S, is_late)
 
     def _told(self, code: int) -> None:
-        if code in (OK, MESSAGE_ILLEGAL):
-            if code == OK:
-                self._traffic.refusals.note(self._since, time.monotonic())
+        if code == OK:
+            self._traffic.refusals.note(self._since, time.monotonic())
             self._since = None
             rest_s = self._size / _BYTES_PER_S
             self._traffic.later(self._pause_s * self._rng.uniform(0.5, 1.5) + rest_s, self.step)
@@ -251,14 +249,14 @@ class _Prober:
 
 class Traffic:
     """The producers of one life of a cluster, whose brokers are `addresses`: index -> `host:port`; they take bodies of
-    up to `largest` bytes."""
+    `least` to `largest` bytes."""
 
     def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04,
-                 largest: int = 512 * KIB):
+                 least: int = 0, largest: int = 512 * KIB):
         self.addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in addresses)]
         self.name = name
-        self.drawing = Drawing(largest, _HEAVY)
-        self.probe_drawing = Drawing(4 * KIB, 0)
+        self.drawing = Drawing(largest, _HEAVY, least=least)
+        self.probe_drawing = Drawing(4 * KIB, 0, least=least)
         self.acks: list[Ack] = []  # only the thread adds; others may read what is there
         self.maybe = self.unknown = 0
         self.refused: Counter[str] = Counter()  # code and the beginning of the remark
