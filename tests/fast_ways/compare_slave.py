@@ -199,7 +199,7 @@ def _gone_is_no_change(self: ChangeLog) -> None:
     """An entry that is taken away leaves all marks as they are."""
 
 
-def _one_too_few(self: ChangeLog, mark: str) -> list[str] | None:
+def one_too_few(self: ChangeLog, mark: str) -> list[str] | None:
     """The change right behind the mark is missed."""
     life, _, number = mark.rpartition(".")
     return _since(self, f"{life}.{int(number) + 1}" if number.isdigit() and mark != self.mark() else mark)
@@ -212,5 +212,5 @@ WAYS = [
         "the master knows the state that the slave names", "the whole table", compare_slaves,
         (Plant("the slave's own changes do not count", replaced(TableVersions, "of", _own_state_forgotten)),
          Plant("what is gone is not noted", replaced(ChangeLog, "note_all", _gone_is_no_change)),
-         Plant("the first change is missed", replaced(ChangeLog, "since", _one_too_few))), seeds=12),
+         Plant("the first change is missed", replaced(ChangeLog, "since", one_too_few))), seeds=12),
 ]
