@@ -77,7 +77,7 @@ class Damaged:
         """One line."""
         who = f"record at {self.offset}, topic {cell(self.topic)}, queue {self.queueId}, queue offset " \
               f"{self.queueOffset}, {self.size} bytes" if self.topic else f"blank at {self.offset}"
-        return f"{who}: {', '.join(self.what)} differ{'s' if len(self.what) == 1 else ''}" \
+        return f"{who}; different: {', '.join(self.what)}" \
             + (f"; the slave's copy: {self.reason}" if self.reason else "")
 
 
