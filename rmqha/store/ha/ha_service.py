@@ -269,6 +269,7 @@ class HAService:
         self.accept_socket_service.begin_accept()
         if self.config.brokerRole is SLAVE:
             self.divergence.load()
+            self.scrub_service.load()
         with self._lock:
             self._stopped = False
         try:

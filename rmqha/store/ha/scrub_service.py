@@ -38,6 +38,7 @@ _IDLE_MS, _IDLE_TIMES = 1000, 16  # how long nothing was appended, and how many 
 _LOOK_MS = 1000  # with nothing to compare
 _RETRY_MS = 5000
 _SAVE_MS = 10_000
+_FOUND_AGAIN_MS = 60_000
 _SURE_MS = 200  # between two looks at what differs
 _MAX_OF_A_BLOCK = 64
 
@@ -63,12 +64,20 @@ class ScrubService(ServiceThread):
         self._master: LogOfMaster | None = None
         self._grown = (-1, 0)  # end of the log as last seen, and when it was first seen (monotonic ms)
         self._saved_ms = 0
+        self._looked_ms = -_FOUND_AGAIN_MS  # when the first difference was looked at again
+
+    def load(self) -> None:
+        """Read what the last run of this broker has found, so that it is shown before the master answers."""
+        if self._is_loaded:
+            return
+        self.state.load()
+        self._is_loaded = True
+        if self.config.haScrubEnable:
+            self.state.state = WAITING
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        if not self._is_loaded:
-            self.state.load()
-            self._is_loaded = True
+        self.load()
         try:
             while not self.stopped:
                 self.wait_for_running(self._step())
@@ -89,6 +98,7 @@ class ScrubService(ServiceThread):
         rate = self._rate(end)
         try:
             master = self._log_of(address)
+            self._look_again_when_due(master, begin, end)
             self._begin_round_when_due(master, begin, end)
             if self.state.position >= end:
                 return self._rest(WAITING, _LOOK_MS)
@@ -115,6 +125,15 @@ class ScrubService(ServiceThread):
             self._grown = end, _now_ms()
         is_idle = _now_ms() - self._grown[1] >= _IDLE_MS
         return self.config.haScrubBytesPerSecond * (_IDLE_TIMES if is_idle else 1)
+
+    def _look_again_when_due(self, master: LogOfMaster, begin: int, end: int) -> None:
+        """Forget what was repaired: look at the first difference each minute, at all when that one is gone."""
+        found = self.state.found
+        if not found or _now_ms() - self._looked_ms < _FOUND_AGAIN_MS:
+            return
+        self._looked_ms = _now_ms()
+        if not self._still_differs(master, min(found), begin, end):
+            self.state.keep([each for each in found if self._still_differs(master, each, begin, end)])
 
     def _begin_round_when_due(self, master: LogOfMaster, begin: int, end: int) -> None:
         state = self.state

@@ -87,8 +87,10 @@ class ScrubView:
     def _age(self) -> str:
         if self.unscrubbed_ms == 0:
             return "all is compared"
-        age = "since when is not known" if self.unscrubbed_ms < 0 else f"for {seconds_text(self.unscrubbed_ms / 1000)}"
-        return f"the oldest byte not compared waits {age}, {seconds_text(self.promise_ms / 1000)} promised"
+        if self.unscrubbed_ms < 0:
+            return "nothing is compared yet"
+        return (f"what is due was appended or compared {seconds_text(self.unscrubbed_ms / 1000)} ago, "
+                f"{seconds_text(self.promise_ms / 1000)} are promised")
 
     def faults(self, master: str) -> list[LogFault]:
         """All that is wrong; `master` is its master's address, as HOST:PORT."""
@@ -129,7 +131,7 @@ class ScrubView:
         if not self.is_late:
             return []
         why = f" ({self.state}: {cell(self.last_error)})" if self.last_error else f" ({self.state})"
-        return [LogFault(Status.WARNING, "SCRUB_LATE", "bytes of its log wait to be compared with its master's for "
+        return [LogFault(Status.WARNING, "SCRUB_LATE", "bytes of its log were not compared with its master's for "
                          f"{seconds_text(self.unscrubbed_ms / 1000)}, {seconds_text(self.promise_ms / 1000)} are "
                          f"promised{why}", "raise haScrubBytesPerSecond or haScrubPromise of the slave; when the "
                          "master can't be asked, see its port and its white list")]
