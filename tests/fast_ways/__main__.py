@@ -12,7 +12,7 @@ from tests.fast_ways.ways import all_ways
 def try_way(way: Way, seeds: range) -> bool:
     """Print a line for the comparison, and one for each plant; whether all is as it should be."""
     if way.missing():
-        print(f"{way.name}: skipped, {', '.join(way.missing())} is not installed", flush=True)
+        print(f"{way.name}: skipped, not installed: {', '.join(way.missing())}", flush=True)
         return True
     begin = time.monotonic()
     try:

@@ -12,7 +12,7 @@ def _of(way, *more):
     """The parameters of a test, which is skipped where the way can't be taken."""
     missing = ", ".join(way.missing())
     return pytest.param(way, *more, id="-".join(str(each.name) for each in (way, *more)).replace(" ", "-"),
-                        marks=[pytest.mark.skip(reason=f"{missing} is not installed")] if missing else [])
+                        marks=[pytest.mark.skip(reason=f"not installed: {missing}")] if missing else [])
 
 
 @pytest.fixture(scope="module", autouse=True)
