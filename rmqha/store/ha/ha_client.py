@@ -305,10 +305,10 @@ class HAClient(ServiceThread):
             raise ReplicationError(f"the master {master_address} was told that its record at {offset} arrives damaged",
                                    HAConnectionState.DIVERGED)
 
-    def verified_up_to(self, end: int) -> None:
-        """All records before `end` are good: the one that failed its checks, too, when it lies there."""
+    def appended_up_to(self, end: int) -> None:
+        """The log ends at `end`: the record that had failed its checks is in it, when it lies before that."""
         if end > self.flawed_at:
-            log.info("the record at %d, which had failed its checks, was received again and is good", self.flawed_at)
+            log.info("the record at %d, which had failed its checks, was fetched again and appended", self.flawed_at)
             self.flawed_at = self.flaw_to_report = -1
             self.default_message_store.ha_service.divergence.record_is_good()
 

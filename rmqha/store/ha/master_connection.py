@@ -250,7 +250,8 @@ class MasterConnection(Generic[R]):
         if not self._converse(greeting, is_ours):
             return
         held = f"{greeting.held.min_offset} to {greeting.held.max_offset}"
-        client.flaw_is_reported(address)
+        if is_ours:
+            client.flaw_is_reported(address)
         if greeting.verdict is ha_handshake.Verdict.DIVERGED:
             client.diverged(address, greeting.end, greeting.same_up_to, held)
         if greeting.verdict is not ha_handshake.Verdict.GOOD:
@@ -475,8 +476,8 @@ class MasterConnection(Generic[R]):
         followed.is_checked = self._verifier is not None
         if followed.is_checked:
             client.verified_bytes += length
-            if client.flawed_at >= 0:
-                client.verified_up_to(offset + length)
+        if client.flawed_at >= 0:
+            client.appended_up_to(offset + length)
 
     def _next_offset(self) -> int:
         """The commit log offset of what has to come next."""
