@@ -312,8 +312,9 @@ class CommitLogRecovery:
 
     def _note(self, topic: bytes, queue_id: int, queue_offset: int, end: int) -> None:
         """The record of a queue ends at `end` of the log; what nobody dispatched yet is dispatched later as ever."""
-        if end <= self._dispatched_to and not self._is_dead(decode_text(topic), end - 1):
-            self._last_queue_offsets[topic, queue_id] = queue_offset
+        name = decode_text(topic)
+        if end <= self._dispatched_to and not self._is_dead(name, end - 1):
+            self._last_queue_offsets[name.encode(), queue_id] = queue_offset  # as its queue has it, text or not
 
     def _is_dead(self, topic: str, offset: int) -> bool:
         """Whether a record was deleted with its topic: nobody misses its unit."""

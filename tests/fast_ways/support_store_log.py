@@ -33,6 +33,7 @@ class Record:
     queue_offset: int
     has_unit: bool
     store_timestamp: int  # ms, another one of each record
+    body: range  # its places in the log
 
 
 @dataclass
@@ -81,7 +82,9 @@ class LogMaker:
             bytes((len(topic),)) + topic, properties)
         if has_unit:
             self.next_offsets[topic, queue_id] = queue_offset + 1 if queue_offset < 1 << 40 else 0
-        self.records.append(Record(offset, size, topic, queue_id, queue_offset, has_unit, self.clock))
+        behind = offset + size - len(topic) - len(properties) - layout.LENGTHS_SIZE
+        self.records.append(Record(offset, size, topic, queue_id, queue_offset, has_unit, self.clock,
+                                   range(behind - len(body), behind)))
 
     def _properties(self, is_odd: bool) -> bytes:
         rng, entries = self.rng, []

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.work_ahead import WorkAhead
 from rmqha.store import reput_message_service, span_dispatcher
@@ -473,5 +474,25 @@ def test_damaged_light_queue_is_mended_from_the_log(tmp_path):
     with open(max((tmp_path / "consumequeue" / "%LMQ%a" / "0").iterdir()), "r+b") as file:
         file.seek(20)
         file.write(bytes(20))
+    reopen(tmp_path)
+    assert_same(built(tmp_path), before)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_queue_of_a_topic_that_is_no_text_is_mended_from_the_log(tmp_path, monkeypatch, way):
+    choose(monkeypatch, way)
+    data = b""
+    for number in range(12):
+        topic = b"\2\xed\xa0" if number < 6 else b"\1T"
+        data += layout.encode_record(layout.body_crc32(b"body"), 0, 0, number % 6, len(data), 0, 1, bytes(8), 2,
+                                     bytes(8), 0, 0, b"body", topic, b"")
+    with open_store(tmp_path, **KEYS) as store:
+        assert store.append_to_commit_log(0, data, 0, len(data))
+        wait_dispatched(store)
+    before = built(tmp_path)
+    queue, = (path for path in (tmp_path / "consumequeue").glob("*/0/*") if "T" not in path.parts)
+    with open(queue, "r+b") as file:
+        file.seek(80)
+        file.write(bytes(40))
     reopen(tmp_path)
     assert_same(built(tmp_path), before)
