@@ -1,6 +1,6 @@
 """Following a master's log into a folder.
 
-    master --frames--> FrameDecoder --runs--> compare what the folder holds | follow the records, write, fsync
+    master --frames--> FrameDecoder --runs--> RecordVerifier --records--> compare what the folder holds, write, fsync
     master <--8-byte reports: the position where this connection began; with `acknowledge` what is on disk
 
 A report is an acknowledgement to a master: all below it counts as stored by a slave. Without `acknowledge` a receiver
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.common.byte_stream import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
-from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.ha.received_log import ReceivedLog
 
@@ -60,8 +60,9 @@ class Receiver:
         self._once = once
         self._stop = stop
         self._sync_interval_s = sync_interval_s
-        self._chain: RecordChain | None = None  # as of log.end; None: a record begins there
+        self._verifier = RecordVerifier(0)  # made with each connection, which begins with a record
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)  # (monotonic s, end of the log)
+        self._flawed_at = -1  # commit log offset of the last record that failed its checks
         self._position: int | None = None  # what comes next on this connection; None: the master chooses
         self._compared_to = 0  # what the folder held when this connection began
         self._decoder = ha_transfer.FrameDecoder()
@@ -79,6 +80,7 @@ class Receiver:
         try:
             self._decoder = ha_transfer.FrameDecoder()
             self._position, self._compared_to = begin or None, self._log.end or 0
+            self._verifier = RecordVerifier(master.file_size)
             self._report(stream, begin)
             self._last_read = self._last_data = time.monotonic()
             while not self._stop() and not (self._once and (self._position or 0) >= master.max_offset):
@@ -167,13 +169,28 @@ class Receiver:
         return offset
 
     def _take(self, offset: int, data: memoryview, master: Master) -> None:
-        log = self._log
         if offset % master.file_size + len(data) > master.file_size:
             raise DivergedError(f"{master.name} sends {len(data)} bytes at {offset}, beyond the end of a file of "
                                 f"{master.file_size} bytes: its files are of another size")
-        if log.end is None and offset == 1:
-            log.write(0, b"\0")
-            self._chain = RecordChain(0, b"\0")
+        if offset == 1:  # as `_begin` has asked; the byte in front of it is 0
+            self._store_pieces(0, memoryview(b"\0"), master)
+        self._store_pieces(offset, data, master)
+
+    def _store_pieces(self, offset: int, data: memoryview, master: Master) -> None:
+        """Store what is checked by now; the beginning of a record is held back."""
+        try:
+            for at, checked, start, length in self._verifier.take(offset, data, 0, len(data)):
+                self._store(at, checked[start:start + length], master)
+        except RecordFlawError as flaw:
+            is_known, self._flawed_at = flaw.offset == self._flawed_at, flaw.offset
+            reason = f"{master.name} sends damaged bytes, or what is no commit log: {flaw}; nothing of it is stored"
+            if is_known:
+                raise DivergedError(f"{reason}. It came so twice: check the master's store with rmqha store verify"
+                                    ) from flaw
+            raise StreamError(reason) from flaw
+
+    def _store(self, offset: int, data: memoryview, master: Master) -> None:
+        log = self._log
         held = (log.end if log.end is not None else offset) - offset
         if held > 0:
             mine = log.read(offset, min(held, len(data)))
@@ -185,16 +202,12 @@ class Receiver:
             offset, data = offset + min(held, len(data)), data[held:]
         if not data:
             return
-        try:
-            self._chain = follow_records(self._chain or RecordChain(offset), offset, data, 0, len(data),
-                                         master.file_size)
-        except RecordChainError as error:
-            raise DivergedError(f"what {master.name} sends is no commit log: {error}") from error
         log.write(offset, data)
         self.received += len(data)
-        now = time.monotonic()
-        if not self._arrivals or now - self._arrivals[-1][0] > _SAMPLE_S:
-            self._arrivals.append((now, offset + len(data)))
+        now, end = time.monotonic(), offset + len(data)
+        is_whole = self._verifier.next_record(end) == end  # not within the blank of a file
+        if is_whole and (not self._arrivals or now - self._arrivals[-1][0] > _SAMPLE_S):
+            self._arrivals.append((now, end))
 
     def _sync_and_report(self, stream: ByteStream, idle: bool, master: Master) -> None:
         log, now = self._log, time.monotonic()
