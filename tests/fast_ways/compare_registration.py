@@ -149,6 +149,8 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
     elif kind < 0.5:
         for server in cluster.servers.values() if not loses else [cluster.servers[rng.choice(OURS)]]:
             server.restart()
+        if not loses:
+            cluster.register()  # before that changes tell them nothing, and there is nothing whose permission is wiped
     elif kind < 0.54 and not loses:
         change = rng.choice([RouteInfoManager.wipe_write_perm_of_broker_by_lock,
                              RouteInfoManager.add_write_perm_of_broker_by_lock])
@@ -165,6 +167,7 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
         cluster.broker.restart(True)
         cluster.controller.broker_config.brokerPermission = permission  # it is in the file of the broker's settings
         cluster.connect()
+        cluster.register()  # as its start does
     else:
         cluster.losses = {address: rng.choice(["", "", "request", "answer"]) for address in OURS} if loses else {}
         if rng.random() < 0.4:
