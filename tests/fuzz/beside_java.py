@@ -19,6 +19,8 @@ BATCH = 40  # connections open at a time, to each server
 PATIENCE_S = 5.0  # for an answer that one of them gives and the other does not
 PROBE = 999_999
 KINDS = ("java", "rmqha")
+_NOT_SUPPORTED = "3"
+_OWN = {30003}  # request codes that the original does not know
 
 
 @dataclass
@@ -35,11 +37,14 @@ class Difference:
 
         It refuses what the original takes, or ends in an exception at: docs/reference/request-codes.md tells where.
         It closes at a header that only fastjson takes for JSON, and answers one whose serializeTypeCurrentRPC is no
-        name. And where bytes follow that are no frame, an answer may come before the connection closes, or not.
+        name. And where bytes follow that are no frame, an answer may come before the connection closes, or not. It
+        serves requests of its own, which the original does not know.
         """
         if self.java == self.rmqha or not self._is_one_frame():
             return True
         if self.rmqha in ("1", "13", "16") and self.java != CLOSED:
+            return True
+        if self.java == _NOT_SUPPORTED and self._code() in _OWN:
             return True
         head = self._json_header()
         if self.rmqha == CLOSED:
@@ -51,6 +56,12 @@ class Difference:
     def _is_one_frame(self) -> bool:
         data = self.one.data
         return len(data) >= 8 and struct.unpack_from(">i", data) == (len(data) - 4,)
+
+    def _code(self) -> object:
+        head = self._json_header()
+        if isinstance(head, dict):
+            return head.get("code")
+        return struct.unpack_from(">h", self.one.data, 8)[0] if len(self.one.data) >= 10 else None
 
     def _json_header(self) -> object:
         length = int.from_bytes(self.one.data[5:8], "big")

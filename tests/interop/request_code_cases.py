@@ -246,6 +246,9 @@ _BROKER_CODES = [
     Code(BROKER, 52, "GET_BROKER_CLUSTER_ACL_INFO"),
     Code(BROKER, 53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", {
         "globalWhiteAddrs": text("1.1.1.1"), "aclFileFullPath": text("")}),
+    Code(BROKER, 30003, "GET_COMMIT_LOG_CHECKSUMS", {
+        "offset": int64(0), "blockSize": int32(64, beyond_the_limit=str(MIB + 1)),
+        "count": int32(3, beyond_the_limit="4097"), "withBytes": boolean()}),
 ]
 
 # Those that change something come last, so that what they leave behind is in no answer of another code.

@@ -20,6 +20,7 @@ ONEWAY = 2
 NO_ANSWER = Answer(-1, "no answer", {}, b"")
 KEYS_ONLY = {28, 315}  # bodies whose values depend on the moment
 REPLIES = {324, 325}
+BINARY = {30003}  # its body may begin with any byte
 _ADDRESS = re.compile(r"(?:localhost)?/?127\.0\.0\.1:\d+")
 _MESSAGE_ID = re.compile(r"7F000001[0-9A-F]{8,56}")
 _TIME = re.compile(r"\b1[6-9]\d{11}\b|\b\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}\b")
@@ -91,8 +92,8 @@ class Outcome:
         keys_only = case.code.number in KEYS_ONLY
         fields = {name: "<clock>" if name in varying else normal_value(fastjson.loads(value))
                   if value[:1] == "{" else normal(value) for name, value in answer.fields.items()}
-        return cls(answer.code, normal(answer.remark) if answer.remark else None, fields,
-                   body_of(answer.body, keys_only))
+        body = f"{len(answer.body)} bytes" if case.code.number in BINARY else body_of(answer.body, keys_only)
+        return cls(answer.code, normal(answer.remark) if answer.remark else None, fields, body)
 
     def differences(self, other: "Outcome") -> list[str]:
         """The parts that differ: code, remark, fields, body; `words` for two descriptions of exceptions."""
