@@ -1,6 +1,6 @@
 """How a slave's log is checked, as the slave reports it: scrubbing, and records verified before they are acknowledged.
 
-Slaves of RocketMQ report none of that, and older ones of rmqha neither: then there is no view, and nothing to judge.
+Slaves of RocketMQ report none of it, nor do older ones of rmqha: then there is no view, and nothing to judge.
 """
 from __future__ import annotations
 
