@@ -3,11 +3,12 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.pair import Pair, some_file_sizes
+from tests.faults.pair import BOOT_MS, Pair, some_file_sizes
 from tests.faults.pair_broker import Holdings
 
 # What 4.9 does not know: the slave shows its last record, takes the whole history, and acknowledges what is forced.
 TRUST = {"haHandshakeEnable": "true", "haSyncFromFirstFile": "true", "haSlaveAckAfterFlush": "true"}
+_FEW, _MANY = 40, 120  # messages before a fault, at most
 
 
 class Fault:
@@ -59,6 +60,14 @@ class Fault:
         self.pair = self.make()
         master = self.pair.master
         self.pair.open(f"{self.address_of_master}:{master.port}")
+
+    def load(self) -> None:
+        """Send, until some messages are acknowledged: at first a few senders, whose records come one by one, then all.
+        """
+        self.pair.senders.go(self.rng.randint(1, 3))
+        self.pair.senders.wait_for_more(self.rng.randint(1, _FEW), BOOT_MS)
+        self.pair.senders.go()
+        self.pair.senders.wait_for_more(self.rng.randint(1, _FEW if self.small else _MANY), BOOT_MS)
 
     def cycle(self) -> str:
         """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""

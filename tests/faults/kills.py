@@ -27,8 +27,7 @@ class Kill(Fault):
         pair, rng = self.pair, self.rng
         target = rng.choice(["master", "slave", "both"])
         gently, again = rng.random() < 0.1, rng.random() < 0.15
-        pair.senders.go()
-        pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
+        self.load()
         self._cycles += 1
         if self._cycles % _SAVED_EACH == 2:
             pair.senders.pause()

@@ -4,7 +4,7 @@ import time
 
 from tests.faults import network
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair import Pair
 
 
 class Link(Fault):
@@ -48,8 +48,7 @@ class Link(Fault):
         kinds = ["down", "slow", *(["to-slave", "to-master", "both", "reset"] if network.can_drop() else [])]
         kind = rng.choice(kinds)
         seconds = rng.uniform(4, 7) if rng.random() < 0.1 else rng.uniform(0.05, 2)  # a few outlast the housekeeping
-        pair.senders.go()
-        pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
+        self.load()
         try:
             if kind == "down":
                 net.down()

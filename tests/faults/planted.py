@@ -19,6 +19,7 @@ from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_connection import ReadSocketService
+from rmqha.store.ha.ha_transfer import FrameDecoder
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.put_message_result import PutMessageStatus
 from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
@@ -135,6 +136,25 @@ def offsets_not_loaded() -> None:
     ConsumerOffsetManager.decode = lambda self, json_string: None
 
 
+def lone_record_in_pieces() -> None:
+    """A slave takes a lone record for one piece, also where it was received in several, as it did once: it stores other
+    bytes than it was sent. Neither the check of each record nor scrubbing finds that."""
+    take_record, start = FrameDecoder.take_record, DefaultMessageStore.start
+
+    def take_wherever(self, offset, room):
+        foreseen, self._foreseen = self._foreseen, 0
+        size = take_record(self, offset, room)
+        self._foreseen = foreseen
+        return size
+
+    def start_unchecked(self):
+        config = self.message_store_config
+        assert config.haVerifyRecords and config.haScrubEnable
+        config.haVerifyRecords = config.haScrubEnable = False
+        start(self)
+    FrameDecoder.take_record, DefaultMessageStore.start = take_wherever, start_unchecked
+
+
 def die() -> None:
     """Not a fault of the broker's own: once it is told so, it is killed at the n-th passage of a named point."""
     name = os.environ["FAULTS_POINT"]
@@ -158,7 +178,8 @@ def slow_slave() -> None:
 
 HELPERS = {helper.__name__: helper for helper in (die, slow_slave)}
 PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
-                                              tail_not_zeroed, first_ack_unchecked, offsets_not_loaded)}
+                                              tail_not_zeroed, first_ack_unchecked, offsets_not_loaded,
+                                              lone_record_in_pieces)}
 
 
 if __name__ == "__main__":

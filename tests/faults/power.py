@@ -44,8 +44,7 @@ class Power(Fault):
         pair, rng = self.pair, self.rng
         target = rng.choice(["master", "slave", "both"])
         victims = {"master": [pair.master], "slave": [pair.slave], "both": [pair.master, pair.slave]}[target]
-        pair.senders.go()
-        pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
+        self.load()
         chance = [self._disks[victim.base_name].write_back_some(rng) for victim in victims]
         return self.lose_power_of(victims, "/".join(chance))
 

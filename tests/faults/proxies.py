@@ -6,7 +6,7 @@ import threading
 import time
 
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair import Pair
 from tests.support.ports import free_ha_port
 
 _CHUNK = 64 * 1024
@@ -133,8 +133,7 @@ class ThroughProxy(Fault):
         pair, proxy, rng = self.pair, self._proxy, self.rng
         mode = rng.choice(["delay", "drip", "stall", "deaf", "tear", "tear"])
         seconds = rng.uniform(4, 6) if rng.random() < 0.05 else rng.uniform(0.1, 1.2)
-        pair.senders.go()
-        pair.senders.wait_for_more(rng.randint(1, 30), BOOT_MS)
+        self.load()
         proxy.delay_s, proxy.tear_after = rng.uniform(0.001, 0.2), self._tear_after(rng)
         proxy.mode = mode
         try:

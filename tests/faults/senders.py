@@ -22,7 +22,8 @@ TOPICS = (TOPIC, "Faults-of-another-topic", "F")
 QUEUES = 4  # of each topic
 SENDERS = 16
 _PAUSE_S = 0.3  # after an answer that is no acknowledgement
-_BYTES_PER_S = 750_000  # of one sender: a log grows no faster than its broker can be started again
+_BYTES_PER_S = 12_000_000  # of all together: a log grows no faster than its broker can be started again
+_IDLE_S = 0.02  # of a sender that is not to send now
 _AWAY_S = 0.05  # before the next attempt to connect
 _SEND_OK = 0
 _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
@@ -64,14 +65,16 @@ class Senders:
         self._lock = threading.Lock()  # guards _journal, refused, unanswered
         self._go = threading.Event()
         self._stopped = threading.Event()
+        self._active = threads  # senders that send, while `_go` is set
         self._busy = [False] * threads  # each thread writes its own entry
         self._threads = [threading.Thread(target=self._run, args=(number, random.Random(f"{seed} {number}")),
                                           name=f"sender-{number}", daemon=True) for number in range(threads)]
         for thread in self._threads:
             thread.start()
 
-    def go(self) -> None:
-        """Send."""
+    def go(self, count: int | None = None) -> None:
+        """Send: all of them, or so many."""
+        self._active = count or len(self._threads)
         self._go.set()
 
     def pause(self) -> None:
@@ -112,9 +115,9 @@ class Senders:
         names = (f"{self._name}.{number:02d}.{count:07d}" for count in itertools.count(1))
         while not self._stopped.is_set():
             self._busy[number] = True  # before it looks: `pause` looks the other way round
-            if not self._go.is_set():
+            if number >= self._active or not self._go.is_set():
                 self._busy[number] = False
-                self._go.wait(1)
+                _ = self._stopped.wait(_IDLE_S) if self._go.is_set() else self._go.wait(1)
                 continue
             if client is None:
                 client = self._connect()
@@ -141,7 +144,7 @@ class Senders:
         """Send a message or a batch. How many seconds to rest then, None when the connection is no more."""
         request = self._drawing.request(rng, TOPICS, QUEUES, names)
         body = request.body()
-        rest_s = len(body) / _BYTES_PER_S
+        rest_s = len(body) * self._active / _BYTES_PER_S
         try:
             answer = client.request(request.code, body, **request.fields("raw-producer", QUEUES))
         except TimeoutError:

@@ -2,7 +2,7 @@
 import time
 
 from tests.faults.fault import Fault
-from tests.faults.pair import BOOT_MS, Pair
+from tests.faults.pair import Pair
 
 _LONG_STOPS_S = (5, 25, 60)
 
@@ -25,8 +25,7 @@ class Stop(Fault):
         target = rng.choice(["master", "slave", "both"])
         seconds = rng.choice(_LONG_STOPS_S) if rng.random() < 1 / 40 and not self.small else rng.uniform(0.05, 4)
         stopped = {"master": [pair.master], "slave": [pair.slave], "both": [pair.master, pair.slave]}[target]
-        pair.senders.go()
-        pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
+        self.load()
         for broker in stopped:
             broker.freeze()
         begin = time.monotonic()

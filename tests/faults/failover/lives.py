@@ -79,7 +79,8 @@ class Failover:
         self.cluster.open()
         addresses = [replica.address for replica in self.cluster.replicas]
         self.traffic = Traffic(addresses, f"s{self.life.seed}", self.life.folder / "acknowledged.jsonl",
-                               self.life.producers, self.life.pause_s, self.cluster.least_body, self.cluster.largest_body)
+                               self.life.producers, self.life.pause_s, self.cluster.least_body,
+                               self.cluster.largest_body)
         self.judge = Judge(self.cluster, self.traffic)
         self.traffic.go()
         self.traffic.wait_for_more(50, BOOT_MS)
