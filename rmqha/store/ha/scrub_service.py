@@ -20,7 +20,7 @@ from rmqha.store.config.store_path_config_helper import get_scrub_file
 from rmqha.store.ha import scrub_state
 from rmqha.store.ha.ha_client import HAClient, parse_address
 from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.log_comparison import record_start
+from rmqha.store.ha.log_comparison import is_blank, record_start
 from rmqha.store.ha.log_of_master import AskChecksums, LogOfMaster, MasterLogError
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.scrub_state import CANT, OFF, RUNNING, WAITING, Difference, ScrubState
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _BLOCK = 64 * 1024
-_FINE_BLOCKS = (1024, 16)  # a block that differs is looked at in these
+_FINE_BLOCKS = (1024, 16, 1)  # a block that differs is looked at in these, down to the byte
 _MAX_STEP = 16 * 1024 * 1024  # bytes of one comparison
 _STEP_MS = 250
 _IDLE_MS, _IDLE_TIMES = 1000, 16  # how long nothing was appended, and how many times the rate then is
@@ -202,7 +202,7 @@ class ScrubService(ServiceThread):
     def _find_differences(self, master: LogOfMaster, offset: int, size: int) -> None:
         """Of a block that differs find the records; nothing when it does not differ any more."""
         self.wait_for_running(_SURE_MS)  # what was cut off or is just being written looks like a difference, once
-        end, known_to = offset + size, offset
+        end, known_to, segment_size = offset + size, offset, self.config.mappedFileSizeCommitLog
         for _ in range(_MAX_OF_A_BLOCK):
             if known_to >= end or self.stopped:
                 return
@@ -210,6 +210,9 @@ class ScrubService(ServiceThread):
             if at is None:
                 return
             difference = self._difference_at(master, *at)
+            if difference is None:
+                known_to = at[0] - at[0] % segment_size + segment_size
+                continue
             if self.state.differs(difference):
                 log.error("scrubbing: this slave's log differs from its master's: %s", difference.reason)
             known_to = max(difference.offset + difference.size, at[0] + at[1])
@@ -220,9 +223,12 @@ class ScrubService(ServiceThread):
             place = next(self._differing(master, *place, block), None) if place is not None else None
         return place
 
-    def _difference_at(self, master: LogOfMaster, at: int, size: int) -> Difference:
-        """The record that has the bytes at `at`, and whose copy is damaged."""
+    def _difference_at(self, master: LogOfMaster, at: int, size: int) -> Difference | None:
+        """The record that has the bytes at `at`, and whose copy is damaged; None for what nobody reads: the bytes of a
+        file's blank after its head."""
         start = record_start(self._store, at)
+        if 0 <= start <= at - HEAD.size and is_blank(self._store, start):
+            return None
         mine = _record_at(self._store, start) if start >= 0 else b""
         if not mine or start + len(mine) <= at:
             return Difference(at, size, f"{size} bytes at {at} differ; they belong to no record that can be followed",
