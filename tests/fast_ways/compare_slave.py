@@ -104,7 +104,8 @@ class Slave(Broker):
         if self.lost == "request":
             raise RemotingSendRequestException(MASTER)
         asked = RemotingCommand.decode(request.encode()[4:])
-        processor, _ = self._master.controller.remoting_server.default_request_processor  # type: ignore[misc]  # admin's
+        master = self._master.controller.remoting_server
+        processor, _ = master.default_request_processor  # type: ignore[misc]  # the admin's
         response = processor.process_request(None, asked)  # type: ignore[arg-type]  # nobody asks for the channel
         if self.lost == "answer":
             raise RemotingSendRequestException(MASTER)

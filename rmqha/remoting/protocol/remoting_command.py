@@ -362,7 +362,8 @@ def _ext_fields(value: object, header: Buffer) -> dict[str, str] | None:
     if type(value) is dict:
         for item in value.values():
             if type(item) is not str:
-                exact: dict[str, object] = _exact(value, header, "extFields")  # type: ignore[assignment]  # a dict again
+                exact: dict[str, object]
+                exact = _exact(value, header, "extFields")  # type: ignore[assignment]  # a dict again
                 return {name: _text(item, len(header)) for name, item in exact.items() if item is not None}
         return value
     if value is None:
