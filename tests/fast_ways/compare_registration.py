@@ -154,6 +154,7 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
     elif kind < 0.54 and not loses:
         change = rng.choice([RouteInfoManager.wipe_write_perm_of_broker_by_lock,
                              RouteInfoManager.add_write_perm_of_broker_by_lock])
+        cluster.register()  # all have the same topics, whose permissions are changed
         for server in cluster.servers.values():
             change(server.routes, "broker-a")
     elif kind < 0.6:
