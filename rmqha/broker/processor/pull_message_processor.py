@@ -82,12 +82,13 @@ class PullMessageProcessor:
         return False
 
     def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand,
-                                    broker_allow_suspend: bool = False) -> None:
-        """Serve a pull that was held, on the thread that woke it; it is answered in any case, unless it may be held."""
+                                    waited_for_dispatch: bool = False) -> None:
+        """Serve a pull that was held, on the thread that woke it; it is answered in any case, unless it only waited for
+        the dispatch: then it may be held for a message."""
         header: PullMessageRequestHeader
         header = request.custom_header  # type: ignore[assignment]  # process_request has put it there
         try:
-            response = self._process(channel, request, header, broker_allow_suspend)
+            response = self._process(channel, request, header, waited_for_dispatch, waited_for_dispatch)
             if response is not None:
                 response.opaque = request.opaque
                 response.serialize_type = request.serialize_type
@@ -96,7 +97,7 @@ class PullMessageProcessor:
             log.exception("excuteRequestWhenWakeup run")
 
     def _process(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
-                 broker_allow_suspend: bool) -> RemotingCommand | None:
+                 broker_allow_suspend: bool, waited_for_dispatch: bool = False) -> RemotingCommand | None:
         begin_ms = now_ms()
         controller = self.broker_controller
         response: RemotingCommand | None
@@ -126,8 +127,8 @@ class PullMessageProcessor:
                     response = None
             elif response.code == response_code.PULL_OFFSET_MOVED:
                 # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from the
-                # answer to a send is not moved back because its message is not dispatched yet
-                if (broker_allow_suspend and header.queueOffset > result.max_offset
+                # answer to a send is not moved back because its message is not dispatched yet. It waits for that once
+                if (broker_allow_suspend and not waited_for_dispatch and header.queueOffset > result.max_offset
                         and controller.message_store.call_when_dispatched(
                             functools.partial(self.execute_request_when_wakeup, channel, request, True))):
                     response = None
