@@ -30,7 +30,7 @@ ALLOWED = {
 # The store below tools and pipeline means its pure layouts only, and what reads a file by them.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",
               "rmqha.store.index.index_shape", "rmqha.store.ha.ha_transfer",
-              "rmqha.store.ha.record_chain",
+              "rmqha.store.ha.record_verifier",
               "rmqha.store.bulk", "rmqha.store.config")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
 # Module prefixes that may import a library; everyone else goes through them.
