@@ -48,7 +48,7 @@ GUARDED = {
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.
-SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "first_file_search",
+SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "record_verifier", "first_file_search",
            "autoswitch/auto_switch_transfer", "autoswitch/auto_switch_greeting")
 NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
 # Only these create threads; `threading` itself is free for locks and conditions.

@@ -1,9 +1,13 @@
 """Each fast way gives what the plain one gives, and the comparison finds the faults that are planted into it."""
+import re
+
 import pytest
 
+from tests.fast_ways.__main__ import PAGE, page
 from tests.fast_ways.kept import leave_all
 from tests.fast_ways.way import FAST, PLAIN
 from tests.fast_ways.ways import all_ways
+from tests.support.sources import ROOT
 
 WAYS = all_ways()
 
@@ -34,3 +38,17 @@ def test_planted_fault_is_found(way, plant):
 
 def test_each_way_has_a_planted_fault():
     assert WAYS and all(way.plants for way in WAYS)
+
+
+def test_each_way_names_code_that_is_there():
+    wrong = []
+    for way in WAYS:
+        path, _, name = way.where.partition("::")
+        text = (ROOT / path).read_text("utf-8") if (ROOT / path).is_file() else ""
+        if not re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", text):
+            wrong.append(way.where)
+    assert not wrong
+
+
+def test_page_lists_all_ways():
+    assert PAGE.read_text("utf-8") == page(), "run: python -m tests.fast_ways --page"
