@@ -24,7 +24,8 @@ def filled_cluster(folder: Path, **slave_keys):
     """A master and its slave, whose logs have four files and records of all sizes."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(folder))
-        keys = {"brokerClusterName": "C", "mappedFileSizeCommitLog": FILE, "maxMessageSize": FILE, **KEPT}
+        keys = {"brokerClusterName": "C", "mappedFileSizeCommitLog": FILE, "maxMessageSize": FILE,
+                "haScrubEnable": False, **KEPT}  # what is flipped here is for these tests alone to find
         master = stack.enter_context(broker_at(folder / "master", namesrv, **keys))
         slave = stack.enter_context(broker_at(
             folder / "slave", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1,
