@@ -6,13 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code
+from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.ha import log_match
+from rmqha.tools.rmqha_command import rmqha
 from rmqha.tools.store import broker_lock, repair_plan
 from tests.broker.support import running_broker
 from tests.support import store_compare
+from tests.support.wait import wait_until
 from tests.tools.check.test_check_deep import FILE, KEPT, filled_cluster, flipped, records
+from tests.tools.conftest import broker_at
 
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 
@@ -293,3 +298,20 @@ def test_runs_are_what_lies_on_end():
         return repair_plan.Damaged(offset, size, "T", 0, 0, ("body",), "")
     assert list(repair_plan.runs_of([at(5, 5), at(10, 1), at(12, 3), at(15, 1)])) == [(5, 11), (12, 16)]
     assert list(repair_plan.runs_of([])) == []
+
+
+def test_what_a_slave_has_found_itself_is_forgotten_once_it_is_repaired(run, tmp_path):
+    def check():
+        return CliRunner().invoke(rmqha, ["check", "ha", "-n", cluster.namesrv])
+    with filled_cluster(tmp_path, haScrubEnable=True, haScrubPromise=20_000) as cluster:
+        offset, root = records(cluster)[9][0], tmp_path / "slave" / "store"
+        flip(root, offset + 90)
+        wait_until(lambda: f"the first at offset {offset}" in check().output, 300_000, "the slave finds it")
+        cluster.slave.controller.shutdown()
+        code, out, _err = run("repair", root, "--master", cluster.master.address, "--apply")
+        assert code == 0 and "1 record differs; 1 taken from the master; the store is clean" in out
+        config = cluster.slave.controller.message_store_config
+        with broker_at(tmp_path / "slave", cluster.namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE,
+                       brokerId=1, haMasterAddress=config.haMasterAddress, mappedFileSizeCommitLog=FILE,
+                       maxMessageSize=FILE, **KEPT):
+            wait_until(lambda: check().exit_code == 0, 300_000, "all is well again")
