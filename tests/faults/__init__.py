@@ -11,8 +11,9 @@ written.
 Of a master and its slave, whole brokers under load, either of which may be the real RocketMQ:
 
     campaign.py  many lives of many kinds side by side, from one seed
-    fault.py     the face of a kind; pair.py, pair_broker.py: the brokers; senders.py, offsets.py: the load;
-                 verdict.py: what must hold
+    fault.py     the face of a kind; pair.py, pair_broker.py: the brokers
+    senders.py   the load: drawn_messages.py; offsets.py: consumer offsets
+    verdict.py   what must hold after each cycle; log_copy.py: a log as the oracle reads it; last_word.py: at the end
     kills.py     kill -9 and SIGTERM, again while it recovers     pair_points.py  kill -9 at named points
     stops.py     SIGSTOP
     links.py     cuts of the network (network.py: namespaces)     proxies.py  delays, single bytes, torn frames

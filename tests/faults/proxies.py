@@ -147,8 +147,8 @@ class ThroughProxy(Fault):
 
     @staticmethod
     def _tear_after(rng: random.Random) -> int:
-        """In a header, right behind it, or anywhere in a body."""
-        return rng.choice([rng.randint(1, 11), 12, rng.randint(13, 3000)])
+        """In a header, right behind it, or anywhere in a body, small or large."""
+        return rng.choice([rng.randint(1, 11), 12, rng.randint(13, 3000), rng.randint(3000, 300_000)])
 
     def close(self) -> None:
         super().close()

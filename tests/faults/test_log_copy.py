@@ -1,0 +1,122 @@
+"""The campaigns' reading of a log: it goes on where it ended, and sees what has changed, and what is not whole."""
+import itertools
+import random
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults.drawn_messages import EDGES, KIB, LONGEST_PROPERTIES, Drawing
+from tests.faults.log_copy import LogCopy
+from tests.faults.senders import TOPICS
+from tests.store.support import message, open_store
+from tests.support.raw_remoting import SEND_BATCH
+
+
+@pytest.fixture
+def store(tmp_path):
+    """One that is open, with three messages."""
+    with open_store(tmp_path) as opened:
+        for number in range(3):
+            assert opened.put_message(message(body=b"%d" % number * 500, KEYS=f"m{number}", TAGS="T")).is_ok
+        yield opened
+
+
+def folder_of(store):
+    """Of its log."""
+    return Path(store.message_store_config.get_store_path_commit_log())
+
+
+def log_of(store):
+    """The one file of its log."""
+    (file,) = folder_of(store).glob("0*0")
+    return file
+
+
+def write(file, at, data):
+    """Over what is there."""
+    with open(file, "r+b") as log:
+        log.seek(at)
+        log.write(data)
+
+
+def test_a_log_that_grows_is_read_on(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    assert (copy.count, sorted(copy.places), copy.flaw) == (3, ["m0", "m1", "m2"], "")
+    assert store.put_message(message(body=b"", KEYS="m3", TAGS="T")).is_ok
+    ends = copy.followed_end()
+    assert copy.log_end() == ends() == store.get_max_phy_offset() > copy.end
+    copy.read()
+    assert copy.count == 4 and copy.end == store.get_max_phy_offset()
+    assert store.put_message(message(body=b"m" * 99)).is_ok
+    assert ends() == store.get_max_phy_offset()
+
+
+def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, second, _), = copy.places["m1"]
+    copy.forget()
+    write(log_of(store), second + 100, b"\xff")
+    copy.read()
+    assert copy.count == 1 and copy.end == second
+    assert "has another body than its CRC is of" in copy.flaw
+
+
+def test_a_last_record_that_has_changed_makes_it_read_all(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    write(log_of(store), third, bytes(copy.end - third))
+    copy.read()
+    assert copy.count == 2 and sorted(copy.places) == ["m0", "m1"] and copy.end == third
+
+
+def test_nothing_is_read_beyond_a_limit(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    copy.read(third)
+    assert copy.count == 2 and copy.end == third
+
+
+def test_a_record_elsewhere_is_a_flaw(store):
+    copy = LogCopy(folder_of(store))
+    write(log_of(store), 28, struct.pack(">q", 12))
+    copy.read()
+    assert copy.count == 0 and copy.flaw.endswith("says 12")
+
+
+def drawn(drawing, count=6000):
+    """Requests of one seed."""
+    rng, names = random.Random(3), (f"n{number}" for number in itertools.count())
+    return [drawing.request(rng, TOPICS, 4, names) for _ in range(count)]
+
+
+@pytest.mark.parametrize("largest", [128 * KIB, 4 << 20])
+def test_messages_of_all_sizes_are_drawn(largest):
+    requests = drawn(Drawing(largest))
+    messages = [one for request in requests for one in request.messages]
+    sizes = Counter(len(one.body) for one in messages)
+    assert sizes[0] > 50 and max(sizes) <= largest
+    assert max(sizes) > largest // 2 and sum(count for size, count in sizes.items() if 5000 <= size <= 30_000) > 1000
+    assert all(any(abs(size - edge) < 3 for size in sizes) for edge in EDGES if edge <= largest)
+    properties = [len(one.properties) for one in messages]
+    assert LONGEST_PROPERTIES - 60 < max(properties) <= LONGEST_PROPERTIES
+    batches = [request for request in requests if request.code == SEND_BATCH]
+    assert len(batches) > 500 and max(len(batch.messages) for batch in batches) > 15
+    assert max(len(request.body()) for request in requests) <= largest
+    assert {request.topic for request in requests} == set(TOPICS)
+    assert len({one.name for one in messages}) == len(messages)
+
+
+def test_messages_of_a_fixed_size_make_records_of_one_size():
+    requests = drawn(Drawing(fixed_size=300), 100)
+    assert {(len(one.messages), one.topic, len(one.body())) for one in requests} == {(1, TOPICS[0], 300)}
+
+
+def test_the_same_seed_draws_the_same():
+    assert [request.messages for request in drawn(Drawing(), 200)] == [
+        request.messages for request in drawn(Drawing(), 200)]
