@@ -6,8 +6,9 @@
 faults, or inputs; `acknowledged` is 0 where nobody counts; `failed` counts lives in which what was promised did not
 hold.
 
-A line counts as long as what it was about is what there is: a change of anything below rmqha/store/, rmqha/remoting/ or rmqha/native/
-voids the lines that are older. So is a line void whose tree had changes that are in no commit. They stay in the file.
+A line counts as long as what it was about is what there is: a change of anything below rmqha/store/, rmqha/remoting/ or
+rmqha/native/ voids the lines that are older. So is a line void whose tree had changes that are in no commit. They stay
+in the file.
 `python -m tests.faults.ledger` writes the sums of those that count into docs/reliability.md.
 """
 import subprocess
