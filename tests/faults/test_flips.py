@@ -197,7 +197,9 @@ def is_hit_each_time(stores: Stores, record: store_compare.Record, waiting: list
         assert stores.stats()["haClientState"] == "DIVERGED"
         assert stores.stats()["haDivergedOffset"] == str(record.offset)
         stores.assert_not_acknowledged(record, waiting)
-    stores.nudged_until(lambda: flip.hits >= 4, "the slave asks again and again")
+    # of a frame whose header is wrong the records may be good, and then are not sent again
+    stores.nudged_until(lambda: flip.hits >= 4 or flip.header_at is not None and
+                        stores.slave.get_max_phy_offset() > record.offset, "the slave asks again and again")
     stores.assert_nothing_wrong_is_held()
     if flip.header_at is None:
         stores.assert_not_acknowledged(record, waiting)
