@@ -169,6 +169,11 @@ class RunDecoder(Generic[R]):
             body = header + number * size
             self._places += self._heads[(number - 1) * header:number * header], self.view[body:body + size]
 
+    @property
+    def is_within_frame(self) -> bool:
+        """Whether a part of a frame is there, after `runs` was exhausted."""
+        return self._end > 0
+
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`, or to `places()`."""
         self._end += count

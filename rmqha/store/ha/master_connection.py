@@ -49,6 +49,7 @@ _VERDICT_WAIT_MS = 20_000
 _ROOM_WAIT_MS = 20
 _SOON_MS = 1000  # between two attempts to be told what a master is
 _BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
+_STALLED_BYTES = 1024  # less within haHousekeepingInterval is a heartbeat now and then, and no part of a frame
 
 
 class ReplicationError(Exception):
@@ -93,6 +94,9 @@ class MasterConnection(Generic[R]):
         self._transfers = False  # from the first frame on that fits
         self._streams = False  # whether the last read has brought much
         self._uncounted = 0  # bytes received that the flow monitor has not been told of yet: the report goes first
+        # (monotonic ns, bytes received, next offset) at some time within a frame or record; None: within none
+        self._within: tuple[int, int, int] | None = None
+        self._received = 0  # bytes
         self._heartbeat_ns = 0  # when a heartbeat of the file that is searched came; 0: not yet
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -354,6 +358,24 @@ class MasterConnection(Generic[R]):
         search = self.client.search
         if search is not None:
             self._stop_waiting(search)
+        verifier = self._verifier
+        if self._decoder.is_within_frame or verifier is not None and verifier.is_within_record:
+            self._look_for_stall()
+        elif self._within is not None:
+            self._within = None
+
+    def _look_for_stall(self) -> None:
+        """A frame or record whose size arrived damaged may have an end that never comes, while heartbeats do."""
+        now, next_offset = time.monotonic_ns(), self._next_offset()
+        if self._within is None or self._within[2] != next_offset:
+            self._within = now, self._received, next_offset
+        since_ns, received, _ = self._within
+        if (now - since_ns) // 1_000_000 <= self.config.haHousekeepingInterval:
+            return
+        if self._received - received < _STALLED_BYTES:
+            flaw = RecordFlawError(self.store.get_max_phy_offset(), "has an end that does not come")
+            self.client.record_is_flawed(self.master_address, flaw)
+        self._within = now, self._received, next_offset
 
     def _count_received(self) -> None:
         received, self._uncounted = self._uncounted, 0
@@ -395,6 +417,7 @@ class MasterConnection(Generic[R]):
         self._streams = count >= _STREAM_SIZE
         self.last_read_ns = time.monotonic_ns()
         self._uncounted += count
+        self._received += count
         decoder.received(count)
         end = self._followed.end
         # nothing but the next record is awaited

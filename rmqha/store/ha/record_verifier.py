@@ -73,6 +73,11 @@ class RecordVerifier:
         """Where the next record begins, of a log that ends at `end`."""
         return max(end, self._blank_end)
 
+    @property
+    def is_within_record(self) -> bool:
+        """Whether the beginning of a record is held."""
+        return bool(self._held)
+
     def take_record(self, offset: int, data: memoryview, start: int, length: int) -> None:
         """`take` for what is one record, between two others; RecordFlawError when it is not a good one."""
         with data[start:start + length] as record:
