@@ -325,6 +325,9 @@ class _Unchecked:
     def walk(self, buffer: object, start: int, end: int, _crc: bool, offset: int) -> object:
         return self._real.walk(buffer, start, end, False, offset)
 
+    def is_record(self, record: object, offset: int) -> bool:
+        return self._real.walk(record, 0, len(record), False, offset)[:2] == (1, len(record))
+
 
 def _patient(verifier: RecordVerifier, begin: int, head: memoryview) -> int:
     """Waits for one byte less than a record has."""

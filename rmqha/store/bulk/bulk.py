@@ -44,6 +44,12 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_fro
     return Walk(count, position, Stop(stop), size)
 
 
+def is_record(record: Buffer, offset: int) -> bool:
+    """Whether these bytes are one whole record for commit log offset `offset`, and good, by all that `walk` checks."""
+    count, position, _stop, _size = _kernel.walk(record, 0, len(record), True, offset)
+    return (count, position) == (1, len(record))
+
+
 def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc: bool = False,
          delays: Sequence[int] | None = None, multi_dispatch: bool = False, limit: int = DEFAULT_LIMIT) -> Span:
     """Step over at most `limit` records of `buffer[start:end]`, and tell what dispatching needs of them.

@@ -81,9 +81,7 @@ class RecordVerifier:
     def take_record(self, offset: int, data: memoryview, start: int, length: int) -> None:
         """`take` for what is one record, between two others; RecordFlawError when it is not a good one."""
         with data[start:start + length] as record:
-            found = bulk.walk(record, 0, length, True, offset)
-            if found.position != length or found.count != 1:
-                raise RecordFlawError(offset, _FLAWS.get(found.stop, _LENGTHS_DIFFER))
+            self._check_whole(offset, record)
         self.end = offset + length
 
     def take(self, offset: int, data: memoryview, start: int, length: int) -> Iterator[Piece]:
@@ -186,8 +184,8 @@ class RecordVerifier:
         return size
 
     def _check_whole(self, begin: int, record: memoryview) -> None:
-        found = bulk.walk(record, 0, len(record), True, begin)
-        if found.position != len(record):
+        if not bulk.is_record(record, begin):
+            found = bulk.walk(record, 0, len(record), True, begin)
             raise RecordFlawError(begin, _FLAWS.get(found.stop, _LENGTHS_DIFFER))
 
     def _file_end(self, offset: int) -> int:

@@ -235,7 +235,7 @@ class ScrubService(ServiceThread):
                               scrub_state.SLAVE)
         ask = self.client.ask_record
         theirs = ask(master.address, start) if ask is not None else None
-        good, good_there = _is_good(mine, start), bool(theirs) and _is_good(theirs or b"", start)
+        good, good_there = bulk.is_record(mine, start), bulk.is_record(theirs or b"", start)
         where, whose = scrub_state.UNKNOWN, "no check of a record's own says which copy is damaged"
         if good_there and not good:
             where, whose = scrub_state.SLAVE, "the slave's copy fails its checks, the master's is good"
@@ -254,10 +254,6 @@ def _record_at(store: DefaultMessageStore, start: int) -> bytes:
             return b""
         size = HEAD.unpack_from(result.buffer)[0]
         return bytes(result.buffer[:size]) if HEAD.size < size <= result.size else b""
-
-
-def _is_good(record: bytes, offset: int) -> bool:
-    return bulk.walk(record, 0, len(record), True, offset)[:2] == (1, len(record))
 
 
 def _now_ms() -> int:
