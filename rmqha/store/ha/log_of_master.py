@@ -79,11 +79,22 @@ class LogOfMaster:
         crcs = tuple(zlib.crc32(data[at:at + block_size]) for at in range(0, len(data), block_size))
         return Checksums(0, offset + len(data), crcs)
 
-    def close(self) -> None:
-        """Close the stream, if there is one."""
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it gives no checksums, as far as it was asked."""
+        return self._is_other
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a stream."""
+        return self._stream is not None
+
+    def close(self) -> bool:
+        """Close the stream; whether there was one."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+        return stream is not None
 
     def _bytes(self, offset: int, size: int) -> bytes:
         try:

@@ -39,6 +39,7 @@ _LOOK_MS = 1000  # with nothing to compare
 _RETRY_MS = 5000
 _SAVE_MS = 10_000
 _FOUND_AGAIN_MS = 60_000
+_STREAM_AGAIN_MS, _STREAM_MIN = 60_000, 4 * 1024 * 1024  # a log is streamed once a minute, or for so many bytes
 _SURE_MS = 200  # between two looks at what differs
 _MAX_OF_A_BLOCK = 64
 
@@ -64,6 +65,7 @@ class ScrubService(ServiceThread):
         self._master: LogOfMaster | None = None
         self._grown = (-1, 0)  # end of the log as last seen, and when it was first seen (monotonic ms)
         self._saved_ms = 0
+        self._streamed_ms = -_STREAM_AGAIN_MS  # when the last stream was closed
         self._looked_ms = -_FOUND_AGAIN_MS  # when the first difference was looked at again
 
     def load(self) -> None:
@@ -96,15 +98,16 @@ class ScrubService(ServiceThread):
             return self._rest(WAITING, _LOOK_MS)
         begin, end = max(0, self._store.get_min_phy_offset()), self._store.get_max_phy_offset()
         rate = self._rate(end)
+        self.state.log_is(begin, end)
         try:
             master = self._log_of(address)
             self._look_again_when_due(master, begin, end)
-            self._begin_round_when_due(master, begin, end)
-            if self.state.position >= end:
+            if self.state.is_round_due(self.config.haScrubPromise):
+                master = self._begin_round(address, begin, end)
+            if self.state.position >= end or self._may_gather(master, end):
                 return self._rest(WAITING, _LOOK_MS)
             size = self._compare(master, min(_MAX_STEP, max(1, rate * _STEP_MS // 1000), end - self.state.position))
         except MasterLogError as error:
-            self._leave_master()
             self.state.last_error = str(error)
             return self._rest(CANT, _RETRY_MS)
         self.state.state, self.state.last_error = RUNNING, ""
@@ -112,8 +115,9 @@ class ScrubService(ServiceThread):
         return max(0.0, size * 1000 / rate - (_now_ms() - begin_ms))
 
     def _rest(self, state: str, pause_ms: int) -> int:
+        if self._master is not None and self._master.close():
+            self._streamed_ms = _now_ms()
         if state != CANT:
-            self._leave_master()
             self.state.last_error = ""
         self.state.state = state
         self._save_when_due()
@@ -135,12 +139,18 @@ class ScrubService(ServiceThread):
         if not self._still_differs(master, min(found), begin, end):
             self.state.keep([each for each in found if self._still_differs(master, each, begin, end)])
 
-    def _begin_round_when_due(self, master: LogOfMaster, begin: int, end: int) -> None:
-        state = self.state
-        state.log_is(begin, end)
-        if state.is_round_due(self.config.haScrubPromise):
-            state.keep([each for each in state.found if self._still_differs(master, each, begin, end)])
-            state.begin_round(begin)
+    def _may_gather(self, master: LogOfMaster, end: int) -> bool:
+        """Whether few bytes are new: not for each of them a connection to a master that gives no checksums."""
+        return master.is_streamed and not master.is_open and end - self.state.position < _STREAM_MIN \
+            and _now_ms() - self._streamed_ms < min(_STREAM_AGAIN_MS, self.config.haScrubPromise // 4)
+
+    def _begin_round(self, address: str, begin: int, end: int) -> LogOfMaster:
+        """Begin another round; with nothing known of the master, since another kind may run at its address by now."""
+        self._leave_master()
+        master, state = self._log_of(address), self.state
+        state.keep([each for each in state.found if self._still_differs(master, each, begin, end)])
+        state.begin_round(begin)
+        return master
 
     def _still_differs(self, master: LogOfMaster, difference: Difference, begin: int, end: int) -> bool:
         if not begin <= difference.offset <= end - difference.size:

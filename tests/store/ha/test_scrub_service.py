@@ -1,6 +1,7 @@
 """A slave's log is compared with its master's, by the master's checksums or by its bytes: what differs is found."""
 import os
 import random
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -158,11 +159,31 @@ def test_a_master_that_does_not_answer_is_asked_again(pair):
     master, slave = pair
     service, scrub = slave.ha_service.scrub_service, slave.ha_service.scrub
     rounds_pass(slave, 1)
-    real, service.ask_checksums = service.ask_checksums, lambda *_question: CantAsk.NO_ANSWER
+    real, answers = service.ask_checksums, threading.Event()
+    service.ask_checksums = lambda *question: real(*question) if answers.is_set() else CantAsk.NO_ANSWER
     service._leave_master()
     put(master, b"unseen")
     wait_until(lambda: scrub.state == "CANT")
     wait_until(lambda: scrub.round_end == master.get_max_phy_offset() and scrub.unscrubbed_ms() > 0)
     assert "does not answer" in scrub.last_error
-    service.ask_checksums = real
+    answers.set()
     wait_until(lambda: scrub.position == master.get_max_phy_offset() and not scrub.last_error)
+
+
+def test_a_log_is_not_streamed_for_a_few_bytes(pair, monkeypatch):
+    master, slave = pair
+    scrub, config = slave.ha_service.scrub, slave.message_store_config
+    wait_until(lambda: scrub.rounds)
+    config.haScrubPromise = 1 << 30
+    wait_until(lambda: scrub.state == "WAITING" and scrub.position == master.get_max_phy_offset())
+    monkeypatch.setattr(scrub_service, "_STREAM_AGAIN_MS", 1 << 40)
+    monkeypatch.setattr(scrub_service, "_STREAM_MIN", 10_000)
+    before = scrub.position
+    put(master, b"little")
+    wait_until(lambda: scrub.round_end == master.get_max_phy_offset())
+    gathers = slave.ha_service.scrub_service._may_gather
+    if slave.ha_service.scrub_service._master.is_streamed:
+        assert gathers(slave.ha_service.scrub_service._master, scrub.round_end) and scrub.position == before
+    put(master, bytes(20_000))
+    wait_until(lambda: scrub.position == master.get_max_phy_offset())
+    assert scrub.differences == 0
