@@ -274,5 +274,5 @@ WAYS = [
          Plant("tags are not looked at", replaced(MessageReader, "_collect", _all_tags_are_wanted_below))), seeds=40),
     Way("held pulls", "rmqha/broker/longpolling/pull_request_hold_service.py::PullRequestHoldService",
         "a pull finds nothing, and messages come while it waits", "an answer at once", compare_held,
-        (Plant("all that wait are woken", replaced(ManyPullRequest, "take", _all_wake_up)),), seeds=30),
+        (Plant("all that wait are woken", replaced(ManyPullRequest, "take", _all_wake_up)),), seeds=250),
 ]

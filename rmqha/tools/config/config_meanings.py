@@ -191,6 +191,10 @@ MEANINGS: dict[str, str] = {
     "haHandshakeEnable": "compare the ends of both logs before a slave is sent anything",
     "haTruncateDivergedTail": "a slave cuts off what its master does not have, and keeps it in a file",
     "haSlaveAckAfterFlush": "a slave acknowledges only what is on its disk",
+    "haVerifyRecords": "a slave checks each record before it appends and acknowledges it",
+    "haScrubEnable": "a slave compares its log with its master's while both run",
+    "haScrubBytesPerSecond": "bytes a slave compares each second while messages come; 16 times as many otherwise",
+    "haScrubPromise": "time within which a slave compares each byte of its log again",
     # automatic failover
     "enableControllerMode": "let a controller decide who is the master",
     "controllerAddr": "the controllers, joined by semicolons",
@@ -272,7 +276,8 @@ RENAMED_IN_5 = {"haSlaveFallbehindMax": "haMaxGapNotInSync", "enableAutoSwitchHA
 # rmqha's own: neither 4.9.8 nor 5.3.3 has them.
 NOWHERE_ELSE = frozenset({
     "stallWatchMs", "preallocateMappedFile", "dispatchBehindFlush", "haSyncFromFirstFile", "haAllowedPeers",
-    "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "logLevel", "logFormat", "logTimeZone",
+    "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "haVerifyRecords", "haScrubEnable",
+    "haScrubBytesPerSecond", "haScrubPromise", "logLevel", "logFormat", "logTimeZone",
     "metricsPort", "metricsHost", "metricsNames", "controllerLease", "controllerStore", "maxLeaseMillis",
     "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "etcdPrefix",
     "etcdLeaseSeconds"})
