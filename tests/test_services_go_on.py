@@ -30,6 +30,7 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.metrics.pages import Page
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+from rmqha.common.protocol.body.log_checksums import LogChecksums
 from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatResponseHeader, GetReplicaInfoResponseHeader
 from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
@@ -48,7 +49,6 @@ from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
-from rmqha.store.ha.log_of_master import Checksums
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.put_message_result import PutMessageStatus
 from rmqha.tools.view.history import History
@@ -451,9 +451,9 @@ def _scrub(folder) -> Iterator[Plan]:
         master, slave, put_one = _pair(folder, stack)
         service = slave.ha_service.scrub_service
 
-        def ask(_address: str, offset: int, block_size: int, count: int) -> Checksums:
+        def ask(_address: str, offset: int, block_size: int, count: int) -> LogChecksums:
             crcs = (read_tail(master, offset + number * block_size, block_size) for number in range(count))
-            return Checksums(0, master.get_max_phy_offset(), tuple(crc for crc in crcs if crc is not None))
+            return LogChecksums(0, master.get_max_phy_offset(), tuple(crc for crc in crcs if crc is not None))
         service.ask_checksums = ask
 
         def work() -> None:

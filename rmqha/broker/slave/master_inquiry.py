@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.body.log_checksums import LogChecksums
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.store.ha.ha_client import parse_address
 from rmqha.store.ha.ha_handshake import COMPARING_VERSION
 from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
 from rmqha.store.ha.known_masters import MasterKind
-from rmqha.store.ha.log_of_master import CantAsk, Checksums
+from rmqha.store.ha.log_of_master import CantAsk
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -96,7 +97,7 @@ def ask_record(broker_controller: BrokerController, ha_address: str, offset: int
 
 
 def ask_checksums(broker_controller: BrokerController, ha_address: str, offset: int, block_size: int, count: int,
-                  ) -> Checksums | CantAsk:
+                  ) -> LogChecksums | CantAsk:
     """CRC32 of blocks of the log of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
     """
     place = parse_address(ha_address)
@@ -108,7 +109,7 @@ def ask_checksums(broker_controller: BrokerController, ha_address: str, offset: 
     except (RemotingException, BrokerAnswerException, ValueError) as error:
         log.info("the main port of the master %s gives no checksums: %s", ha_address, error)
         return CantAsk.NO_ANSWER
-    return CantAsk.UNKNOWN_REQUEST if found is None else Checksums(*found)
+    return CantAsk.UNKNOWN_REQUEST if found is None else found
 
 
 def _main_address(host: str, ha_port: int) -> str:

@@ -12,8 +12,8 @@ import time
 import zlib
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
 
+from rmqha.common.protocol.body.log_checksums import LogChecksums
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.common.byte_stream import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
@@ -31,16 +31,8 @@ class CantAsk(Enum):
     NO_ANSWER = "the master's main port does not answer"
 
 
-class Checksums(NamedTuple):
-    """The range of the master's log, and the CRC32 of each block, from the first on, that it holds whole."""
-
-    min_offset: int
-    max_offset: int
-    crcs: tuple[int, ...]
-
-
 # Of (HA address, offset, block size, number of blocks).
-AskChecksums = Callable[[str, int, int, int], Checksums | CantAsk]
+AskChecksums = Callable[[str, int, int, int], LogChecksums | CantAsk]
 
 
 class MasterLogError(Exception):
@@ -64,11 +56,11 @@ class LogOfMaster:
         self._is_other = False  # it is known not to know the request
         self._stream: _Stream | None = None
 
-    def checksums(self, offset: int, block_size: int, count: int) -> Checksums:
+    def checksums(self, offset: int, block_size: int, count: int) -> LogChecksums:
         """CRC32 of `count` blocks from `offset` on, fewer where the log ends. MasterLogError when it can't be read."""
         if not self._is_other:
             answer = self._ask(self.address, offset, block_size, count)
-            if isinstance(answer, Checksums):
+            if isinstance(answer, LogChecksums):
                 return answer
             if answer is CantAsk.NO_ANSWER:
                 raise MasterLogError(answer.value)
@@ -77,7 +69,7 @@ class LogOfMaster:
             raise MasterLogError("the master gives no checksums, and its HA port does not speak as RocketMQ 4.9's")
         data = self._bytes(offset, block_size * count)
         crcs = tuple(zlib.crc32(data[at:at + block_size]) for at in range(0, len(data), block_size))
-        return Checksums(0, offset + len(data), crcs)
+        return LogChecksums(0, offset + len(data), crcs)
 
     @property
     def is_streamed(self) -> bool:

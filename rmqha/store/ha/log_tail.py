@@ -1,10 +1,10 @@
 """Checksums of the end of a log, for the handshake."""
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha import ha_handshake
+from rmqha.store.log_checksums import block_checksums
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -12,22 +12,8 @@ if TYPE_CHECKING:
 
 def read_tail(store: DefaultMessageStore, offset: int, size: int) -> int | None:
     """CRC32 of `size` bytes at commit log `offset`; None when the log does not hold them all."""
-    if offset < store.get_min_phy_offset():
-        return None  # asked for 0, a log gives its first file, wherever that begins
-    crc = 0
-    while size > 0:
-        result = store.get_commit_log_data(offset)
-        if result is None:
-            return None
-        with result:
-            piece = result.buffer[:size]
-            count = len(piece)
-            try:
-                crc = zlib.crc32(piece, crc)
-            finally:
-                piece.release()
-        offset, size = offset + count, size - count
-    return crc
+    crcs = block_checksums(store, offset, size, 1)
+    return crcs[0] if crcs else None
 
 
 def introduction(store: DefaultMessageStore, identity: str) -> ha_handshake.Who:

@@ -24,6 +24,7 @@ from rmqha.store.ha.log_comparison import is_blank, record_start
 from rmqha.store.ha.log_of_master import AskChecksums, LogOfMaster, MasterLogError
 from rmqha.store.ha.log_tail import read_tail
 from rmqha.store.ha.scrub_state import CANT, OFF, RUNNING, WAITING, Difference, ScrubState
+from rmqha.store.log_checksums import block_checksums
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -188,9 +189,10 @@ class ScrubService(ServiceThread):
             if found.min_offset > position:  # the master has deleted it
                 state.compared(min(found.min_offset, state.round_end), 0)
             return block
-        for number, crc in enumerate(found.crcs[:count]):
+        mine = block_checksums(self._store, position, block, len(found.crcs))
+        for number, (crc, own) in enumerate(zip(found.crcs, mine)):  # shorter when the log was cut off meanwhile
             at = position + number * block
-            if read_tail(self._store, at, block) != crc and not self.stopped:
+            if own != crc and not self.stopped:
                 self._find_differences(master, at, block)
         state.compared(position + len(found.crcs) * block, len(found.crcs) * block)
         return len(found.crcs) * block

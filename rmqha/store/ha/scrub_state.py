@@ -39,7 +39,7 @@ class ScrubState:
     """What ScrubService has done; written by its thread, read by any. It outlives a restart in the file at `path`.
 
     `position` is the commit log offset up to which the present round has compared, from `round_begin` on; `round_end`
-    is the log's end when the service last looked. `count` includes differences beyond those in `found`.
+    is the log's end when the service last looked. `differences` counts also those beyond `found`.
     """
 
     def __init__(self, path: str, clock: Callable[[], int] = current_time_millis) -> None:

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
+from rmqha.common.protocol.body.log_checksums import LogChecksums
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_service
-from rmqha.store.ha.log_of_master import CantAsk, Checksums
+from rmqha.store.ha.log_of_master import CantAsk
 from rmqha.store.ha.log_tail import read_tail
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
 from tests.support.wait import wait_until
@@ -41,9 +42,9 @@ def opened(folder, role, address=None, **keys):
 
 def by_checksums(master):
     """Answers as the master's main port."""
-    def ask(_address: str, offset: int, block_size: int, count: int) -> Checksums:
+    def ask(_address: str, offset: int, block_size: int, count: int) -> LogChecksums:
         crcs = (read_tail(master, offset + number * block_size, block_size) for number in range(count))
-        return Checksums(max(0, master.get_min_phy_offset()), master.get_max_phy_offset(),
+        return LogChecksums(max(0, master.get_min_phy_offset()), master.get_max_phy_offset(),
                          tuple(crc for crc in crcs if crc is not None))
     return ask
 
