@@ -151,13 +151,18 @@ def drawn_thresholds(rng: random.Random) -> Iterator[bool]:
         yield True
 
 
+def drawn_log(rng: random.Random, is_small: bool) -> tuple[bytes, int, int]:
+    """A log, the size of its files, and how much of it most frames have."""
+    segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
+    log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
+                         segment // 2 if is_small else 3 << 20)
+    return log, segment, rng.choice((64, 300, 1000)) if is_small else rng.choice((4096, 32768))
+
+
 def compare_frames(rng: random.Random) -> Counter[str]:
     """A stream of 4.9's frames, cut anywhere, read in any legal order of calls, is the log."""
     with drawn_thresholds(rng) as is_small:
-        segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
-        log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
-                             segment // 2 if is_small else 3 << 20)
-        batch = rng.choice((64, 300, 1000)) if is_small else rng.choice((4096, 32768))
+        log, segment, batch = drawn_log(rng, is_small)
         frames = [ha_transfer.encode_header(at, len(body)) + body
                   for at, body in cut_into_frames(rng, log, segment, batch)]
         got, taken = read_stream(rng, FrameDecoder(), b"".join(frames), segment, draw_pieces(rng, frames, is_small),
@@ -169,10 +174,7 @@ def compare_frames(rng: random.Random) -> Counter[str]:
 def compare_epoch_frames(rng: random.Random) -> Counter[str]:
     """The same of the frames that name epochs."""
     with drawn_thresholds(rng) as is_small:
-        segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
-        log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
-                             segment // 2 if is_small else 3 << 20)
-        batch = rng.choice((64, 300, 1000)) if is_small else rng.choice((4096, 32768))
+        log, segment, batch = drawn_log(rng, is_small)
         epochs, frames = [EpochEntry(1, 0)], []
         for at, body in cut_into_frames(rng, log, segment, batch):
             if rng.random() < 0.05:

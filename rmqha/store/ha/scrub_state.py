@@ -128,10 +128,9 @@ class ScrubState:
                 del self._samples[0]
             if position < self.round_end:
                 return
-            if self.position > self._last_round[1] or self._round_started_ms != self._last_round[0]:
-                if self._round_started_ms != self._last_round[0]:
-                    self.rounds += 1
-                self._last_round = self._round_started_ms, position
+            if self._round_started_ms != self._last_round[0]:
+                self.rounds += 1
+            self._last_round = self._round_started_ms, position
 
     def differs(self, difference: Difference) -> bool:
         """Remember a difference; whether it is a new one."""
