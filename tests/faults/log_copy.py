@@ -2,9 +2,10 @@
 
     commit log files --store_compare.record_at--> names and places of messages, what the queues must hold, first flaw
 
-A log that has grown is read from where its last record ended, if that record is what it was: what was cut off, set up
-anew or written over is read from the beginning. What changes further to the front is found by the comparison of master
-and slave, and by a new copy at the end of a life.
+A log that has grown is read from where its last record ended, if that record, and the blank that closes its file, are
+what they were: what was truncated, set up anew or overwritten is read from the beginning. A broker that was killed
+between the blank and the next file takes the blank back, and a smaller record may fit there. What changes further to
+the front is found by the comparison of master and slave, and by a new copy at the end of a life.
 """
 import os
 import struct
@@ -38,9 +39,9 @@ class LogCopy:
         self.count = 0  # records
         self.places: defaultdict[str, list[Place]] = defaultdict(list)  # of a message, by its name
         self.queues: defaultdict[tuple[str, int], dict[int, Unit]] = defaultdict(dict)  # what each must hold
-        self.repeated = ""  # the first index of a queue that was given twice
+        self.repeated = ""  # the first index of a queue that was given twice, or after a higher one
         self.flaw = ""  # why what lies at `end` is not a whole record; "" where the log ends
-        self._last = (0, 0, 0)  # of the last record: offset, size, CRC of its bytes
+        self._last = (0, 0, 0)  # the last record, with the head of the blank after it: offset, size, CRC of its bytes
 
     def read(self, limit: int | None = None) -> None:
         """Read on, up to the first record that is not whole, and not beyond `limit`: where the broker says that its
@@ -71,11 +72,11 @@ class LogCopy:
 
     def _read_file(self, data: bytes, limit: int | None) -> None:
         """The rest of a file, from `end` on; its records, and the blank that closes it."""
-        at, start, last = 0, self.end, -1
+        at, start, last, blank = 0, self.end, -1, -1
         while at + _HEAD.size <= len(data) and (limit is None or self.end < limit):
             total, magic = _HEAD.unpack_from(data, at)
             if magic == store_compare.BLANK_MAGIC:
-                self.end = start + len(data)
+                blank, self.end = at, start + len(data)
                 break
             if magic != store_compare.MESSAGE_MAGIC or at + total > len(data):
                 break
@@ -90,6 +91,9 @@ class LogCopy:
         if last >= 0:
             (size,) = _SIZE.unpack_from(data, last)
             self._last = start + last, size, zlib.crc32(data[last:last + size])
+        offset, size, crc = self._last
+        if blank >= 0 and offset + size == start + blank:
+            self._last = offset, size + _HEAD.size, zlib.crc32(data[blank:blank + _HEAD.size], crc)
 
     def _take(self, record: store_compare.Record) -> None:
         if not record.crc_ok or record.physical_offset != record.offset:
@@ -104,8 +108,10 @@ class LogCopy:
         if record.sys_flag & _TRANSACTION_MASK in _PREPARED_OR_ROLLED_BACK:
             return
         queue = self.queues[record.topic, record.queue_id]
-        if record.queue_offset in queue and not self.repeated:
-            self.repeated = f"{record.topic}/{record.queue_id}: index {record.queue_offset} twice"
+        before = next(reversed(queue), -1)
+        if record.queue_offset <= before and not self.repeated:
+            when = "twice" if record.queue_offset in queue else f"after {before}"
+            self.repeated = f"{record.topic}/{record.queue_id}: index {record.queue_offset} {when}"
         queue[record.queue_offset] = record.offset, record.size, store_compare.tags_code(record)
 
     def log_end(self) -> int:

@@ -74,6 +74,47 @@ def test_a_last_record_that_has_changed_makes_it_read_all(store):
     assert copy.count == 2 and sorted(copy.places) == ["m0", "m1"] and copy.end == third
 
 
+@pytest.mark.parametrize("read_before_the_blank", [False, True])
+def test_a_blank_that_was_taken_back_makes_it_read_all(tmp_path, read_before_the_blank):
+    """As the original does that was killed before it had the next file: a smaller message takes the blank's place."""
+    def put(store, name, size=1500):
+        assert store.put_message(message(body=bytes(size), KEYS=name)).is_ok
+
+    with open_store(tmp_path, mappedFileSizeCommitLog=4096) as store:
+        copy = LogCopy(folder_of(store))
+        put(store, "m0")
+        put(store, "m1")
+        if read_before_the_blank:
+            copy.read()
+        before = store.get_max_phy_offset()
+        put(store, "m2")
+    first, second = sorted(copy.folder.iterdir())
+    second.unlink()
+    copy.read()
+    assert (copy.count, copy.end) == (2, 4096)
+    write(first, before, bytes(4096 - before))
+    with open_store(tmp_path, mappedFileSizeCommitLog=4096) as store:
+        assert store.get_max_phy_offset() == before
+        put(store, "small", 10)
+        put(store, "m3")
+        copy.read(store.get_max_phy_offset())
+        assert sorted(copy.places) == ["m0", "m1", "m3", "small"] and copy.end == store.get_max_phy_offset()
+
+
+def test_an_index_lower_than_the_one_before_is_a_repeat(store):
+    """Whether or not the log still has the message that was given it first."""
+    store.commit_log.topic_queue_table["T-0"] = 1
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (topic, queue_id, *_), = copy.places["m2"]
+    assert copy.repeated == ""
+    for index, repeated in ((9, ""), (7, f"{topic}/{queue_id}: index 7 after 9")):
+        store.commit_log.topic_queue_table[f"{topic}-{queue_id}"] = index
+        assert store.put_message(message(body=b"", KEYS="later")).is_ok
+        copy.read()
+        assert copy.repeated == repeated
+
+
 def test_nothing_is_read_beyond_a_limit(store):
     copy = LogCopy(folder_of(store))
     copy.read()
