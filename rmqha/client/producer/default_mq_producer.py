@@ -2,9 +2,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from rmqha.client import validators
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.lifecycle import Lifecycle
-from rmqha.client.exception import MQClientException
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionHook
 from rmqha.client.hook.send_message_hook import SendMessageHook
@@ -198,7 +198,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
     def send_batch(
         self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB."""
+        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB.
+
+        MQClientException when one of them could not be sent alone, or they can't go together.
+        """
         return self.send(self._batch(msgs), timeout_ms, queue)
 
     def send_batch_async(
@@ -209,10 +212,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.send_async(self._batch(msgs), send_callback, timeout_ms, queue)
 
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
-        try:
-            batch = MessageBatch.generate_from_list(msgs)
-        except ValueError as error:
-            raise MQClientException("Failed to initiate the MessageBatch") from error
+        messages = list(msgs)
+        validators.check_batch(messages, self.max_message_size)
+        batch = MessageBatch(messages).take_over()
+        batch.is_checked = True
         for msg in batch:
             message_client_id_setter.set_uniq_id(msg)
         batch.body = batch.encode()
