@@ -82,7 +82,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.retry_times_when_send_async_failed = 2
         self.retry_another_broker_when_not_store_ok = False
         self.max_message_size = 4 * 1024 * 1024
-        self.default_mq_producer_impl = self._make_impl(rpc_hook, client_manager)
+        self._impl = self._make_impl(rpc_hook, client_manager)
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
         apply_settings(self, settings, ProducerSettings)
         if enable_msg_trace:
@@ -92,6 +92,12 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
     ) -> DefaultMQProducerImpl:
         return DefaultMQProducerImpl(self, rpc_hook, client_manager)
+
+    @property
+    def default_mq_producer_impl(self) -> DefaultMQProducerImpl:
+        """What does the work. MQClientException in a process that was forked after the start."""
+        self.check_process()
+        return self._impl
 
     def _enable_msg_trace(
         self, trace_topic: str | None, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
@@ -125,6 +131,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
 
     def start(self) -> None:
         """Connect. MQClientException for a bad group name, a second start, or a group that is here already."""
+        self._home.begin()
         self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()
         if self.trace_dispatcher is not None:
@@ -132,6 +139,8 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
 
     def shutdown(self) -> None:
         """Disconnect. Idempotent."""
+        if self.is_of_another_process():
+            return
         self.default_mq_producer_impl.shutdown()
         if self.trace_dispatcher is not None:
             self.trace_dispatcher.shutdown()
