@@ -27,8 +27,8 @@ from tests.support.forked import in_forked_process
 SAYS = "which was forked"
 LISTENER = lambda messages: None  # noqa: E731
 HARMLESS = {  # what neither asks a broker nor waits; `shutdown` and `with` have tests of their own
-    *dir(Lifecycle), *dir(ClientConfig), "register_message_listener", "message_queue_changed", "callback_of", "put_task",
-    "run_later"}
+    *dir(Lifecycle), *dir(ClientConfig), "register_message_listener", "message_queue_changed", "callback_of",
+    "put_task", "run_later"}
 
 
 def _queue(topic: str) -> MessageQueue:

@@ -1,4 +1,4 @@
-"""A client in a forked process: it has neither the threads nor, for itself, the connections of the one that started it."""
+"""A client in a forked process: it has none of the threads of the one that started it, and shares its connections."""
 import os
 
 from rmqha.client.exception import MQClientException

@@ -331,7 +331,7 @@ class MQClientInstance:
     # ---- registrations
 
     def shutdown(self) -> None:
-        """Stop everything, unless a producer or a consumer still lives here. Idempotent; nothing in a forked process."""
+        """Stop all, unless a producer or a consumer still lives here. Idempotent; nothing in a forked process."""
         if self.mq_client_api_impl.remoting_client.is_left():
             return
         with self._state_lock:
