@@ -62,8 +62,8 @@ class QueueRemoval:
         """Delete the queues whose last message is no longer in the log, but those of topics that are kept.
 
         Differs: a queue that may get messages again stays, with its last file, and counts on; in the original it begins
-        again at 0 while its groups stay where they were, on a slave it does not fit, and acknowledged messages are never
-        given to anybody.
+        again at 0 while its groups stay where they were, on a slave it does not fit, and acknowledged messages are
+        never given to anybody.
         """
         min_commit_log_offset = self._store.commit_log.get_min_offset()
         for queue in list(self._store.all_consume_queues()):

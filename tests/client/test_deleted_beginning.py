@@ -21,7 +21,8 @@ def shortened(servers):
     """A topic of one queue, and the numbers of the messages that it still has."""
     topic = servers.unique("Shortened")
     broker = servers.brokers["broker-a"]
-    with DefaultMQProducer(servers.unique("maker"), servers.namesrv, compress_msg_body_over_howmuch=1 << 22) as producer:
+    with DefaultMQProducer(servers.unique("maker"), servers.namesrv, compress_msg_body_over_howmuch=1 << 22) \
+            as producer:
         producer.admin.create_topic("TBW102", topic, 1)
         queue = MessageQueue(topic, "broker-a", 0)
         for number in range(COUNT):

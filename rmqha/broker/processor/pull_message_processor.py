@@ -357,9 +357,9 @@ class PullMessageProcessor:
 def _may_continue(header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
     """Whether who pulls without end may simply continue at the next offset: what it asked for is deleted.
 
-    Differs: the original answers PULL_OFFSET_MOVED, whereupon its push consumers drop the queue, and take it again after
-    10 s and a rebalance: 20 to 33 s until a new group's first message, where the beginning of a topic is deleted. A pull
-    that does not want to be held is answered as there: its user may have to know that messages are gone.
+    Differs: the original answers PULL_OFFSET_MOVED, whereupon its push consumers drop the queue, and take it again
+    after 10 s and a rebalance: 20 to 33 s until a new group's first message, where the beginning of a topic is deleted.
+    A pull that does not want to be held is answered as there: its user may have to know that messages are gone.
     """
     return (result.status is GetMessageStatus.OFFSET_TOO_SMALL and pull_sys_flag.has_suspend_flag(header.sysFlag)
             and 0 <= header.queueOffset < result.next_begin_offset)

@@ -30,8 +30,9 @@ _PULL_STATUS = {
     GetMessageStatus.NO_MESSAGE_IN_QUEUE: PullStatus.NO_NEW_MSG,
     GetMessageStatus.OFFSET_OVERFLOW_ONE: PullStatus.NO_NEW_MSG,
 }
-# Differs: a delay level is ignored, as the original's clients do; at the original's broker such a half message is delayed
-# at once, lies in the half topic at another offset than its producer knows, and can't be ended: it is lost after SEND_OK
+# Differs: a delay level is ignored, as the original's clients do; at the original's broker such a half message is
+# delayed at once, lies in the half topic at another offset than its producer knows, and can't be ended: lost after
+# SEND_OK
 _NOT_OF_A_NEW_HALF_MESSAGE = (
     message_const.PROPERTY_DELAY_TIME_LEVEL,
     # Differs: what a message that is sent on brings of an earlier transaction does not count; at the original's broker
