@@ -94,11 +94,13 @@ class AsyncConsumer(life.AsyncLife):
         self._changed = asyncio.Event()  # messages are ready, or the loops shall end
         self._is_started = False
         self._is_stopped = False
+        self._is_closed = False
         for topic, wanted in _selectors(topics):
             self.consumer.subscribe(topic, wanted.expression, wanted.type)
 
     def subscribe(self, topic: str, sub_expression: str | MessageSelector = "*") -> None:
         """Receive a topic: all, some tags, or what a MessageSelector says. Before `start`."""
+        self.consumer.check_process()
         if self._is_started:
             raise MQClientException("subscribe before start: it asks the brokers, which would hold the event loop up")
         wanted = sub_expression if isinstance(sub_expression, MessageSelector) else MessageSelector(sub_expression)
@@ -106,6 +108,7 @@ class AsyncConsumer(life.AsyncLife):
 
     async def start(self) -> None:
         """Begin to receive. MQClientException for bad settings, no subscription or a second start."""
+        self._check_home(self.consumer, "consumer")
         if self._is_started:
             raise MQClientException("The consumer service state not OK, maybe started once")
         if not self.consumer.default_mq_push_consumer_impl.rebalance_impl.subscription_inner:
@@ -113,22 +116,34 @@ class AsyncConsumer(life.AsyncLife):
         inbox: LoopInbox[Delivery] = LoopInbox(asyncio.get_running_loop(), self._take)
         self.consumer.register_message_listener(_Listener(inbox))
         await life.start(self.consumer)
+        self._loop = asyncio.get_running_loop()
         self._is_started = True
 
     def stop(self) -> None:
-        """Let the loops end when they come back for the next message. From the event loop, as in a signal handler."""
+        """Let the loops end when they come back for the next message. From the event loop, as in a signal handler.
+
+        MQClientException in another event loop than that of `start`.
+        """
+        if self._is_in_a_loop():
+            self._check_home(self.consumer, "consumer")
         self._is_stopped = True
         self._changed.set()
 
     async def close(self) -> None:
-        """Stop, store offsets, disconnect. Idempotent."""
+        """Stop, store offsets, disconnect. Idempotent; nothing in a forked process.
+
+        MQClientException in another event loop than that of `start`.
+        """
+        if self.consumer.is_of_another_process() or self._is_closed:
+            return
         self.stop()
         await life.shutdown(self.consumer)
         self._ready.clear()
+        self._is_closed = True
 
     def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         self._check_started()
-        return _Messages(self._next, self.auto_ack)
+        return _Messages(self, self._next, self.auto_ack)
 
     async def receive(self) -> AsyncMessage:
         """The next message, which waits for `ack` or `nack`. MQClientException once the consumer has stopped.
@@ -142,10 +157,24 @@ class AsyncConsumer(life.AsyncLife):
         return message
 
     def _check_started(self) -> None:
+        self.consumer.check_process()
         if not self._is_started:
             raise MQClientException("The consumer not running, please start it first.")
 
+    def check_home(self) -> None:
+        """Raise MQClientException in a forked process, and in another event loop than that of `start`."""
+        self._check_home(self.consumer, "consumer")
+
+    @staticmethod
+    def _is_in_a_loop() -> bool:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # none runs on this thread
+            return False
+        return True
+
     async def _next(self) -> AsyncMessage | None:
+        self.check_home()
         while not self._is_stopped:
             while self._ready:
                 delivery = self._ready.popleft()
@@ -165,12 +194,16 @@ class AsyncConsumer(life.AsyncLife):
 class _Messages(AsyncIterator[AsyncMessage]):
     """One loop over a consumer's messages."""
 
-    def __init__(self, next_message: Callable[[], Awaitable[AsyncMessage | None]], auto_ack: bool) -> None:
+    def __init__(
+        self, consumer: AsyncConsumer, next_message: Callable[[], Awaitable[AsyncMessage | None]], auto_ack: bool
+    ) -> None:
+        self._consumer = consumer
         self._next_message = next_message
         self._auto_ack = auto_ack
         self._last: AsyncMessage | None = None  # what the loop has in hands
 
     async def __anext__(self) -> AsyncMessage:
+        self._consumer.check_home()  # before anything is acknowledged
         last, self._last = self._last, None
         if last is not None and self._auto_ack:
             last.ack()

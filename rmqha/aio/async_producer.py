@@ -62,20 +62,36 @@ class AsyncProducer(life.AsyncLife):
         self._permits = asyncio.Semaphore(max_in_flight)
         self._pool = NamedThreadPool(f"AsyncSendThread_{producer_group[:100]}_", SENDING_THREADS)
         self._inbox: LoopInbox[_Ended] | None = None  # from start to close
+        self._is_closed = False
 
     async def start(self) -> None:
         """Connect. MQClientException for a bad group name or a second start. A name server is first asked by a send."""
-        await life.start(self.producer)
-        self._inbox = LoopInbox(asyncio.get_running_loop(), self._end)
+        self._check_home(self.producer, "producer")
+        if self._loop is not None:
+            raise MQClientException(f"{self._state()}, maybe started once")
+        self._loop = asyncio.get_running_loop()
+        try:
+            await life.start(self.producer)
+        except BaseException:
+            self._loop = None
+            raise
+        self._inbox = LoopInbox(self._loop, self._end)
 
     async def close(self) -> None:
-        """Wait for the answers to what was sent, and disconnect. Idempotent."""
+        """Wait for the answers to what was sent, and disconnect. Idempotent; nothing in a forked process.
+
+        MQClientException in another event loop than that of `start`.
+        """
+        if self.producer.is_of_another_process() or self._is_closed:
+            return
+        self._check_home(self.producer, "producer")
         if self._inbox is not None:
             self._inbox = None
             for _ in range(self._max_in_flight):
                 await self._permits.acquire()
         await life.shutdown(self.producer)
         await asyncio.to_thread(self._pool.shutdown)
+        self._is_closed = True
 
     async def send(
         self,
@@ -146,10 +162,13 @@ class AsyncProducer(life.AsyncLife):
         return await future
 
     def _running(self) -> LoopInbox[_Ended]:
+        self._check_home(self.producer, "producer")
         if self._inbox is None:
-            raise MQClientException(
-                f"The producer service state not OK, {self.producer.default_mq_producer_impl.service_state.name}")
+            raise MQClientException(self._state())
         return self._inbox
+
+    def _state(self) -> str:
+        return f"The producer service state not OK, {self.producer.default_mq_producer_impl.service_state.name}"
 
     @staticmethod
     def _begin(

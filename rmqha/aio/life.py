@@ -4,10 +4,30 @@ from types import TracebackType
 from typing import Self
 
 from rmqha.client.common.lifecycle import Lifecycle
+from rmqha.client.exception import MQClientException
 
 
 class AsyncLife:
-    """`async with`: started, and closed in the end. A subclass gives both."""
+    """`async with`: started, and closed in the end, in one event loop. A subclass gives both."""
+
+    _loop: asyncio.AbstractEventLoop | None = None  # from start on, for good
+
+    def _check_home(self, client: Lifecycle, attribute: str) -> None:
+        """Raise MQClientException in a forked process, and in another event loop than the one that has started this.
+
+        `client` is the one below, which is found under `attribute`.
+        """
+        client.check_process()
+        if self._loop is None or asyncio.get_running_loop() is self._loop:
+            return
+        name = type(self).__name__
+        if self._loop.is_closed():
+            cure = f"that loop is closed: end what is left with `await asyncio.to_thread(x.{attribute}.shutdown)`, and"
+        else:
+            cure = "use and close it in that loop, or"
+        raise MQClientException(
+            f"this {name} belongs to the event loop that started it, and can't be used in another: {cure} start one in "
+            "this loop (with pytest-asyncio, give the fixture and its tests the same loop_scope)")
 
     async def start(self) -> None:
         """Begin."""

@@ -5,6 +5,7 @@ Java: org.apache.rocketmq.client.Validators (4.9.8)
 from rmqha.client.exception import MQClientException
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import MessageBatch
 from rmqha.common.protocol import response_code
 from rmqha.common.topic import topic_validator
 
@@ -12,6 +13,7 @@ CHARACTER_MAX_LENGTH = 255
 TOPIC_MAX_LENGTH = 127
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+_NO_BATCH = "Failed to initiate the MessageBatch"
 
 
 def check_group(group: str | None) -> None:
@@ -34,9 +36,46 @@ def check_consumer_group(group: str | None) -> None:
 
 
 def check_message(msg: Message | None, max_message_size: int) -> None:
-    """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes."""
+    """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes.
+
+    Of a batch each message is checked, and the whole: a batch may have been made by hand.
+    """
+    if isinstance(msg, MessageBatch) and not msg.is_checked:
+        check_batch(msg.messages, max_message_size)
+    _check_message(msg, max_message_size)
+
+
+def check_batch(messages: list[Message], max_message_size: int) -> None:
+    """Check each message as if it were sent alone, then whether they may go together.
+
+    MQClientException (TypeError for a wrong type) names the first one that may not.
+    """
+    for number, msg in enumerate(messages):
+        try:
+            _check_message(msg, max_message_size)
+            check_is_no_batch(msg, "part of a batch")
+        except MQClientException as error:
+            raise MQClientException(f"{_NO_BATCH}: message {number}: {error.error_message}",
+                                    error.response_code) from error
+        except TypeError as error:
+            raise TypeError(f"{_NO_BATCH}: message {number}: {error}") from error
+    try:
+        MessageBatch.check(messages)
+    except ValueError as error:
+        raise MQClientException(f"{_NO_BATCH}: {error}") from error
+
+
+def check_is_no_batch(msg: Message, what: str) -> None:
+    """Raise MQClientException when `msg` is a batch, which brokers can't treat as `what`."""
+    if isinstance(msg, MessageBatch):
+        raise MQClientException(f"a batch can't be {what}: send its messages one by one", response_code.MESSAGE_ILLEGAL)
+
+
+def _check_message(msg: Message | None, max_message_size: int) -> None:
     if msg is None:
         raise MQClientException("the message is null", response_code.MESSAGE_ILLEGAL)
+    if not isinstance(msg, Message):
+        raise TypeError(f"what is sent must be a Message, not {type(msg).__name__}")
     if msg.body is None:
         raise MQClientException("the message body is null", response_code.MESSAGE_ILLEGAL)
     if msg.topic is not None:

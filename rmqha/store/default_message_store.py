@@ -498,9 +498,9 @@ class DefaultMessageStore:
         if self.broker_config.autoDeleteUnusedStats and self.broker_stats_manager is not None:
             self.broker_stats_manager.on_topic_deleted(topic)
 
-    def clean_expired_consumer_queue(self) -> None:
-        """Delete the consume queues whose last message is no longer in the log."""
-        self.reput_message_service.run_between_records(self.queue_removal.drop_expired_queues)
+    def clean_expired_consumer_queue(self, is_kept: Callable[[str], bool] = lambda topic: False) -> None:
+        """Delete the consume queues whose last message is no longer in the log, unless `is_kept(topic)`."""
+        self.reput_message_service.run_between_records(lambda: self.queue_removal.drop_expired_queues(is_kept))
 
     def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
                         store_host: tuple[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
-# Differs: half messages stay; the original forgets them when a topic is deleted before the first transaction check
+# Differs: half messages stay; the original forgets them when a topic is deleted before the first transaction check, and
+# where they are when expired queues are cleaned
 _KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
 
@@ -57,11 +58,16 @@ class QueueRemoval:
         self._remove(queue)
         _remove_folder(os.path.join(self._store.get_store_path_logic(), queue.topic))
 
-    def drop_expired_queues(self) -> None:
-        """Delete the queues whose last message is no longer in the log."""
+    def drop_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
+        """Delete the queues whose last message is no longer in the log, but those of topics that are kept.
+
+        Differs: a queue that may get messages again stays, with its last file, and counts on; in the original it begins
+        again at 0 while its groups stay where they were, on a slave it does not fit, and acknowledged messages are
+        never given to anybody.
+        """
         min_commit_log_offset = self._store.commit_log.get_min_offset()
         for queue in list(self._store.all_consume_queues()):
-            if queue.topic == RMQ_SYS_SCHEDULE_TOPIC:
+            if queue.topic in _KEPT_TOPICS or is_kept(queue.topic):
                 continue
             last_offset = queue.get_last_offset()
             if last_offset == -1:

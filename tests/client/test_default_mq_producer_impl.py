@@ -11,8 +11,11 @@ from rmqha.client.impl.producer import master_search
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
+from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import MessageBatch
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
@@ -145,6 +148,85 @@ def test_batch_is_encoded_once_with_an_id_for_each_message_and_not_compressed(ma
 def test_batch_of_several_topics_or_of_nothing_is_refused(make_producer, messages, says):
     with pytest.raises(MQClientException, match=says):
         make_producer()[0].send_batch(messages)
+
+
+def _with(message: Message, **attributes) -> Message:
+    for name, value in attributes.items():
+        setattr(message, name, value)
+    return message
+
+
+SPOILED = {  # what makes a message one that can't be sent in a batch -> what is said of it
+    "empty": (lambda: Message("T", b""), "body length is zero"),
+    "empty view": (lambda: Message("T", memoryview(b"")), "body length is zero"),
+    "no body": (lambda: _with(Message("T", b"x"), body=None), "body is null"),
+    "too long": (lambda: Message("T", b"x" * 101), "over max value, MAX: 100"),
+    "no topic": (lambda: _with(Message("T", b"x"), topic=None), "topic is blank"),
+    "bad topic": (lambda: Message("T T", b"x"), "illegal characters"),
+    "long topic": (lambda: Message("T" * 128, b"x"), "longer than topic max length"),
+    "system topic": (lambda: Message("SCHEDULE_TOPIC_XXXX", b"x"), "is forbidden"),
+    "other topic": (lambda: Message("U", b"x"), "should be the same"),
+    "retry topic": (lambda: Message("%RETRY%g", b"x"), "Retry Group is not supported"),
+    "delayed": (lambda: _with(Message("T", b"x"), delay_time_level=3), "TimeDelayLevel is not supported"),
+    "delay no number": (lambda: _with(Message("T", b"x"), properties={"DELAY": "soon"}), "For input string"),
+    "does not wait": (lambda: Message("T", b"x", wait_store_msg_ok=False), "waitStoreMsgOK"),
+    "null": (lambda: None, "the message is null"),
+    "body of text": (lambda: _with(Message("T", b"x"), body="x"), "body must be bytes"),
+    "no message": (lambda: b"x", "must be a Message, not bytes"),
+    "a batch": (lambda: _with(MessageBatch([Message("T", b"x")]), topic="T", body=b"x"), "part of a batch"),
+}
+WAYS = {
+    "send_batch": lambda producer, messages: producer.send_batch(messages),
+    "of an iterator": lambda producer, messages: producer.send_batch(iter(messages)),
+    "to a queue": lambda producer, messages: producer.send_batch(messages, queue=QUEUES[0]),
+    "send_batch_async": lambda producer, messages: producer.send_batch_async(messages, SendCallback()),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", SPOILED)
+def test_each_message_of_a_batch_is_checked(make_producer, kind, way):
+    make, says = SPOILED[kind]
+    producer, api = make_producer(max_message_size=100)
+    with pytest.raises((MQClientException, TypeError), match=f"message 1: .*{says}"):
+        WAYS[way](producer, [Message("T", b"a"), make(), Message("T", b"c")])
+    assert not api.sent
+
+
+def _made_by_hand(make) -> MessageBatch:
+    batch = MessageBatch([Message("T", b"a"), make()])
+    batch.topic, batch.body = "T", b"encoded before"
+    return batch
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+def test_each_message_of_a_batch_made_by_hand_is_checked(make_producer, kind):
+    make, says = SPOILED[kind]
+    producer, api = make_producer(max_message_size=100)
+    for send in (producer.send, producer.send_oneway, lambda batch: producer.send(batch, queue=QUEUES[0]),
+                 lambda batch: producer.send(batch, selector=lambda queues, _msg, _arg: queues[0])):
+        with pytest.raises((MQClientException, TypeError), match=f"message 1: .*{says}"):
+            send(_made_by_hand(make))
+    assert not api.sent
+
+
+def test_whole_batch_has_the_limit_of_one_message(make_producer):
+    producer, api = make_producer(max_message_size=100)
+    with pytest.raises(MQClientException, match="over max value, MAX: 100"):
+        producer.send_batch([Message("T", b"x" * 60), Message("T", b"x" * 60)])
+    assert not api.sent
+
+
+def test_batch_is_neither_a_request_nor_a_half_message(make_producer):
+    producer, api = make_producer()
+    batch = MessageBatch.generate_from_list([Message("T", b"a"), Message("T", b"b")])
+    batch.body = batch.encode()
+    with pytest.raises(MQClientException, match="a batch can't be a request"):
+        producer.request(batch, 1000)
+    transactional = TransactionMQProducer("g", "127.0.0.1:1", TransactionListener())
+    with pytest.raises(MQClientException, match="a batch can't be sent in a transaction"):
+        transactional.send_message_in_transaction(batch)
+    assert not api.sent
 
 
 def test_vip_channel_sends_to_the_fast_port(make_producer):

@@ -239,9 +239,9 @@ def test_expired_queue_with_a_message_on_its_way_stays(tmp_path, monkeypatch):
         store.commit_log.delete_expired_file(0, 0, 0, True)
         real = store.queue_removal.drop_expired_queues
 
-        def with_a_put_before():
+        def with_a_put_before(is_kept):
             put(store, message("T", 0, b"late"))
-            real()
+            real(is_kept)
 
         monkeypatch.setattr(store.queue_removal, "drop_expired_queues", with_a_put_before)
         store.clean_expired_consumer_queue()

@@ -174,9 +174,11 @@ class AdminTopicHandlers(AdminHandlers):
         return success(TopicList(self.broker_controller.topic_config_manager.topic_validator.system_topic_set))
 
     def clean_expired_consume_queue(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """Delete queues whose messages are all gone."""
+        """Delete queues whose messages are all gone, of topics that the broker does not know."""
         log.warning("invoke cleanExpiredConsumeQueue start.")
-        self.broker_controller.message_store.clean_expired_consumer_queue()
+        topics = self.broker_controller.topic_config_manager
+        self.broker_controller.message_store.clean_expired_consumer_queue(
+            lambda topic: mix_all.is_lmq(topic) or topics.select_topic_config(topic) is not None)
         log.warning("invoke cleanExpiredConsumeQueue end.")
         return success()
 

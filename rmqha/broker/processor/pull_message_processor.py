@@ -328,6 +328,8 @@ class PullMessageProcessor:
         log.warning("PULL_OFFSET_MOVED:correction offset. topic=%s, groupId=%s, requestOffset=%d, newOffset=%d, "
                     "suggestBrokerId=%s", header.topic, header.consumerGroup, header.queueOffset,
                     result.next_begin_offset, response_header.suggestWhichBrokerId)
+        if _may_continue(header, result):
+            response.code = response_code.PULL_RETRY_IMMEDIATELY
 
     def _generate_offset_moved_event(self, event: OffsetMovedEvent) -> None:
         message = MessageExtBrokerInner()
@@ -350,6 +352,17 @@ class PullMessageProcessor:
             controller.consumer_offset_manager.commit_offset(
                 parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
                 header.commitOffset)
+
+
+def _may_continue(header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
+    """Whether who pulls without end may simply continue at the next offset: what it asked for is deleted.
+
+    Differs: the original answers PULL_OFFSET_MOVED, whereupon its push consumers drop the queue, and take it again
+    after 10 s and a rebalance: 20 to 33 s until a new group's first message, where the beginning of a topic is deleted.
+    A pull that does not want to be held is answered as there: its user may have to know that messages are gone.
+    """
+    return (result.status is GetMessageStatus.OFFSET_TOO_SMALL and pull_sys_flag.has_suspend_flag(header.sysFlag)
+            and 0 <= header.queueOffset < result.next_begin_offset)
 
 
 def _store_timestamp(record: memoryview) -> int:

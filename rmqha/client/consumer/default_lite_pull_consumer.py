@@ -58,11 +58,16 @@ class DefaultLitePullConsumer(TracedConsumer):
         self.pull_threshold_size_for_queue = 100  # MiB of a queue in the cache
         self.poll_timeout_millis = 5_000
         self.topic_metadata_check_interval_millis = 30_000
-        self.default_lite_pull_consumer_impl = DefaultLitePullConsumerImpl(
-            self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultLitePullConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
         apply_settings(self, settings, PullConsumerSettings)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
+
+    @property
+    def default_lite_pull_consumer_impl(self) -> DefaultLitePullConsumerImpl:
+        """What does the work. MQClientException in a process that was forked after the start."""
+        self.check_process()
+        return self._impl
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
         """Hang something behind each pull: its messages count as consumed. Before `start`."""
@@ -70,12 +75,15 @@ class DefaultLitePullConsumer(TracedConsumer):
 
     def start(self) -> None:
         """Begin to pull. MQClientException for bad settings, a second start, or a group that is here already."""
+        self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_lite_pull_consumer_impl.start()
         self._start_trace()
 
     def shutdown(self) -> None:
         """Store offsets, disconnect. What is cached is not consumed. Idempotent."""
+        if self.is_of_another_process():
+            return
         self.default_lite_pull_consumer_impl.shutdown()
         self._shutdown_trace()
 

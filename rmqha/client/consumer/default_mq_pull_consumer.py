@@ -47,17 +47,25 @@ class DefaultMQPullConsumer(ConsumerFacade):
         self.register_topics: set[str] = set()  # topics whose queues are shared among the group
         self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
         self.max_reconsume_times = 16
-        self.default_mq_pull_consumer_impl = DefaultMQPullConsumerImpl(
-            self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultMQPullConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
+
+    @property
+    def default_mq_pull_consumer_impl(self) -> DefaultMQPullConsumerImpl:
+        """What does the work. MQClientException in a process that was forked after the start."""
+        self.check_process()
+        return self._impl
 
     def start(self) -> None:
         """Connect. MQClientException for a bad group name or a second start."""
+        self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.register_topics = {self.with_namespace(topic) for topic in self.register_topics}
         self.default_mq_pull_consumer_impl.start()
 
     def shutdown(self) -> None:
         """Store offsets, disconnect. Idempotent."""
+        if self.is_of_another_process():
+            return
         self.default_mq_pull_consumer_impl.shutdown()
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
@@ -109,6 +117,7 @@ class DefaultMQPullConsumer(ConsumerFacade):
 
     def register_message_queue_listener(self, topic: str, listener: MessageQueueListener) -> None:
         """Share a topic's queues among the group, and tell `listener` when this consumer's share changed."""
+        self.check_process()
         self.register_topics.add(self.with_namespace(topic))
         self.message_queue_listener = listener
 

@@ -67,13 +67,18 @@ class DefaultMQPushConsumer(TracedConsumer):
         self.suspend_current_queue_time_millis = 1000  # of an orderly listener's queue
         self.consume_timeout = 15
         self.await_termination_millis_when_shutdown = 0
-        self.default_mq_push_consumer_impl = DefaultMQPushConsumerImpl(
-            self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultMQPushConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
         apply_settings(self, settings, PushConsumerSettings)
         if message_listener is not None:
             self.register_message_listener(message_listener)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
+
+    @property
+    def default_mq_push_consumer_impl(self) -> DefaultMQPushConsumerImpl:
+        """What does the work. MQClientException in a process that was forked after the start."""
+        self.check_process()
+        return self._impl
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
         """Hang something around each call of the listener. Before `start`."""
@@ -105,12 +110,15 @@ class DefaultMQPushConsumer(TracedConsumer):
 
     def start(self) -> None:
         """Begin to receive. MQClientException for bad settings, a second start, or a group that is here already."""
+        self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_mq_push_consumer_impl.start()
         self._start_trace()
 
     def shutdown(self) -> None:
         """Let listeners finish, store offsets, tell the brokers. Idempotent."""
+        if self.is_of_another_process():
+            return
         self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
         self._shutdown_trace()
 

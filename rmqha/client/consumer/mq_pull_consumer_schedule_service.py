@@ -65,6 +65,7 @@ class MQPullConsumerScheduleService(MessageQueueListener):
     def register_pull_task_callback(self, topic: str, callback: PullTaskCallback) -> None:
         """Pull a topic. Before `start`."""
         consumer = self.default_mq_pull_consumer
+        consumer.check_process()
         self._callback_table[consumer.with_namespace(topic)] = callback
         consumer.register_message_queue_listener(topic, self)
 
@@ -73,7 +74,9 @@ class MQPullConsumerScheduleService(MessageQueueListener):
         self.default_mq_pull_consumer.start()
 
     def shutdown(self) -> None:
-        """Let the callbacks that run finish, store offsets, disconnect. Idempotent."""
+        """Let the callbacks that run finish, store offsets, disconnect. Idempotent; nothing in a forked process."""
+        if self.default_mq_pull_consumer.is_of_another_process():
+            return
         self.put_task(None, set())
         self._scheduler.shutdown()
         self._pool.shutdown()

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_remoting import ClientRemoting
 from rmqha.common import java_properties, mix_all, util_all
 from rmqha.common.admin.stats_tables import ConsumeStats, TopicStatsTable
 from rmqha.common.data_version import DataVersion
@@ -88,7 +89,6 @@ from rmqha.common.topic_config import TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.language_code import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_client import RemotingClient
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class MQClientAPIAdmin:
     """
 
     client_config: ClientConfig
-    remoting_client: RemotingClient
+    remoting_client: ClientRemoting
 
     # ---- topics and groups on a broker
 

@@ -6,6 +6,7 @@ what only the leader answers goes to the leader that this one names.
 from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_remoting import ClientRemoting
 from rmqha.common import java_properties, mix_all
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.controller_bodies import (
@@ -26,7 +27,6 @@ from rmqha.common.protocol.header.controller_headers import (
 )
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_client import RemotingClient
 
 # Requests whose errors are MQClientException.
 _CLIENT_EXCEPTION_CODES = frozenset((request_code.GET_CONTROLLER_CONFIG, request_code.UPDATE_CONTROLLER_CONFIG))
@@ -38,7 +38,7 @@ class MQClientAPIController:
     Java: org.apache.rocketmq.client.impl.MQClientAPIImpl (5.1.4)
     """
 
-    remoting_client: RemotingClient
+    remoting_client: ClientRemoting
 
     def get_controller_meta_data(self, controller_addr: str, timeout_ms: float) -> GetMetaDataResponseHeader:
         """The group of a controller, its members, and who leads."""

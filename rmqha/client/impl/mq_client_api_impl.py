@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.pull_result import PullCallback, PullResultExt, PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_remoting import ClientRemoting
 from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
 from rmqha.client.impl.mq_client_api_controller import MQClientAPIController
 from rmqha.client.producer.send_result import SendResult, SendStatus
@@ -55,7 +56,6 @@ from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.response_future import ResponseFuture
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         self, remoting_config: RemotingClientConfig, client_config: ClientConfig, rpc_hook: "RPCHook | None" = None
     ) -> None:
         self.client_config = client_config
-        self.remoting_client = RemotingClient(remoting_config, tls=client_config.tls)
+        self.remoting_client = ClientRemoting(remoting_config, client_config.tls)
         if rpc_hook is not None:
             self.remoting_client.register_rpc_hook(rpc_hook)
 

@@ -2,9 +2,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from rmqha.client import validators
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.lifecycle import Lifecycle
-from rmqha.client.exception import MQClientException
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionHook
 from rmqha.client.hook.send_message_hook import SendMessageHook
@@ -82,7 +82,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.retry_times_when_send_async_failed = 2
         self.retry_another_broker_when_not_store_ok = False
         self.max_message_size = 4 * 1024 * 1024
-        self.default_mq_producer_impl = self._make_impl(rpc_hook, client_manager)
+        self._impl = self._make_impl(rpc_hook, client_manager)
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
         apply_settings(self, settings, ProducerSettings)
         if enable_msg_trace:
@@ -92,6 +92,12 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
     ) -> DefaultMQProducerImpl:
         return DefaultMQProducerImpl(self, rpc_hook, client_manager)
+
+    @property
+    def default_mq_producer_impl(self) -> DefaultMQProducerImpl:
+        """What does the work. MQClientException in a process that was forked after the start."""
+        self.check_process()
+        return self._impl
 
     def _enable_msg_trace(
         self, trace_topic: str | None, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
@@ -125,6 +131,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
 
     def start(self) -> None:
         """Connect. MQClientException for a bad group name, a second start, or a group that is here already."""
+        self._home.begin()
         self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()
         if self.trace_dispatcher is not None:
@@ -132,6 +139,8 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
 
     def shutdown(self) -> None:
         """Disconnect. Idempotent."""
+        if self.is_of_another_process():
+            return
         self.default_mq_producer_impl.shutdown()
         if self.trace_dispatcher is not None:
             self.trace_dispatcher.shutdown()
@@ -198,7 +207,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
     def send_batch(
         self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB."""
+        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB.
+
+        MQClientException when one of them could not be sent alone, or they can't go together.
+        """
         return self.send(self._batch(msgs), timeout_ms, queue)
 
     def send_batch_async(
@@ -209,10 +221,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.send_async(self._batch(msgs), send_callback, timeout_ms, queue)
 
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
-        try:
-            batch = MessageBatch.generate_from_list(msgs)
-        except ValueError as error:
-            raise MQClientException("Failed to initiate the MessageBatch") from error
+        messages = list(msgs)
+        validators.check_batch(messages, self.max_message_size)
+        batch = MessageBatch(messages).take_over()
+        batch.is_checked = True
         for msg in batch:
             message_client_id_setter.set_uniq_id(msg)
         batch.body = batch.encode()

@@ -35,7 +35,7 @@ class TransactionMQProducer(DefaultMQProducer):
         customized_trace_topic: str | None = None,
         **settings: Unpack[TransactionProducerSettings],
     ) -> None:
-        self.default_mq_producer_impl: TransactionMQProducerImpl
+        self._impl: TransactionMQProducerImpl
         super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager, namespace, enable_msg_trace,
                          customized_trace_topic)
         self.transaction_listener = transaction_listener
@@ -48,6 +48,11 @@ class TransactionMQProducer(DefaultMQProducer):
     ) -> TransactionMQProducerImpl:
         return TransactionMQProducerImpl(self, rpc_hook, client_manager)
 
+    @property
+    def default_mq_producer_impl(self) -> TransactionMQProducerImpl:
+        self.check_process()
+        return self._impl
+
     def start(self) -> None:
         """Connect, ready to be asked."""
         self.default_mq_producer_impl.init_transaction_env()
@@ -55,6 +60,8 @@ class TransactionMQProducer(DefaultMQProducer):
 
     def shutdown(self) -> None:
         """Disconnect. Idempotent."""
+        if self.is_of_another_process():
+            return
         super().shutdown()
         self.default_mq_producer_impl.destroy_transaction_env()
 

@@ -13,11 +13,12 @@ class MessageBatch(Message):
     Java: org.apache.rocketmq.common.message.MessageBatch (4.9.8)
     """
 
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "is_checked")
 
     def __init__(self, messages: list[Message]) -> None:
         super().__init__()
         self.messages = messages
+        self.is_checked = False  # the producer that has made it has looked at each message
 
     def encode(self) -> bytes:
         """The request's body."""
@@ -30,14 +31,25 @@ class MessageBatch(Message):
     def generate_from_list(messages: Iterable[Message]) -> "MessageBatch":
         """A batch; ValueError when there are no messages or they may not go together."""
         batch = MessageBatch(list(messages))
-        if not batch.messages:
+        MessageBatch.check(batch.messages)
+        return batch.take_over()
+
+    def take_over(self) -> "MessageBatch":
+        """Be of the messages' topic, and wait as they do; self. The messages may go together."""
+        self.topic = self.messages[0].topic
+        self.wait_store_msg_ok = self.messages[0].wait_store_msg_ok
+        return self
+
+    @staticmethod
+    def check(messages: list[Message]) -> None:
+        """ValueError when there are no messages or they may not go together; it names the first that may not."""
+        if not messages:
             raise ValueError("a batch needs a message")
-        first = batch.messages[0]
-        for message in batch.messages:
-            _check(first, message)
-        batch.topic = first.topic
-        batch.wait_store_msg_ok = first.wait_store_msg_ok
-        return batch
+        for number, message in enumerate(messages):
+            try:
+                _check(messages[0], message)
+            except ValueError as error:
+                raise ValueError(f"message {number}: {error}") from error
 
 
 def _check(first: Message, message: Message) -> None:

@@ -114,6 +114,57 @@ def test_moved_offset_is_reported_in_its_topic(broker):
     assert message.tags == message.keys == "consumer"
 
 
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory):
+    """A broker, and the first offset of a queue of twelve messages whose beginning is deleted."""
+    with running_broker(tmp_path_factory.mktemp("shortened")) as broker:
+        for index in range(12):
+            broker.send("Short", b"%d" % index + b"-" * 200_000)
+        assert broker.next_offset("Short") == 12
+        broker.store.commit_log.delete_expired_file(0, 0, 0, True)
+        queue = broker.store.get_consume_queue("Short", 0)
+        queue.correct_min_offset(broker.store.commit_log.get_min_offset())
+        first = queue.get_min_offset_in_queue()
+        assert 1 < first < 12
+        yield broker, first
+
+
+HELD_MS = 600_000  # who waits for this fails by the pull's own time-out
+
+
+@pytest.mark.parametrize("before_first", [None, 1, 2])
+def test_pull_without_end_at_a_deleted_offset_continues_at_once(shortened, before_first):
+    broker, first = shortened
+    offset = 0 if before_first is None else first - before_first
+    response = broker.pull("Short", offset, suspend_ms=HELD_MS, maxMsgNums=1)
+    assert (response.code, response.remark) == (response_code.PULL_RETRY_IMMEDIATELY, "OFFSET_TOO_SMALL")
+    assert offsets_of(response) == (first, first, 12) and not response.body
+    following = broker.pull("Short", offsets_of(response)[0], suspend_ms=HELD_MS, maxMsgNums=1)
+    assert following.code == response_code.SUCCESS and bodies(following)[0].startswith(b"%d-" % first)
+
+
+def test_single_pull_at_a_deleted_offset_is_told_that_messages_are_gone(shortened):
+    broker, first = shortened
+    for offset in (0, first - 1):
+        response = broker.pull("Short", offset)
+        assert (response.code, offsets_of(response)[0]) == (response_code.PULL_OFFSET_MOVED, first)
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 13, 2**63 - 1])
+def test_pull_without_end_at_an_offset_that_never_was_is_moved(shortened, offset):
+    broker, first = shortened
+    response = broker.pull("Short", offset, suspend_ms=HELD_MS)
+    assert (response.code, offsets_of(response)[0]) == (
+        response_code.PULL_OFFSET_MOVED, first if offset < 0 else 12)
+
+
+def test_deleted_offset_is_reported_though_the_pull_continues(shortened):
+    broker, _first = shortened
+    before = broker.next_offset("OFFSET_MOVED_EVENT")
+    broker.pull("Short", 1, suspend_ms=HELD_MS, group="late")
+    wait_until(lambda: broker.next_offset("OFFSET_MOVED_EVENT") > before, 60_000, "the event")
+
+
 def test_slave_does_not_move_offsets(tmp_path):
     with running_broker(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1) as broker:
         response = broker.pull("BenchmarkTest", 77)

@@ -165,6 +165,60 @@ def test_message_says_how_long_it_is_immune(broker):
     assert (message.body, message.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == (b"long", "0")
 
 
+@pytest.mark.parametrize("level", ["1", "5", "18", "99", "soon", "-1"])
+@pytest.mark.parametrize("outcome, arrives", [(COMMIT, [b"half"]), (ROLLBACK, [])])
+def test_delay_level_of_a_half_message_is_ignored(broker, level, outcome, arrives):
+    header = half(broker, DELAY=level)
+    assert (broker.next_offset(HALF), broker.next_offset("SCHEDULE_TOPIC_XXXX")) == (1, 0)
+    assert end(broker, header, outcome).code == response_code.SUCCESS
+    assert broker.next_offset("Orders", 1) == len(arrives)
+    assert (bodies(broker.pull("Orders", 0, queue_id=1)) if arrives else []) == arrives
+
+
+def test_producer_of_a_half_message_with_a_delay_level_is_asked(broker):
+    half(broker, DELAY="3")
+    assert check(broker) == [(1, b"half")]
+
+
+@pytest.mark.parametrize("check_max", [1, 2, 5])
+def test_rounds_of_immunity_do_not_count_as_questions(broker, monkeypatch, check_max):
+    header = half(broker, age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    for _ in range(check_max + 2):
+        assert check(broker, check_max=check_max) == []
+    assert broker.next_offset(GIVEN_UP) == 0
+    later = util_all.current_time_millis() + 700_000
+    monkeypatch.setattr(util_all, "current_time_millis", lambda: later)
+    for _ in range(check_max):
+        later += 1
+        controller = broker.controller
+        asked = Asked(controller.transactional_message_check_listener)
+        controller.transactional_message_service.check(0, check_max, asked)
+        broker.next_offset(HALF)
+        assert [body for _offset, body in asked.messages] == [b"half"]
+    later += 1
+    controller.transactional_message_service.check(0, check_max, asked)
+    assert broker.next_offset(GIVEN_UP) == 1 and header
+
+
+def test_immunity_beyond_the_time_that_files_are_kept_does_not_discard(broker, monkeypatch):
+    hour = 3_600_000
+    hours = broker.controller.message_store_config.fileReservedTime
+    half(broker, b"immune", age_ms=(hours + 1) * hour, CHECK_IMMUNITY_TIME_IN_SECONDS=str((hours + 2) * 3600))
+    half(broker, b"immune before", age_ms=(hours + 1) * hour, CHECK_IMMUNITY_TIME_IN_SECONDS=str(2 * 3600))
+    half(broker, b"old", age_ms=(hours + 1) * hour)
+    assert [body for _offset, body in check(broker)] == [b"immune before"]
+    assert broker.next_offset(GIVEN_UP) == 1
+
+
+@pytest.mark.parametrize("brought", [{"TRANSACTION_CHECK_TIMES": "99"}, {"TRAN_PREPARED_QUEUE_OFFSET": "-1"},
+                                     {"TRANSACTION_CHECK_TIMES": "15", "TRAN_PREPARED_QUEUE_OFFSET": "0"}])
+def test_what_a_message_that_is_sent_on_brings_of_an_earlier_transaction_does_not_count(broker, brought):
+    half(broker, b"plain", **brought)
+    half(broker, b"immune", age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600", **brought)
+    assert [body for _offset, body in check(broker)] == [b"plain"]
+    assert (done(broker, HALF), broker.next_offset(GIVEN_UP)) == (2, 0)
+
+
 def test_immune_message_ended_under_its_first_offset_is_done(broker):
     header = half(broker, age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600")
     assert check(broker) == [] and broker.next_offset(HALF) == 2

@@ -30,6 +30,15 @@ _PULL_STATUS = {
     GetMessageStatus.NO_MESSAGE_IN_QUEUE: PullStatus.NO_NEW_MSG,
     GetMessageStatus.OFFSET_OVERFLOW_ONE: PullStatus.NO_NEW_MSG,
 }
+# Differs: a delay level is ignored, as the original's clients do; at the original's broker such a half message is
+# delayed at once, lies in the half topic at another offset than its producer knows, and can't be ended: lost after
+# SEND_OK
+_NOT_OF_A_NEW_HALF_MESSAGE = (
+    message_const.PROPERTY_DELAY_TIME_LEVEL,
+    # Differs: what a message that is sent on brings of an earlier transaction does not count; at the original's broker
+    # it may be discarded without a question
+    message_const.PROPERTY_TRANSACTION_CHECK_TIMES,
+    message_const.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
 _READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
 
 
@@ -196,6 +205,8 @@ def _parse_half_message_inner(message: MessageExtBrokerInner) -> MessageExtBroke
     message.put_property(message_const.PROPERTY_REAL_QUEUE_ID, str(message.queue_id))
     message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag,
                                                                 message_sys_flag.TRANSACTION_NOT_TYPE)
+    for name in _NOT_OF_A_NEW_HALF_MESSAGE:
+        message.clear_property(name)
     message.topic = util.build_half_topic()
     message.queue_id = 0
     message.properties_string = message_decoder.message_properties2string(message.properties)

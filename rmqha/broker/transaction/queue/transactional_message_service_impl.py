@@ -70,18 +70,25 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
     @staticmethod
     def _need_discard(message: MessageExt, transaction_check_max: int) -> bool:
         text = message.get_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES)
-        check_time = 1
-        if text is not None:
-            check_time = _get_long(text)
-            if check_time >= transaction_check_max:
-                return True
-            check_time += 1
-        message.put_user_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES, str(check_time))
-        return False
+        return text is not None and _get_long(text) >= transaction_check_max
 
-    def _need_skip(self, message: MessageExt) -> bool:
+    @staticmethod
+    def _count_question(message: MessageExt) -> None:
+        """Note in the message that its producer is asked once more.
+
+        Differs: the rounds in which a message is immune do not count; in the original one whose immunity is longer than
+        transactionCheckMax rounds is discarded, and its producer was never asked.
+        """
+        times = _get_long(message.get_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES) or "0")
+        message.put_user_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES, str(times + 1))
+
+    def _need_skip(self, message: MessageExt, timeout_ms: int) -> bool:
         hours = self._bridge.broker_controller.message_store_config.fileReservedTime
-        if util_all.current_time_millis() - message.born_timestamp <= hours * _HOUR_MS:
+        immunity = message.get_user_property(message_const.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+        # Differs: the time counts from the end of an immunity on; the original discards a message that is immune longer
+        # than fileReservedTime without asking, though each time it was put back it became a new record
+        immune_ms = 0 if immunity is None else max(0, _get_immunity_time(immunity, timeout_ms))
+        if util_all.current_time_millis() - message.born_timestamp <= hours * _HOUR_MS + immune_ms:
             return False
         log.info("Half message exceed file reserved time ,so skip it.messageId %s,bornTime %d", message.msg_id,
                  message.born_timestamp)
@@ -149,7 +156,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         if result is None or not result.messages:
             return self._step_over_missing(check, result)
         message = result.messages[0]
-        if self._need_discard(message, check.check_max) or self._need_skip(message):
+        if self._need_discard(message, check.check_max) or self._need_skip(message, check.timeout_ms):
             check.listener.resolve_discard_msg(message)
             check.offset += 1
             return True
@@ -182,6 +189,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         else:
             need_check = age_ms > immunity_ms
         if need_check or age_ms <= -1:
+            self._count_question(message)
             # Differs: one that can't be put back ends the check; the original tries until its 60 s are over
             if not self._put_back_half_msg_queue(message, check.offset):
                 return False

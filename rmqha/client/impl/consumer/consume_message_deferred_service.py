@@ -67,6 +67,10 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
     def _submit(self, request: ConsumeRequest) -> None:
         self._deferred_listener.take(Delivery(self, request))
 
+    def check_process(self) -> None:
+        """Raise MQClientException in a process that was forked after the consumer's start."""
+        self._consumer.check_process()
+
     def begin(self, request: ConsumeRequest) -> ConsumeMessageContext | None:
         """Somebody has the message now; for `end`."""
         impl, context = self._consumer_impl, None
@@ -141,6 +145,7 @@ class Delivery:
 
         `delay_level`: of RECONSUME_LATER, see ConsumeConcurrentlyContext.
         """
+        self._service.check_process()
         with self._lock:
             if self._is_ended:
                 return False

@@ -4,11 +4,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import mix_all, util_all
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
+from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
@@ -100,11 +102,24 @@ def first_offset(mq: MessageQueue, where: ConsumeFromWhere, consume_timestamp: s
     is_retry = mq.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
     match where:
         case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0
+            return _beginning(mq, admin)
         case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             if is_retry:
                 return admin.max_offset(mq)
             moment = datetime.strptime(consume_timestamp, "%Y%m%d%H%M%S")
             return admin.search_offset(mq, int(moment.timestamp() * 1000))
         case _:  # CONSUME_FROM_LAST_OFFSET and its deprecated names
-            return 0 if is_retry else admin.max_offset(mq)
+            return _beginning(mq, admin) if is_retry else admin.max_offset(mq)
+
+
+def _beginning(mq: MessageQueue, admin: "MQAdminImpl") -> int:
+    """The first offset that the queue still has.
+
+    Differs: the original begins at 0, and where the beginning of the queue is deleted waits 20 to 33 s until it is
+    allowed to continue.
+    """
+    try:
+        return max(0, admin.min_offset(mq))
+    except (MQClientException, MQBrokerException, RemotingException) as error:  # no master: a slave may have messages
+        log.warning("minOffset of %s not known, begin at 0: %s", mq, error)
+        return 0

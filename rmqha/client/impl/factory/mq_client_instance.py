@@ -6,8 +6,10 @@
     remoting client                --answers, code 40 and its like--> callbacks, ClientRemotingProcessor
 """
 import logging
+import os
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.client_remoting_processor import ClientRemotingProcessor
 from rmqha.client.impl.consumer.pull_message_service import PullMessageService
 from rmqha.client.impl.consumer.rebalance_service import RebalanceService
+from rmqha.client.impl.factory.left_at_exit import log_what_is_left
 from rmqha.client.impl.factory.reset_offset import reset_offset
 from rmqha.client.impl.factory.topic_route import (
     topic_route_data2_topic_publish_info,
@@ -93,6 +96,7 @@ class MQClientInstance:
         self.default_mq_producer = self._make_inner_producer()
         self.consumer_stats_manager = ConsumerStatsManager()
         self.request_future_holder = RequestFutureHolder()
+        self._left_at_exit: weakref.finalize[..., MQClientInstance] | None = None  # guarded by _state_lock
         self._heartbeat_times = 0  # guarded by _lock_heartbeat
         log.info("Created a new client Instance, InstanceIndex:%d, ClientID:%s, ClientConfig:%s",
                  instance_index, client_id, client_config)
@@ -119,7 +123,11 @@ class MQClientInstance:
         return producer
 
     def start(self) -> None:
-        """Start connections and services; a second call does nothing. MQClientException after a failed start."""
+        """Start connections and services; a second call does nothing.
+
+        MQClientException after a failed start, and in a process that was forked after the start.
+        """
+        self.mq_client_api_impl.remoting_client.check_process()
         with self._state_lock:
             if self.service_state is ServiceState.START_FAILED:
                 raise MQClientException(
@@ -133,6 +141,9 @@ class MQClientInstance:
             self.rebalance_service.start()
             self.default_mq_producer.default_mq_producer_impl.start_on(self)
             log.info("the client factory [%s] start OK", self.client_id)
+            self._left_at_exit = weakref.finalize(
+                self, log_what_is_left, self.client_id, os.getpid(), self.mq_client_api_impl.remoting_client,
+                self.request_future_holder, self.producer_table, self.consumer_table)
             self.service_state = ServiceState.RUNNING
 
     def _start_scheduled_task(self) -> None:
@@ -320,13 +331,17 @@ class MQClientInstance:
     # ---- registrations
 
     def shutdown(self) -> None:
-        """Stop everything, unless a producer or a consumer still lives here. Idempotent."""
+        """Stop all, unless a producer or a consumer still lives here. Idempotent; nothing in a forked process."""
+        if self.mq_client_api_impl.remoting_client.is_left():
+            return
         with self._state_lock:
             # the one producer that may be left is the inner one
             if self.consumer_table or len(self.producer_table) > 1 or self.service_state is not ServiceState.RUNNING:
                 return
             self.default_mq_producer.default_mq_producer_impl.shutdown_on()
             self.service_state = ServiceState.SHUTDOWN_ALREADY
+            if self._left_at_exit is not None:
+                self._left_at_exit.detach()
         self.pull_message_service.shutdown(interrupt=True)
         self.scheduled_executor_service.shutdown()
         self.rebalance_service.shutdown()

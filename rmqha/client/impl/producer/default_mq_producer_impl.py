@@ -254,6 +254,7 @@ class DefaultMQProducerImpl:
         self, msg: Message, timeout_ms: float, queue: MessageQueue | None, request_callback: RequestCallback | None
     ) -> RequestResponseFuture:
         self._make_sure_state_ok()
+        validators.check_is_no_batch(msg, "a request")
         begin_ns = time.monotonic_ns()
         correlation_id = str(uuid.uuid4())
         msg.put_property(message_const.PROPERTY_CORRELATION_ID, correlation_id)

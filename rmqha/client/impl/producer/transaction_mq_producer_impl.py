@@ -103,6 +103,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         self, user_msg: Message, listener: TransactionListener, arg: Any
     ) -> TransactionSendResult:
         """See the facade."""
+        validators.check_is_no_batch(user_msg, "sent in a transaction")
         msg = self.with_namespace(user_msg)
         msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
         validators.check_message(msg, self.default_mq_producer.max_message_size)

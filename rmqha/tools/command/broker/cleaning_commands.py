@@ -33,7 +33,7 @@ class CleaningSubCommand(SubCommand):
 
 
 class CleanExpiredCQSubCommand(CleaningSubCommand):
-    """Deletes consume queue files whose messages are gone.
+    """Deletes consume queues whose messages are gone, of topics that the broker does not know.
 
     Java: org.apache.rocketmq.tools.command.broker.CleanExpiredCQSubCommand (4.9.8)
     """
