@@ -5,6 +5,7 @@ Java: org.apache.rocketmq.common.MixAll (4.9.8)
 import ipaddress
 import logging
 import os
+import stat
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -110,12 +111,16 @@ def string2file(text: str, file_name: str) -> None:
 
 
 def string2file_not_safe(text: str, file_name: str) -> None:
-    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
+    """Write a file in place (UTF-8) and fsync it; missing folders are made. A pipe or a terminal gets the text.
+
+    Raises OSError.
+    """
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
         file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
         file.flush()
-        os.fsync(file.fileno())
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fsync(file.fileno())
 
 
 def keep_as(file_name: str, bak_file: str) -> None:
