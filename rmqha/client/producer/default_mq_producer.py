@@ -1,4 +1,5 @@
 """Sending messages."""
+import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -211,11 +212,11 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
         try:
             batch = MessageBatch.generate_from_list(msgs)
-        except ValueError as error:
+            for msg in batch:
+                message_client_id_setter.set_uniq_id(msg)
+            batch.body = batch.encode()
+        except (ValueError, struct.error) as error:  # what does not go together, or does not fit the wire
             raise MQClientException("Failed to initiate the MessageBatch") from error
-        for msg in batch:
-            message_client_id_setter.set_uniq_id(msg)
-        batch.body = batch.encode()
         return batch
 
     def _as_brokers_know_them(
