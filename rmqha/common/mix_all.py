@@ -101,13 +101,15 @@ def string2file(text: str, file_name: str) -> None:
 
     At each moment the disk holds the old or the new text under the name.
     """
+    # Differs: a symbolic link stays, and the file that it leads to is replaced; Java puts a file in the link's place
+    target = os.path.realpath(file_name) if os.path.islink(file_name) else file_name
+    tmp_file = target + ".tmp"
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
-    tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
     string2file_not_safe(text, tmp_file)
-    if os.path.exists(file_name):
-        keep_as(file_name, bak_file)
-    os.replace(tmp_file, file_name)
-    fsync_path(os.path.dirname(os.path.abspath(file_name)))
+    if os.path.exists(target):
+        keep_as(target, file_name + ".bak")
+    os.replace(tmp_file, target)
+    fsync_path(os.path.dirname(os.path.abspath(target)))
 
 
 def string2file_not_safe(text: str, file_name: str) -> None:

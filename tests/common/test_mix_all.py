@@ -104,6 +104,20 @@ def test_text_that_utf8_cannot_write_is_no_reason_not_to_save_the_rest(tmp_path)
     assert mix_all.file2string(str(tmp_path / "a")) == "a?b"
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path, exists):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far/file")
+    if exists:
+        (tmp_path / "far" / "file").write_text("old")
+    for text in ("first", "second"):
+        mix_all.string2file(text, str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "far" / "file").read_text() == "second"
+    assert (tmp_path / "link.bak").read_text() == "first" and not (tmp_path / "link.bak").is_symlink()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["far", "link", "link.bak"]
+    assert [each.name for each in (tmp_path / "far").iterdir()] == ["file"]
+
+
 def test_a_pipe_a_link_and_a_terminal_get_the_text(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     came = []

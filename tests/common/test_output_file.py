@@ -98,9 +98,19 @@ def test_a_pipe_is_written_to_and_stays(tmp_path, through_a_link, replace):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and (tmp_path / "link").is_symlink()
 
 
-def test_devices_are_written_to(tmp_path):
-    write("/dev/null", replace=False)
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+@pytest.mark.parametrize("through_a_link", [True, False])
+def test_a_terminal_is_written_to_and_stays(tmp_path, through_a_link):
+    """A device of the test's own: what replaced it would replace /dev/null and /dev/stdout, too, where root runs it."""
+    main, terminal = os.openpty()
+    try:
+        device = os.ttyname(terminal)
+        (tmp_path / "link").symlink_to(device)
+        write(tmp_path / "link" if through_a_link else device, replace=False, text=b"text")
+        assert os.read(main, 100) == b"text" and stat.S_ISCHR(os.stat(device).st_mode)
+        assert (tmp_path / "link").is_symlink() and names(tmp_path) == ["link"]
+    finally:
+        os.close(main)
+        os.close(terminal)
 
 
 @pytest.mark.parametrize("form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "link"])
