@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rmqha import __version__, launch
-from rmqha.common.interrupts import INTERRUPTED, Interruptible, leave_when_interrupted
+from rmqha.common.interrupts import INTERRUPTED, Interruptible, Terminated, exit_code, leave_when_interrupted
 from tests.support.sources import ROOT
 
 
@@ -70,6 +70,50 @@ def test_a_program_that_ignores_ctrl_c_goes_on_ignoring_it():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+OTHERS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", OTHERS)
+def test_sigterm_and_sighup_are_an_exception_in_the_block_once(number):
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in OTHERS}
+    try:
+        steps = []
+        with pytest.raises(Terminated) as told, Interruptible():
+            try:
+                signal.raise_signal(number)
+            finally:
+                for each in OTHERS:
+                    signal.raise_signal(each)
+                steps.append("cleaned up")
+        assert steps == ["cleaned up"] and exit_code(told.value) == 128 + number and number.name in str(told.value)
+        assert [signal.getsignal(each) for each in OTHERS] == [signal.SIG_DFL] * 2
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("number", OTHERS)
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_what_ignores_or_handles_a_signal_itself_keeps_that(number, handler):
+    before = signal.signal(number, handler)
+    try:
+        with Interruptible():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", OTHERS)
+def test_a_command_of_rmqha_ends_in_order(number, tmp_path):
+    code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
+            f"[signal.signal(number, signal.SIG_DFL) for number in {tuple(map(int, OTHERS))}]\n"
+            "from rmqha import launch\nfrom rmqha.tools.config import files\n"
+            f"files.home.rocketmq_home = lambda: signal.raise_signal({int(number)})\nsys.exit(launch.rmqha())")
+    process = start(tmp_path, "-c", code)
+    assert process.communicate(timeout=60) == ("", f"ended by {number.name}\n") and process.returncode == 128 + number
 
 
 def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):

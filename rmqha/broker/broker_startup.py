@@ -46,7 +46,7 @@ exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up,
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a broker until SIGTERM or SIGINT; returns the exit code.
+    """Run a broker until SIGTERM, SIGHUP or SIGINT; returns the exit code.
 
     2: a config that it cannot start with, 70: a port's thread has given up, 253: tables or store can't be loaded,
     255: it cannot start.

@@ -5,6 +5,7 @@ Java: org.apache.rocketmq.common.MixAll (4.9.8)
 import ipaddress
 import logging
 import os
+import stat
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -100,22 +101,28 @@ def string2file(text: str, file_name: str) -> None:
 
     At each moment the disk holds the old or the new text under the name.
     """
+    # Differs: a symbolic link stays, and the file that it leads to is replaced; Java puts a file in the link's place
+    target = os.path.realpath(file_name) if os.path.islink(file_name) else file_name
+    tmp_file = target + ".tmp"
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
-    tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
     string2file_not_safe(text, tmp_file)
-    if os.path.exists(file_name):
-        keep_as(file_name, bak_file)
-    os.replace(tmp_file, file_name)
-    fsync_path(os.path.dirname(os.path.abspath(file_name)))
+    if os.path.exists(target):
+        keep_as(target, file_name + ".bak")
+    os.replace(tmp_file, target)
+    fsync_path(os.path.dirname(os.path.abspath(target)))
 
 
 def string2file_not_safe(text: str, file_name: str) -> None:
-    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
+    """Write a file in place (UTF-8) and fsync it; missing folders are made. A pipe or a terminal gets the text.
+
+    Raises OSError.
+    """
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
         file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
         file.flush()
-        os.fsync(file.fileno())
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fsync(file.fileno())
 
 
 def keep_as(file_name: str, bak_file: str) -> None:

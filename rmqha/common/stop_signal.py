@@ -1,4 +1,4 @@
-"""Waiting for the request to stop, SIGTERM included.
+"""Waiting for the request to stop: SIGTERM, Ctrl-C, the end of the terminal.
 
     signal handler, any thread --set--> [told] --wait--> the thread that ends the process in good order
 """
@@ -16,22 +16,33 @@ from types import FrameType
 _LOOK_S = 1.0
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """What ends a program that runs until it is told to: SIGTERM, SIGINT, and SIGHUP, unless nohup has that ignored."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
 @contextmanager
 def interrupted_later() -> Iterator[None]:
-    """An interrupt from the keyboard that comes in the block has its effect at the block's end: for steps that would
-    leave threads behind half-way. Only the main thread is interrupted; on others nothing is changed."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
+    """An interrupt that comes in the block has its effect at the block's end: for steps that would leave threads behind
+    half-way, or of which nobody would know whether they were done. That is Ctrl-C, and SIGTERM and SIGHUP where the
+    program has a handler for them. Only the main thread is interrupted; on others nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = {number: handler for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+              if callable(handler := signal.getsignal(number)) or number is signal.SIGINT and handler is not None}
     came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
+        for number in before:
+            signal.signal(number, lambda number, _frame: came.append(number))
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in came:
+            signal.raise_signal(each)
 
 
 class StopSignal:
@@ -49,9 +60,9 @@ class StopSignal:
 
     @classmethod
     def of_process(cls) -> StopSignal:
-        """One that SIGTERM and SIGINT set from now on. Only on the main thread."""
+        """One that SIGTERM, SIGINT and SIGHUP set from now on. Only on the main thread."""
         stop = cls()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             signal.signal(number, stop.handler)
         return stop
 

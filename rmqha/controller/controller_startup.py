@@ -31,7 +31,7 @@ _EXAMPLES = """examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a controller until SIGTERM or SIGINT; returns the exit code.
+    """Run a controller until SIGTERM, SIGHUP or SIGINT; returns the exit code.
 
     2: a config that it cannot start with, 70: its port's thread has given up.
 

@@ -1,7 +1,7 @@
 """A RocketMQ in a process of its own, for tests: `python -m rmqha.testing.server`.
 
 It prints `NAMESRV_ADDR=host:port` when it is ready, and ends, with all that it has, when its standard input ends (with
-the process that started it), or on SIGTERM or Ctrl-C; with --forever, as in a container, on these alone.
+the process that started it), or on SIGTERM, SIGHUP or Ctrl-C; with --forever, as in a container, on these alone.
 """
 import os
 import signal
@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from rmqha.common.config_file import ConfigError
+from rmqha.common.stop_signal import ending_signals
 from rmqha.testing.embedded import EmbeddedRocketMQ
 from rmqha.testing.errors import EmbeddedError
 
@@ -30,8 +31,8 @@ _EXIT_BAD = 2
 def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None, config: tuple[str, ...],
          forever: bool) -> None:
     """A name server and brokers for tests, until the standard input ends, or SIGTERM."""
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, _end)
+    for number in ending_signals():
+        signal.signal(number, _end)
     try:
         cluster = EmbeddedRocketMQ(topology, sync=sync, host=host, port=port, store_dir=store_dir,
                                    config=config_of(config))

@@ -41,7 +41,7 @@ from rmqha.tools.local_cluster import LocalCluster, Server
 from rmqha.tools.messages.clients import new_consumer, read_queues
 from rmqha.tools.messages.positions import EARLIEST, Position
 from rmqha.tools.messages.queue_feed import QueueFeed
-from rmqha.tools.quickstart import ended_by_sigterm
+from rmqha.tools.quickstart import ended_in_order
 
 log = logging.getLogger("RocketmqTools")
 
@@ -395,7 +395,7 @@ def failover_command(mode: str, rate: float, seconds: float, delay_s: float, kee
     """
     home = Path(tempfile.mkdtemp(prefix="rmqha-drill-"))
     try:
-        with ended_by_sigterm():
+        with ended_in_order():
             result = failover(mode, rate, seconds, delay_s, home)
     except ClusterError as error:
         raise WorkFailedError(f"{error}" + ("" if keep else "; --keep keeps the servers' logs")) from error

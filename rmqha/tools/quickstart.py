@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -28,6 +29,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.stop_signal import ending_signals
 from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools import cluster_table
@@ -263,13 +265,20 @@ def find_conf() -> Path:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """While it lasts SIGTERM ends the program as an exception does, so that everything is cleaned up."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def ended_in_order() -> Iterator[None]:
+    """While it lasts SIGTERM and SIGHUP end the program as an exception does, so that everything is cleaned up."""
+    came: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if not came:  # another one does not disturb the cleaning up
+            came.append(number)
+            sys.exit(128 + number)
+    before = {number: signal.signal(number, end) for number in ending_signals() if number != signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -298,7 +307,7 @@ def main(messages: int, keep: bool) -> None:
     begin = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="rmqha-quickstart-"))
     try:
-        with ended_by_sigterm(), logging_to(home / "client.log"):
+        with ended_in_order(), logging_to(home / "client.log"):
             failure = _run(home, messages)
     finally:
         if keep:

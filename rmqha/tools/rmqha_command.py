@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from rmqha import __version__
-from rmqha.common.interrupts import Interruptible
+from rmqha.common.interrupts import Interruptible, exit_code
 from rmqha.tools.dialect import exit_codes
 from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
+
+log = logging.getLogger("RocketmqTools")
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
                      "Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay.", "spark")
@@ -33,7 +35,7 @@ GROUPS: tuple[click.Command, ...] = (
     LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",
                 "Print the messages of a topic, and end. Without a group nothing changes at the broker."),
     LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
-                "Print the messages of a topic as they come, until Ctrl-C (exit code 130)."),
+                "Print the messages of a topic as they come, until Ctrl-C (exit code 130) or SIGTERM (143)."),
     LazyCommand("export", "rmqha.tools.messages.export:export_command",
                 "Write topics with all messages that they hold now to FILE."),
     LazyCommand("import", "rmqha.tools.messages.import_:import_command",
@@ -74,9 +76,12 @@ class RootGroup(click.Group):
                 raise
             where = f"{error.filename}: " if error.filename else ""
             raise exit_codes.CannotAnswerError(f"{where}{error.strerror or error}") from error
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(exit_codes.INTERRUPTED)
+        except KeyboardInterrupt as interrupt:
+            try:
+                click.echo(str(interrupt) or "interrupted", err=True)
+            except OSError as error:
+                log.debug("the terminal is gone: %s", error)
+            ctx.exit(exit_code(interrupt))
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -92,7 +97,8 @@ class RootGroup(click.Group):
 def rmqha() -> None:
     """Tools for RocketMQ: messages, stores, replication, clusters.
 
-    Exit code 0: done; 1: the work failed, in part at least; 2: wrong usage, or nobody can answer; 130: interrupted.
+    Exit code 0: done; 1: the work failed, in part at least; 2: wrong usage, or nobody can answer; 130: interrupted;
+    143 or 129: ended by SIGTERM or SIGHUP, in order.
     """
 
 

@@ -119,7 +119,7 @@ def test_other_options_and_their_exit_codes(options, code, text):
     assert ended.returncode == code and text in ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
     port = free_broker_port()
     file = tmp_path / "broker.conf"

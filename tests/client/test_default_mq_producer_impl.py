@@ -144,10 +144,17 @@ def test_batch_is_encoded_once_with_an_id_for_each_message_and_not_compressed(ma
 
 
 @pytest.mark.parametrize("messages, says", [
-    ([], "MessageBatch"), ([Message("T", b"x"), Message("U", b"x")], "MessageBatch")])
-def test_batch_of_several_topics_or_of_nothing_is_refused(make_producer, messages, says):
+    ([], "MessageBatch"), ([Message("T", b"x"), Message("U", b"x")], "MessageBatch"),
+    ([Message("T", b"x"), Message("T", b"x", keys="k" * 32_740)], "MessageBatch"),  # and an id
+    ([Message("T", b"x"), Message("T", b"x", tags="t" * 40_000)], "MessageBatch"),
+    ([Message("T", b"x", flag=1 << 31), Message("T", b"x")], "MessageBatch")], ids=lambda each: str(each)[:40])
+def test_batch_that_can_not_be_made_is_refused(make_producer, messages, says):
+    producer, api = make_producer()
     with pytest.raises(MQClientException, match=says):
-        make_producer()[0].send_batch(messages)
+        producer.send_batch(messages)
+    with pytest.raises(MQClientException, match=says):
+        producer.send_batch_async(messages, SendCallback())
+    assert not api.sent
 
 
 def _with(message: Message, **attributes) -> Message:

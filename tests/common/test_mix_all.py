@@ -2,6 +2,8 @@
 import ipaddress
 import logging
 import os
+import stat
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -100,6 +102,38 @@ def test_file_is_replaced_and_the_old_text_kept(tmp_path):
 def test_text_that_utf8_cannot_write_is_no_reason_not_to_save_the_rest(tmp_path):
     mix_all.string2file("a\ud800b", str(tmp_path / "a"))
     assert mix_all.file2string(str(tmp_path / "a")) == "a?b"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path, exists):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far/file")
+    if exists:
+        (tmp_path / "far" / "file").write_text("old")
+    for text in ("first", "second"):
+        mix_all.string2file(text, str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "far" / "file").read_text() == "second"
+    assert (tmp_path / "link.bak").read_text() == "first" and not (tmp_path / "link.bak").is_symlink()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["far", "link", "link.bak"]
+    assert [each.name for each in (tmp_path / "far").iterdir()] == ["file"]
+
+
+def test_a_pipe_a_link_and_a_terminal_get_the_text(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    came = []
+    reader = threading.Thread(target=lambda: came.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    mix_all.string2file_not_safe("text", str(tmp_path / "pipe"))
+    reader.join(60)
+    assert came == ["text"] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    main, terminal = os.openpty()
+    mix_all.string2file_not_safe("text", os.ttyname(terminal))
+    assert os.read(main, 100) == b"text"
+    os.close(main)
+    os.close(terminal)
+    (tmp_path / "link").symlink_to("file")
+    mix_all.string2file_not_safe("text", str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "text"
 
 
 def test_file_system_without_links_gets_a_copy(tmp_path, monkeypatch):

@@ -47,8 +47,24 @@ def test_waiting_ends_without_it():
     assert not stop.wait(0.01) and not stop.is_set() and not stop.wait(0)
 
 
-def test_process_is_told_by_both_signals():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def test_a_program_that_nohup_started_ignores_the_end_of_its_terminal():
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        stop = StopSignal.of_process()
+        signal.raise_signal(signal.SIGHUP)
+        assert not stop.is_set() and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_process_is_told_by_each_signal():
+    before = {number: signal.getsignal(number) for number in ENDING}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         for number in before:
             stop = StopSignal.of_process()
@@ -57,6 +73,26 @@ def test_process_is_told_by_both_signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_other_signals_wait_too_where_they_are_handled(number):
+    before, steps = signal.getsignal(number), []
+
+    def end(_number, _frame):
+        steps.append("ended")
+    try:
+        signal.signal(number, end)
+        with interrupted_later():
+            signal.raise_signal(number)
+            steps.append("went on")
+        assert steps == ["went on", "ended"] and signal.getsignal(number) is end
+        signal.signal(number, signal.SIG_DFL)
+        with interrupted_later():
+            assert signal.getsignal(number) is signal.SIG_DFL, "it ends the process at once, as before"
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -25,6 +25,7 @@ def with_ctrl_c() -> None:
 
 
 def _die_with_parent() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have had it ignored
     end_with_parent(signal.SIGKILL)
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from rmqha.testing import RemoteRocketMQ
+from tests.support.processes import with_ctrl_c
 from tests.support.sources import ROOT
 
 COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
@@ -14,7 +15,7 @@ COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
 def start(*arguments, stdin=subprocess.PIPE):
     """The process, and the name server that it names."""
     process = subprocess.Popen([*COMMAND, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, cwd=ROOT)
+                               text=True, cwd=ROOT, preexec_fn=with_ctrl_c)
     line = process.stdout.readline()
     assert line.startswith("NAMESRV_ADDR="), process.communicate()
     return process, RemoteRocketMQ(line.removeprefix("NAMESRV_ADDR=").strip())
@@ -27,7 +28,7 @@ def test_it_serves_until_its_standard_input_ends():
     assert process.communicate(timeout=20) == ("", "") and process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_until_a_signal_when_nobody_holds_its_input(number):
     process, remote = start("--forever", stdin=subprocess.DEVNULL)
     assert remote.brokers()

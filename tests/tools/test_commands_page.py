@@ -50,15 +50,19 @@ messages. `rmqha completion bash` (or `zsh`, `fish`) prints what a shell needs t
 | 1 | the work failed, in part at least: a message not sent, fewer there than asked for, a flaw found |
 | 2 | wrong usage, or nobody can answer, which says nothing about the work |
 | 130 | interrupted (Ctrl-C); `rmqha tail` ends so |
+| 143, 129 | ended by SIGTERM, SIGHUP: in order, as after Ctrl-C; under `nohup` SIGHUP changes nothing |
 
 `rmqha check` has those of monitoring systems: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. Errors are one line on standard
 error. A fault in rmqha itself is one too; with `RMQHA_TRACEBACK=1` Python shows where it is."""
 MESSAGES = """## Messages
 
-`rmqha produce` takes a message a line, a JSON object a line (`-f json`), or each file as a message (`-f whole`). An
+`rmqha produce` takes a message a line, a JSON object a line (`-f json`), or each file as a message (`-f whole`). A line
+of blanks is a message; RocketMQ has no empty ones, so empty lines are left out, and counted. When it is interrupted it
+waits for the answer to what is on its way, and says how many were sent. An
 object has `body`, or `bodyBase64` for bytes, and may have `keys` (a text or a list), `tags`, `properties`, `delay` (a
 level), `queue`, `broker`, `flag`. What `rmqha consume -o json` prints is taken too; its times, offsets and ids are
-passed over. Options give each message what it lacks.
+passed over. Options give each message what it lacks. A line or a file has at most 4 MiB; a body in JSON may be longer
+where the broker takes what it comes to compressed.
 
 `--from` of `consume`, `tail` and `bench consume`: `earliest`, `latest`, `committed` (where the group is), an offset,
 `-5` (the last five of each queue), a time (`2024-05-31T12:30:00`, or ms: 13 digits), `10m` (ten minutes ago; `s`, `h`,
@@ -73,9 +77,17 @@ CARRIED = """## The file of `rmqha export`
 ```
 {}
 ```
+FILE is written beside its place and moved there when it is whole, in the mode of the file that it replaces (`--force`).
+A symbolic link is followed, and stays; a pipe, a terminal, `/dev/stdout` and other descriptors are written to as they
+are. A body that is not UTF-8, or has more than 32 MiB, stands as base64.
+
 Queues go to those of the same names, if the topic has them all, else to those of the same rank; a topic that is missing
 is made with as many. Carried are body, keys, tag, properties, flag and message id. Times and offsets are new, and
-{} are left out."""
+{} are left out.
+
+An import that fails or is interrupted says how many messages are imported, which `--skip` then passes over, and which
+number leaves out the one that failed. Messages go in batches, those with nearly 32 KiB of properties alone. A topic has
+at most 65,536 queues there, a line 342 MiB, the first one 16 MiB."""
 ERRORS = """## What goes wrong
 
 One error of each kind, as it is printed (NAMESRV, BROKER and FOLDER stand for what was there).

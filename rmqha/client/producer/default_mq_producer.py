@@ -1,4 +1,5 @@
 """Sending messages."""
+import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -227,7 +228,10 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         batch.is_checked = True
         for msg in batch:
             message_client_id_setter.set_uniq_id(msg)
-        batch.body = batch.encode()
+        try:
+            batch.body = batch.encode()
+        except (ValueError, struct.error) as error:  # what does not fit the wire
+            raise MQClientException("Failed to initiate the MessageBatch") from error
         return batch
 
     def _as_brokers_know_them(

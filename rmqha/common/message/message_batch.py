@@ -1,10 +1,33 @@
 """Several messages sent as one."""
 from collections.abc import Iterable, Iterator
 
-from rmqha.common.message import message_decoder
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
 
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
+# A broker adds the batch's own properties, with the name of its cluster, to those of each message, and what comes to
+# more than the limit has the whole batch refused (a broker of 4.9 stores what nobody can read). Room for them.
+MAX_PROPERTIES_IN_BATCH = layout.MAX_PROPERTIES_LENGTH - 1024
+_UNIQUE_KEY_SIZE = len(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) + 32 + 2
+
+
+def properties_size(message: Message) -> int:
+    """Bytes of a message's properties as they are sent, with the unique key that it is given when it has none."""
+    size = len(message_decoder.message_properties2string(message.properties).encode("utf-8", "replace"))
+    has_key = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX in message.properties
+    return size if has_key else size + _UNIQUE_KEY_SIZE
+
+
+def size_in_batch(message: Message) -> int:
+    """Bytes that a message takes in the body of a batch, which is what brokers limit."""
+    return layout.BATCH_HEAD.size + len(message.body) + layout.SHORT.size + properties_size(message)
+
+
+def may_join_batch(message: Message) -> bool:
+    """Whether a message may go together with others; one that may not is fine when it is sent alone."""
+    return (message.delay_time_level <= 0 and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            and properties_size(message) <= MAX_PROPERTIES_IN_BATCH)
 
 
 class MessageBatch(Message):

@@ -28,6 +28,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import may_join_batch, size_in_batch
 from rmqha.pipeline.brief_errors import briefly
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
 from rmqha.pipeline.options import Options, PipelineError
@@ -36,7 +37,6 @@ from rmqha.pipeline.worker import settle
 DEFAULT_GROUP = "rmqha-pipeline-sink"
 DEFAULT_BATCH = 200
 _BATCH_BYTES = 1 << 20
-_OVERHEAD = 200  # bytes of a message besides body and properties, generously
 _TEXT, _NUMBER = (StringType, BinaryType), (IntegerType, LongType, ShortType)
 _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "topic": (StringType,), "body": _TEXT, "value": _TEXT, "keys": _TEXT, "key": _TEXT, "tags": _TEXT,
@@ -139,12 +139,14 @@ class MessageSender:
 
     def put(self, message: Message) -> None:
         """Take one; PipelineError when a broker does not."""
-        if message.delay_time_level > 0 or self._batch_size == 1:
+        waiting = self._waiting.setdefault(message.topic, [])
+        if self._batch_size == 1 or not may_join_batch(message):
+            if waiting and message.delay_time_level <= 0:  # it comes behind them
+                self._send(message.topic, waiting)
+                waiting.clear()
             self._send(message.topic, [message])
             return
-        size = len(message.body) + _OVERHEAD + sum(len(name) + 3 * len(value) + 2
-                                                   for name, value in message.properties.items())
-        waiting = self._waiting.setdefault(message.topic, [])
+        size = size_in_batch(message)
         if waiting and (self._bytes[message.topic] + size > _BATCH_BYTES or len(waiting) >= self._batch_size):
             self._send(message.topic, waiting)
             waiting.clear()

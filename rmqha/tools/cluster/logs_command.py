@@ -5,6 +5,7 @@ import time
 
 import click
 
+from rmqha.common.interrupts import Terminated
 from rmqha.tools.cluster import cluster_folder, log_lines
 from rmqha.tools.cluster.cluster_command import chosen_folder, folder_options
 from rmqha.tools.cluster.log_lines import LEVELS, Entry, Follower, last_entries, log_files
@@ -65,8 +66,10 @@ def _follow(followers: list[Follower], show: _Printer) -> None:
                 for entry in follower.poll():
                     show(entry)
             time.sleep(_LOOK_S)
-    except KeyboardInterrupt:
-        return  # that is how it ends
+    except KeyboardInterrupt as interrupt:
+        if isinstance(interrupt, Terminated):
+            raise
+        return  # Ctrl-C is how it ends
     finally:
         for follower in followers:
             follower.close()

@@ -4,7 +4,7 @@ import sys
 
 from rmqha import __version__
 from rmqha.common import home, log_setup, mix_all
-from rmqha.common.interrupts import INTERRUPTED, Interruptible
+from rmqha.common.interrupts import Interruptible, exit_code
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
@@ -166,8 +166,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return _BROKEN_PIPE
-    except KeyboardInterrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
+        return exit_code(interrupt)
 
 
 def main0(args: list[str]) -> int:

@@ -4,6 +4,7 @@ import signal
 import click
 import uvicorn
 
+from rmqha.common.stop_signal import ending_signals
 from rmqha.tools.console.access import Access
 from rmqha.tools.console.app import create_app
 from rmqha.tools.console.source import Source, Wanted
@@ -16,7 +17,7 @@ class CannotListenError(click.ClickException):
 
 
 def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
-    """Print where it is, and serve. SIGINT and SIGTERM end it."""
+    """Print where it is, and serve. SIGINT, SIGTERM and SIGHUP end it."""
     source = Source(wanted)
     config = uvicorn.Config(create_app(source, access), host=host, port=port, log_config=None, access_log=False,
                             server_header=False, date_header=True, ws="none", lifespan="off",
@@ -27,7 +28,7 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
         raise CannotListenError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
                                 "--port 0 takes a free one") from None
     server = uvicorn.Server(config)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn's own way, from the first moment on
+    for number in ending_signals():  # uvicorn's own way, from the first moment on
         signal.signal(number, server.handle_exit)
     with source, bound:
         click.echo("\n".join(_told(access, host, bound.getsockname()[1])))

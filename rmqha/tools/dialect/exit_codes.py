@@ -4,7 +4,6 @@ import click
 OK = 0
 FAILED = 1
 CANNOT_ANSWER = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 class WorkFailedError(click.ClickException):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common.stop_signal import StopSignal, ending_signals
 from rmqha.remoting.common.byte_stream import StreamError
 from rmqha.tools.ha.broker_admin import (
     DEFAULT_TIMEOUT_MS,
@@ -108,14 +108,14 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
                     sync_interval_s: float, timeout_s: float) -> None:
     """Stream a master's commit log into a folder: the same files, names and sizes; goes on where the folder ends.
 
-    A store can be built on the folder with `rmqha store rebuild`. Ends with SIGTERM or Ctrl-C; exit code 1 when the
-    master's log is not the one that was received so far.
+    A store can be built on the folder with `rmqha store rebuild`. Ends with SIGTERM, SIGHUP or Ctrl-C; exit code 1 when
+    the master's log is not the one that was received so far.
     """
     ha_address = parsed_address(master, "--master")
     broker = broker or f"{ha_address[0]}:{ha_address[1] - 1}"
     parsed_address(broker, "--broker")
     stop = StopSignal()
-    before = {number: signal.signal(number, stop.handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop.handler) for number in ending_signals()}
     try:
         with BrokerAdmin(timeout_ms=timeout_s * 1000) as admin:
             def ask() -> Master:

@@ -5,6 +5,7 @@ import time
 
 import click
 
+from rmqha.common.interrupts import Terminated
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
@@ -166,8 +167,10 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
         if watch:
             try:
                 _watch(admin, cluster, broker, controllers, interval_s)
-            except KeyboardInterrupt:  # the way to end it
-                return
+            except KeyboardInterrupt as interrupt:
+                if isinstance(interrupt, Terminated):
+                    raise
+                return  # Ctrl-C is the way to end it
         reading = read_replication(admin, cluster, broker, controllers=controllers)
     _print(reading, output)
     if any(view.error or any(slave.state == "UNREACHABLE" for slave in view.slaves) for view in reading.views):

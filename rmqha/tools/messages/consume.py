@@ -197,6 +197,6 @@ def consume_command(namesrv: str | None, topic: str, group: str, broker: str | N
               help="Where to begin: also committed, -5 (the last five of each queue), 10m (ago).")
 def tail_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
                  tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position) -> None:
-    """Print the messages of a topic as they come, until Ctrl-C (exit code 130)."""
+    """Print the messages of a topic as they come, until Ctrl-C (exit code 130) or SIGTERM (143)."""
     wanted = Wanted(topic, group, begin, _selector(tag, sql), broker, queue_id, follow=True)
     _read(namesrv, wanted, output, format_string)

@@ -4,20 +4,25 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from rmqha.client import validators
+from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
+from rmqha.common.message.message_batch import may_join_batch, size_in_batch
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.mix_all import RETRY_GROUP_TOPIC_PREFIX
+from rmqha.common.stop_signal import interrupted_later
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option
 from rmqha.tools.dialect.output import put
 from rmqha.tools.messages.clients import new_producer, write_queues
-from rmqha.tools.messages.export_file import Exported, ExportReader, QueueName
+from rmqha.tools.messages.export_file import Exported, ExportReader, MessageFailedError, QueueName
+from rmqha.tools.messages.json_lines import LONGEST_BODY
 from rmqha.tools.store.output import counted
 
 _BATCH_MESSAGES, _BATCH_BYTES = 64, 256 * 1024
 _ROUTE_WAIT_S, _ROUTE_STEP_S = 10, 0.1
+_REFUSALS = (MQClientException, MQBrokerException)  # what was not sent, or has an answer: it is not stored
 
 
 def target_queues(source: list[QueueName], target: list[MessageQueue], merge: bool) -> dict[QueueName, MessageQueue]:
@@ -56,16 +61,16 @@ def queues_made(producer: DefaultMQProducer, topic: str, source: dict[str, int])
 def runs(messages: Iterable[Exported]) -> Iterator[list[Exported]]:
     """Messages that may go as one batch: of one queue, up to 64 and 256 KiB. What fails does so behind them."""
     run: list[Exported] = []
-    size, failure = 0, None
+    size, failure, is_open = 0, None, False  # whether others may join the run
     try:
         for each in messages:
-            length = len(each.message.body)
-            if run and (each.queue != run[0].queue or each.topic != run[0].topic or len(run) == _BATCH_MESSAGES
-                        or size + length > _BATCH_BYTES or each.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)):
+            length, may_join = size_in_batch(each.message), may_join_batch(each.message)
+            if run and (not is_open or not may_join or each.queue != run[0].queue or each.topic != run[0].topic
+                        or len(run) == _BATCH_MESSAGES or size + length > _BATCH_BYTES):
                 yield run
                 run, size = [], 0
             run.append(each)
-            size += length
+            size, is_open = size + length, may_join
     except WorkFailedError as error:
         failure = error
     if run:
@@ -80,7 +85,10 @@ class Importer:
     def __init__(self, producer: DefaultMQProducer, reader: ExportReader, rename: str | None, merge: bool) -> None:
         self._producer = producer
         self._reader = reader
+        producer.max_message_size = LONGEST_BODY  # the broker decides: it counts what arrives, which is compressed
         self._names = {topic: rename or topic for topic in reader.topics}
+        for topic in self._names.values():
+            validators.check_topic(topic)
         self._queues = {(topic, name): queue for topic, source in reader.topics.items()
                         for name, queue in self._targets(topic, source, merge).items()}
         self.count = 0
@@ -90,29 +98,52 @@ class Importer:
         return target_queues(names, queues_made(self._producer, self._names[topic], source), merge)
 
     def run(self, skip: int) -> None:
-        """Send all behind the first `skip`. WorkFailedError at the first that fails."""
+        """Send all after the first `skip`. WorkFailedError at the first that fails. Says how far it came."""
         self.count = skip
-        messages = (each for number, each in enumerate(self._reader.messages()) if number >= skip)
         try:
-            for run in runs(messages):
+            for run in runs(self._reader.messages(skip)):
                 self._send(run)
         except WorkFailedError as error:
-            done = f"the first {counted(self.count, 'message')} of the file are imported, --skip {self.count} goes " \
-                "on behind them" if self.count else "nothing is imported"
-            raise WorkFailedError(f"{error.message}; {done}") from error
+            left_out = f", --skip {self.count + 1} leaves this one out" if isinstance(error, MessageFailedError) else ""
+            raise WorkFailedError(f"{error.message}; {self._done()}{left_out}") from error
+        except BaseException:
+            put(self._done(), err=True)
+            raise
+
+    def _done(self) -> str:
+        if not self.count:
+            return "nothing is imported"
+        return f"the first {counted(self.count, 'message')} of the file are imported, --skip {self.count} continues " \
+            "after them"
 
     def _send(self, run: list[Exported]) -> None:
+        try:
+            self._send_together(run)
+        except _REFUSALS as error:
+            if len(run) == 1:
+                raise MessageFailedError(f"{self._place(run)}: {one_line(error)}") from error
+            for each in run:  # the batch was refused as a whole: one of them is why
+                self._send([each])
+        except CLIENT_ERRORS as error:
+            raise WorkFailedError(f"{self._place(run)}: {one_line(error)}; whether the broker has "
+                                  f"{'it' if len(run) == 1 else 'them'} is not known") from error
+
+    def _send_together(self, run: list[Exported]) -> None:
+        """Send one, or a batch, and count; nothing comes between."""
         queue = self._queues[run[0].topic, run[0].queue]
         for each in run:
             each.message.topic = queue.topic
-        try:
-            result = self._producer.send(run[0].message, queue=queue) if len(run) == 1 else \
-                self._producer.send_batch([each.message for each in run], queue=queue)
-        except CLIENT_ERRORS as error:
-            raise WorkFailedError(f"{self._reader.path}:{run[0].line}: {one_line(error)}") from error
-        self.count += len(run)
+        is_single = len(run) == 1 and (len(run[0].message.body) > 0 or not may_join_batch(run[0].message))
+        with interrupted_later():
+            result = self._producer.send(run[0].message, queue=queue) if is_single else \
+                self._producer.send_batch([each.message for each in run], queue=queue)  # where a body may be empty
+            self.count += len(run)
         if result.send_status is not SendStatus.SEND_OK:
-            raise WorkFailedError(f"{self._reader.path}:{run[0].line}: stored, but {result.send_status.name}")
+            raise WorkFailedError(f"{self._place(run)}: stored, but {result.send_status.name}")
+
+    def _place(self, run: list[Exported]) -> str:
+        lines = f"{run[0].line}" if len(run) == 1 else f"{run[0].line}-{run[-1].line}"
+        return f"{self._reader.path}:{lines}"
 
 
 @click.command("import")

@@ -1,6 +1,6 @@
 """A message as a JSON object: what `consume -o json` and `export` write, and `produce -f json` and `import` read."""
 import base64
-import binascii
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,10 @@ from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.tools.dialect.output import iso_time
+from rmqha.tools.messages.json_lines import LONGEST_TEXT, number, shown, typed
 
-_SEPARATORS = ("\x01", "\x02")  # between properties on the wire
+_AFTER_NAME, _AFTER_VALUE = "\x01", "\x02"  # on the wire
+_LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
 # Where and when a message was: read over by who sends it again.
 _OF_THE_STORE = frozenset({
     "topic", "offset", "msgId", "offsetMsgId", "size", "bornTimestamp", "bornTime", "bornHost", "storeTimestamp",
@@ -39,7 +41,7 @@ def system_properties(message: Message) -> dict[str, str]:
 
 
 def as_object(message: MessageExt) -> dict[str, Any]:
-    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8 as base64."""
+    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8, or long, as base64."""
     return {
         "topic": message.topic, "broker": message.broker_name, "queue": message.queue_id,
         "offset": message.queue_offset, "keys": message.keys, "tags": message.tags,
@@ -52,11 +54,11 @@ def as_object(message: MessageExt) -> dict[str, Any]:
 
 
 def body_fields(body: bytes) -> dict[str, str]:
-    """`body`, or `bodyBase64` for what is no UTF-8."""
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"bodyBase64": base64.b64encode(body).decode()}
+    """`body`, or `bodyBase64` for what is no UTF-8 or has more than LONGEST_TEXT bytes."""
+    if len(body) <= LONGEST_TEXT:
+        with contextlib.suppress(UnicodeDecodeError):
+            return {"body": body.decode()}
+    return {"bodyBase64": base64.b64encode(body).decode()}
 
 
 def body_of(fields: dict[str, Any]) -> bytes:
@@ -64,11 +66,12 @@ def body_of(fields: dict[str, Any]) -> bytes:
     if ("body" in fields) == ("bodyBase64" in fields):
         raise ValueError("give `body`, or `bodyBase64` for bytes")
     if "body" in fields:
-        body: str = _typed(fields, "body", str) or ""
+        body: str = typed(fields, "body", str) or ""
         return body.encode("utf-8", "surrogatepass")
+    text = typed(fields, "bodyBase64", str) or ""
     try:
-        return base64.b64decode(_typed(fields, "bodyBase64", str) or "", validate=True)
-    except binascii.Error as error:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:  # binascii.Error, and for characters beyond ASCII ValueError itself
         raise ValueError(f"bodyBase64: {error}") from None
 
 
@@ -78,46 +81,56 @@ def outgoing(fields: Any, topic: str) -> Outgoing:
         raise ValueError("not a JSON object")
     unknown = sorted(fields.keys() - _KNOWN - _OF_THE_STORE)
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(_KNOWN))}")
-    message = Message(topic, body_of(fields), flag=_typed(fields, "flag", int) or 0)
-    keys, tags = fields.get("keys"), _typed(fields, "tags", str)
+        raise ValueError(f"unknown field {shown(unknown[0])}; known are {', '.join(sorted(_KNOWN))}")
+    message = Message(topic, body_of(fields), flag=flag_of(fields))
+    keys, tags = fields.get("keys"), typed(fields, "tags", str)
     if isinstance(keys, list) and not all(isinstance(key, str) for key in keys):
         raise ValueError("keys: texts are wanted")
     if not isinstance(keys, (str, list, type(None))):
-        raise ValueError(f"keys: a text or a list of texts is wanted, not {keys!r}")
-    decorate(message, keys, tags, _typed(fields, "properties", dict) or {}, _typed(fields, "delay", int))
-    queue = _typed(fields, "queue", int)
-    if queue is not None and queue < 0:
-        raise ValueError(f"queue: {queue} is below 0")
-    return Outgoing(message, queue, _typed(fields, "broker", str))
+        raise ValueError(f"keys: a text or a list of texts is wanted, not {shown(keys)}")
+    decorate(message, keys, tags, typed(fields, "properties", dict) or {}, typed(fields, "delay", int))
+    return Outgoing(message, number(fields, "queue", 0, _MOST_INT), typed(fields, "broker", str))
+
+
+def flag_of(fields: dict[str, Any]) -> int:
+    """The flag, which has 32 bits; 0 when it is absent."""
+    return number(fields, "flag", _LEAST_INT, _MOST_INT) or 0
+
+
+def check_property(name: str, value: Any) -> None:
+    """ValueError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name."""
+    if not isinstance(value, str):
+        raise ValueError(f"property {shown(name)[1:-1]}: a text is wanted, not {shown(value)}")
+    if _AFTER_NAME in name or _AFTER_VALUE in name + value:
+        raise ValueError(f"property {shown(name)}: the characters \\x01 and \\x02 separate properties on the wire")
+    try:
+        name.encode()
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"property {shown(name)}: half of a surrogate pair is not a character: "
+                         f"{error.object[error.start]!r}") from None
 
 
 def decorate(message: Message, keys: str | list[str] | None, tags: str | None, properties: dict[str, Any],
              delay: int | None) -> None:
     """Give a message its properties; ValueError for those that the wire can't carry, or that RocketMQ uses itself."""
     for name, value in properties.items():
-        if not isinstance(value, str):
-            raise ValueError(f"property {name}: a text is wanted, not {value!r}")
-        message.put_user_property(name, value)
+        check_property(name, value)
+        if name in names.STRING_HASH_SET:
+            raise ValueError(f"property {name}: the name is RocketMQ's own; take another one")
+        if not name or not value:  # blanks are carried, nothing is not
+            raise ValueError(f"property {shown(name)}: neither name nor value may be empty")
+        message.put_property(name, value)
     if keys:
         message.set_keys(keys)
     if tags:
         message.tags = tags
-    if delay is not None and delay < 0:
-        raise ValueError(f"delay: {delay} is below 0; levels begin at 1")
+    if delay is not None and not 0 <= delay <= _MOST_INT:
+        raise ValueError(f"delay: {delay} is {'below 0' if delay < 0 else 'too much'}; levels begin at 1")
     if delay:
         message.delay_time_level = delay
     for name, value in message.properties.items():
-        if any(separator in name + value for separator in _SEPARATORS):
-            raise ValueError(f"property {name!r}: the characters \\x01 and \\x02 separate properties on the wire")
-
-
-def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:
-    value = fields.get(name)
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        words = {str: "a text", int: "a whole number", dict: "an object"}
-        raise ValueError(f"{name}: {words[kind]} is wanted, not {value!r}")
-    return value
+        check_property(name, value)
 
 
 def _host(host: Any) -> str | None:

@@ -65,7 +65,10 @@ class PositionType(_PositionParam):
         if ago is not None:
             return Position(time_ms=int(time.time() * 1000) - int(ago[1]) * _UNITS_MS[ago[2]])
         try:
-            return Position(time_ms=parse_time(value, "--from"))
+            time_ms = parse_time(value, "--from")
         except StoreToolError:
-            self.fail(f"{value!r} is neither earliest, latest, committed, an offset (-5: the last five of each queue), "
-                      "a time such as 2024-05-31T12:30:00 or in ms, nor 10m for ten minutes ago", param, ctx)
+            time_ms = None
+        if time_ms is not None and time_ms < 1 << 63:
+            return Position(time_ms=time_ms)
+        self.fail(f"{value!r} is neither earliest, latest, committed, an offset (-5: the last five of each queue), "
+                  "a time such as 2024-05-31T12:30:00 or in ms, nor 10m for ten minutes ago", param, ctx)

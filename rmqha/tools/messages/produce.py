@@ -1,12 +1,11 @@
 """`rmqha produce`."""
-import json
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 from typing import BinaryIO
 
 import click
@@ -15,15 +14,18 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.stop_signal import interrupted_later
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
 from rmqha.tools.dialect.output import emit, put
 from rmqha.tools.messages.clients import PRODUCER_GROUP, chosen_queues, new_producer, queues_to_be
+from rmqha.tools.messages.json_lines import LONGEST_BODY, LONGEST_LINE, LineTooLongError, lines_of, parsed
 from rmqha.tools.messages.message_json import Outgoing, decorate, outgoing
 from rmqha.tools.store.output import counted
 
 _FAILURES_IN_A_ROW = 5
+LONGEST_SENT = 4 << 20  # bytes, what a producer sends by default
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Decoration:
 
 @dataclass(frozen=True)
 class Item:
-    """One message of the input, or why it is none; `place` is file:line."""
+    """One message of the input, or why it is not one; `place` is file:line."""
 
     place: str
     outgoing: Outgoing | None
@@ -90,20 +92,24 @@ class Sender:
 
 
 class Tally:
-    """What became of the messages: printed if asked for, counted, and told in the end."""
+    """What became of the messages: printed if asked for, counted, and summed up in the end."""
 
     def __init__(self, output: str, verbose: bool) -> None:
         self._output = output
         self._verbose = verbose
-        self.sent = self.failed = self.in_a_row = 0
+        self.sent = self.failed = self.in_a_row = self.empty_lines = 0
         self.by_status: dict[str, int] = defaultdict(int)
+        self.begin = time.monotonic()
 
     def stored(self, result: SendResult) -> None:
-        """One that is stored, as safely as its status says."""
-        queue, status = result.message_queue, result.send_status
+        """Count one that is stored, as safely as its status says."""
         self.sent, self.in_a_row = self.sent + 1, 0
-        if status is not SendStatus.SEND_OK:
-            self.by_status[status.name] += 1
+        if result.send_status is not SendStatus.SEND_OK:
+            self.by_status[result.send_status.name] += 1
+
+    def show(self, result: SendResult) -> None:
+        """Print where one is, if that is asked for."""
+        queue, status = result.message_queue, result.send_status
         if self._output != "table":
             emit({"topic": queue.topic, "broker": queue.brokerName, "queue": queue.queueId,
                   "offset": result.queue_offset, "msgId": result.msg_id, "offsetMsgId": result.offset_msg_id,
@@ -116,33 +122,54 @@ class Tally:
         self.failed, self.in_a_row = self.failed + 1, self.in_a_row + 1
         put(f"{click.style(place, fg='red')}: {error}", err=True)
 
-    def tell(self, seconds: float) -> None:
-        """The sum to standard error; WorkFailedError when not all is well."""
+    def sum(self) -> str:
+        """The sum so far, in words."""
+        seconds = time.monotonic() - self.begin
         rate = f", {self.sent / seconds:,.0f} a second" if self.sent > 1 and seconds > 0 else ""
-        said = f"{counted(self.sent, 'message')} sent in {seconds:.1f} s{rate}"
-        weak = ", ".join(f"{count:,} {name}" for name, count in sorted(self.by_status.items()))
-        if self.failed or weak:
-            failed = f"{self.failed:,} failed" if self.failed else ""
-            weak = f"not as safe as promised: {weak}" if weak else ""
-            raise WorkFailedError("; ".join(filter(None, (said, failed, weak))))
-        put(said, err=True)
+        said = [f"{counted(self.sent, 'message')} sent in {seconds:.1f} s{rate}"]
+        if self.empty_lines:
+            said.append(f"{counted(self.empty_lines, 'empty line')} left out: a message needs a body")
+        if self.failed:
+            said.append(f"{self.failed:,} failed")
+        if self.by_status:
+            weak = ", ".join(f"{count:,} {name}" for name, count in sorted(self.by_status.items()))
+            said.append(f"not as safe as promised: {weak}")
+        return "; ".join(said)
+
+    def tell(self) -> None:
+        """Print the sum to standard error; WorkFailedError when not all is well."""
+        if self.failed or self.by_status:
+            raise WorkFailedError(self.sum())
+        put(self.sum(), err=True)
 
 
-def items(source: str, stream: BinaryIO, kind: str, topic: str, decoration: Decoration) -> Iterator[Item]:
-    """The messages of an input: its lines, its JSON lines, or all of it. Empty lines are none."""
+def items(source: str, stream: BinaryIO, kind: str, topic: str, decoration: Decoration, tally: Tally) -> Iterator[Item]:
+    """The messages of an input: its lines, its JSON lines, or all of it. Empty lines are counted: no message is empty.
+
+    A line of blanks is a message; between JSON lines it is empty.
+    """
     if kind == "whole":
-        yield _item(source, lambda: decoration.given_to(Message(topic, stream.read())))
+        yield _item(source, lambda: decoration.given_to(Message(topic, _whole(stream))))
         return
-    for number, line in enumerate(iter(stream.readline, b""), 1):
-        line = line.removesuffix(b"\n")
-        if not line.strip():
+    for number, line in enumerate(lines_of(stream, LONGEST_LINE if kind == "json" else LONGEST_SENT), 1):
+        if isinstance(line, bytes) and not (line.strip() if kind == "json" else line.removesuffix(b"\r")):
+            tally.empty_lines += 1
             continue
         yield _item(f"{source}:{number}", partial(_of_line, line, kind, topic, decoration))
 
 
-def _of_line(line: bytes, kind: str, topic: str, decoration: Decoration) -> Outgoing:
+def _whole(stream: BinaryIO) -> bytes:
+    data = stream.read(LONGEST_SENT + 1)
+    if len(data) > LONGEST_SENT:
+        raise ValueError(f"more than the {LONGEST_SENT:,} bytes that a message may have")
+    return data
+
+
+def _of_line(line: bytes | LineTooLongError, kind: str, topic: str, decoration: Decoration) -> Outgoing:
+    if isinstance(line, LineTooLongError):
+        raise line
     if kind == "json":
-        return decoration.defaults_of(outgoing(json.loads(line), topic))
+        return decoration.defaults_of(outgoing(parsed(line), topic))
     return decoration.given_to(Message(topic, line))
 
 
@@ -155,18 +182,19 @@ def _item(place: str, make: Callable[[], Outgoing]) -> Item:
 
 def _texts(texts: tuple[str, ...], count: int | None, topic: str, decoration: Decoration) -> Iterator[Item]:
     for number, text in enumerate(texts if count is None else cycle(texts), 1):
-        yield _item(f"-m {number}", partial(_of_line, text.encode(), "lines", topic, decoration))
+        line = text.encode("utf-8", "surrogateescape")  # whatever bytes the shell has given
+        yield _item(f"-m {number}", partial(_of_line, line, "lines", topic, decoration))
 
 
-def _files(files: tuple[str, ...], kind: str, topic: str, decoration: Decoration) -> Iterator[Item]:
+def _files(files: tuple[str, ...], kind: str, topic: str, decoration: Decoration, tally: Tally) -> Iterator[Item]:
     for name in files or ("-",):
         if name == "-":
             if sys.stdin.isatty():
                 put("one message a line; Ctrl-D ends", err=True)
-            yield from items("stdin", sys.stdin.buffer, kind, topic, decoration)
+            yield from items("stdin", sys.stdin.buffer, kind, topic, decoration, tally)
         else:
             with open(name, "rb") as stream:
-                yield from items(name, stream, kind, topic, decoration)
+                yield from items(name, stream, kind, topic, decoration, tally)
 
 
 def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -184,26 +212,38 @@ def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def send_all(sender: Sender, inputs: Iterable[Item], count: int | None, rate: float | None, tally: Tally) -> None:
-    """Send one after the other; after five failures in a row the rest is not tried."""
-    begin = time.monotonic()
-    for number, item in enumerate(inputs):
-        if number == count:
-            break
-        if rate is not None:
-            time.sleep(max(begin + number / rate - time.monotonic(), 0))
-        try:
-            if item.outgoing is None:
-                tally.lost(item.place, item.error)
-            else:
-                tally.stored(sender.send(item.outgoing))
-        except CLIENT_ERRORS as error:
-            tally.lost(item.place, one_line(error))
-        except CannotAnswerError as error:  # a queue that is not there
-            tally.lost(item.place, error.message)
-        if tally.in_a_row >= _FAILURES_IN_A_ROW:
-            put(f"{_FAILURES_IN_A_ROW} failures in a row: the rest is not sent", err=True)
-            break
-    tally.tell(time.monotonic() - begin)
+    """Send one after the other; after five failures in a row the rest is not tried. An interrupt waits for the answer
+    to what is on its way, and has the sum printed.
+    """
+    begin = tally.begin = time.monotonic()
+    try:
+        for number, item in enumerate(islice(inputs, count)):  # which does not read past the last
+            if rate is not None:
+                time.sleep(max(begin + number / rate - time.monotonic(), 0))
+            _send(sender, item, tally)
+            if tally.in_a_row >= _FAILURES_IN_A_ROW:
+                put(f"{_FAILURES_IN_A_ROW} failures in a row: the rest is not sent", err=True)
+                break
+    except BaseException:
+        put(tally.sum(), err=True)
+        raise
+    tally.tell()
+
+
+def _send(sender: Sender, item: Item, tally: Tally) -> None:
+    if item.outgoing is None:
+        tally.lost(item.place, item.error)
+        return
+    try:
+        with interrupted_later():
+            result = sender.send(item.outgoing)
+            tally.stored(result)
+    except CLIENT_ERRORS as error:
+        tally.lost(item.place, one_line(error))
+    except CannotAnswerError as error:  # a queue that is not there
+        tally.lost(item.place, error.message)
+    else:
+        tally.show(result)
 
 
 @click.command("produce")
@@ -239,7 +279,9 @@ def produce_command(namesrv: str | None, topic: str, files: tuple[str, ...], gro
     """
     if texts and (files or kind != "lines"):
         raise click.UsageError("-m is the messages themselves: give neither files nor -f with it")
-    decoration = Decoration(key, tag, _properties(pairs), delay, queue_id, broker)
-    inputs = _texts(texts, count, topic, decoration) if texts else _files(files, kind, topic, decoration)
+    decoration, tally = Decoration(key, tag, _properties(pairs), delay, queue_id, broker), Tally(output, verbose)
+    inputs = _texts(texts, count, topic, decoration) if texts else _files(files, kind, topic, decoration, tally)
     with new_producer(namesrv, group) as producer:
-        send_all(Sender(producer, topic), inputs, count, rate, Tally(output, verbose))
+        if kind == "json":  # what `consume` has printed; the broker decides, and counts what arrives, compressed
+            producer.max_message_size = LONGEST_BODY
+        send_all(Sender(producer, topic), inputs, count, rate, tally)

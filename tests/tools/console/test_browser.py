@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.common.extras import how_to_install
 from tests.support.browser import Browser, needs_browser
+from tests.support.processes import with_ctrl_c
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
 pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
@@ -23,7 +24,7 @@ def start(namesrv: str, *arguments: str) -> tuple[subprocess.Popen, str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", "0", "-i", "1",
          *arguments],
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=with_ctrl_c,
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": "/nowhere"})
     told = ""
@@ -127,7 +128,7 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
     assert result.exit_code == 2 and how_to_install("console") in result.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_without_a_word_even_at_once(orders, number):
     process, _told = start(orders.namesrv)
     process.send_signal(number)

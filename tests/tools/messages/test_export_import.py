@@ -1,16 +1,27 @@
 """A topic that is exported and imported has the same messages in the same queues, in the same order."""
 import gzip
 import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
 
 import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.interrupts import Terminated
+from rmqha.common.message import message_decoder
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_batch import MessageBatch
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
-from rmqha.tools.messages.export_file import NOT_CARRIED
-from rmqha.tools.messages.import_ import target_queues
+from rmqha.tools.messages.export_file import NOT_CARRIED, Exported
+from rmqha.tools.messages.import_ import runs, target_queues
 from tests.store.support import wait_dispatched
 from tests.support.in_process import running_name_server
 from tests.tools.conftest import broker_at
@@ -161,3 +172,173 @@ def test_queues_go_to_those_of_their_names_or_ranks():
     with pytest.raises(CannotAnswerError, match="has 2 queues that can be sent to, and had 3"):
         target_queues(source, others[:2], False)
     assert target_queues(source, others[:2], True)["b", 0] == others[0]
+
+
+@contextmanager
+def sending(line, topic):
+    """A producer of a topic of two queues, for messages beyond what producers send by default."""
+    with DefaultMQProducer("P", line.namesrv) as producer:
+        producer.max_message_size = 64 << 20
+        producer.admin.create_topic("TBW102", topic, 2)
+        yield producer, sorted(producer.fetch_publish_message_queues(topic))
+
+
+def carried(line, other, topic, tmp_path, copy):
+    """Export a topic and import it elsewhere; both are to hold the same."""
+    wait_dispatched(line.broker.store)
+    line.ok("export", "-t", topic, tmp_path / "file")
+    other.ok("import", "-t", copy, tmp_path / "file")
+    assert everything(other.namesrv, copy) == everything(line.namesrv, topic)
+
+
+def test_long_bodies_come_through(line, other, tmp_path):
+    bodies = [b"x" * ((4 << 20) + 1), b"x" * (4 << 20), bytes(9 << 20), b"last"]  # short when they are compressed
+    with sending(line, "Long") as (producer, queues):
+        for body in bodies:
+            producer.send(Message("Long", body), queue=queues[0])
+    carried(line, other, "Long", tmp_path, "LongCopy")
+    assert [body for body, _flag, _properties in everything(other.namesrv, "LongCopy")[0]] == bodies
+    told = line.ok("consume", "-t", "Long", "-o", "json").stdout
+    line.ok("produce", "-t", "LongAgain", "-f", "json", stdin=told)
+    assert [body for body, *_ in everything(line.namesrv, "LongAgain")[0]] == bodies
+
+
+# CLUSTER, which both brokers add, and UNIQ_KEY take some of the 32767 bytes.
+ROOM = 32767 - len("CLUSTER\x01DefaultCluster\x02") - len("UNIQ_KEY\x01\x02") - 32 - len("p\x01\x02")
+
+
+@pytest.mark.parametrize("size", [ROOM, ROOM - 1, ROOM - 17, ROOM - 100, ROOM - 1000, 20_000, 3_000])
+def test_properties_of_any_length_come_through(line, other, tmp_path, size):
+    topic = f"Wide{size}"
+    with sending(line, topic) as (producer, queues):
+        for number in range(9):
+            message = Message(topic, b"%d" % number)
+            if number in (2, 3, 6):
+                message.put_property("p", "v" * size)
+            producer.send(message, queue=queues[0])
+    carried(line, other, topic, tmp_path, f"{topic}Copy")
+    assert len(everything(other.namesrv, f"{topic}Copy")[0]) == 9
+
+
+def exported(*sizes, key=True):
+    """Messages as a reader gives them, with bodies and properties of some sizes."""
+    for number, (body, properties) in enumerate(sizes):
+        message = Message("T", b"x" * body)
+        message.put_property("p", "v" * properties)
+        if key:
+            message.put_property("UNIQ_KEY", f"{number:032}")
+        yield Exported(number, "T", ("b", 0), message)
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_what_a_broker_makes_of_a_batch_is_within_its_limits(key):
+    rng, cluster = random.Random(7), {"CLUSTER": "c" * 200, "WAIT": "true"}
+    for _ in range(30):
+        sizes = [(rng.choice((0, 1, 5_000, 300_000)), rng.choice((1, 5_000, 31_000, 31_700, 32_600, 32_700)))
+                 for _ in range(40)]
+        found = list(runs(exported(*sizes, key=key)))
+        assert [each.line for run in found for each in run] == list(range(40)), "each once, in order"
+        for run in (run for run in found if len(run) > 1):
+            for each in run:
+                each.message.put_property("UNIQ_KEY", "0" * 32)
+            batch = MessageBatch.generate_from_list([each.message for each in run]).encode()
+            assert len(batch) <= 256 * 1024 and len(run) <= 64
+            for flag_body_properties in layout.iterate_batch(batch):
+                whole = message_decoder.message_properties2string(
+                    {**message_decoder.string2message_properties(bytes(flag_body_properties.properties).decode()),
+                     **cluster})
+                assert len(whole) < 32_767
+        assert len(found) < 40, "some go together"
+
+
+def file_of(tmp_path, *messages):
+    """An export of some messages of queue 0."""
+    rows = [HEADER, *(json.dumps({**GOOD, **each}) + "\n" for each in messages),
+            json.dumps({"end": True, "messages": len(messages)}) + "\n"]
+    (tmp_path / "file").write_text("".join(rows))
+    return tmp_path / "file"
+
+
+@pytest.mark.parametrize("refused", [
+    {"properties": {"p": "v" * 32_740}}, {"properties": {"p": "v" * 32_760}}, {"properties": {"p": "v" * 40_000}},
+    {"body": "z", "bodyBase64": "eA=="}, {"flag": 1 << 31}, {"queue": 5}], ids=lambda each: str(each)[:40])
+def test_a_message_that_can_not_be_imported_is_named_and_left_out(other, tmp_path, refused):
+    topic = f"Left{len(str(refused))}{next(iter(refused))}"
+    file = file_of(tmp_path, *({"body": str(number), **(refused if number == 4 else {})} for number in range(9)))
+    for skip in (0, 4):
+        result = other.run("import", "-t", topic, "--skip", skip, file)
+        assert result.exit_code == 1 and f"{file}:6: " in result.stderr and "fault of rmqha" not in result.stderr
+        assert ("the first 4 messages of the file are imported, --skip 4 continues after them, "
+                "--skip 5 leaves this one out") in result.stderr
+    other.ok("import", "-t", topic, "--skip", 5, file)
+    assert [body for queue in everything(other.namesrv, topic) for body, *_ in queue] == [
+        b"%d" % number for number in range(9) if number != 4]
+
+
+def test_a_first_message_that_can_not_be_imported(other, tmp_path):
+    file = file_of(tmp_path, {"flag": "x"}, {"body": "second"})
+    result = other.run("import", "-t", "First", file)
+    assert result.exit_code == 1 and "nothing is imported, --skip 1 leaves this one out" in result.stderr
+    other.ok("import", "-t", "First", "--skip", 1, file)
+    assert [body for queue in everything(other.namesrv, "First") for body, *_ in queue] == [b"second"]
+
+
+def test_bodies_of_nothing_come_through(other, tmp_path):
+    other.ok("import", "-t", "Empty", file_of(tmp_path, {"body": ""}, {"body": "x"}, {"body": ""}))
+    other.ok("import", "-t", "Empty", file_of(tmp_path, {"body": ""}))
+    assert [body for queue in everything(other.namesrv, "Empty") for body, *_ in queue] == [b"", b"x", b"", b""]
+
+
+@pytest.mark.parametrize("interrupt, code", [(KeyboardInterrupt, 130), (lambda: Terminated(15), 143)])
+def test_an_import_that_is_interrupted_says_how_far_it_came(other, tmp_path, monkeypatch, interrupt, code):
+    file = file_of(tmp_path, *({"body": str(number), "properties": {"p": "v" * 32_000}} for number in range(9)))
+    send, sent = DefaultMQProducer.send, []
+
+    def interrupted(producer, message, *arguments, **named):
+        if len(sent) == 3:
+            raise interrupt()
+        sent.append(message.body)
+        return send(producer, message, *arguments, **named)
+    monkeypatch.setattr(DefaultMQProducer, "send", interrupted)
+    result = other.run("import", "-t", f"Interrupted{code}", file)
+    assert result.exit_code == code and "the first 3 messages of the file are imported, --skip 3 " in result.stderr
+
+
+def test_an_export_is_written_to_what_the_name_leads_to(line, source, tmp_path):
+    line.ok("export", "-t", source, tmp_path / "file")
+    whole = (tmp_path / "file").read_text("utf-8").splitlines()[1:]
+    os.mkfifo(tmp_path / "pipe")
+    came = []
+    reader = threading.Thread(target=lambda: came.extend((tmp_path / "pipe").read_text("utf-8").splitlines()[1:]))
+    reader.start()
+    line.ok("export", "-t", source, "--force", tmp_path / "pipe")
+    reader.join(60)
+    assert came == whole and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "link").symlink_to("file")
+    assert line.run("export", "-t", source, tmp_path / "link").exit_code == 2
+    line.ok("export", "-t", source, "--force", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text("utf-8").splitlines()[1:] == whole
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+def test_an_export_to_the_output_of_a_process(line, source, tmp_path):
+    """By a link like /dev/stdout; not by that itself, which a fault would replace for all where root runs the test."""
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    with open(tmp_path / "log", "a") as log:
+        print("before", file=log, flush=True)
+        subprocess.run([sys.executable, "-m", "rmqha.tools.rmqha_command", "export", "-t", source, "--force",
+                        str(tmp_path / "stdout"), "-n", line.namesrv], stdout=log, check=True, timeout=120)
+    rows = (tmp_path / "log").read_text("utf-8").splitlines()
+    assert (tmp_path / "stdout").is_symlink() and rows[0] == "before" and len(rows) == 96
+    assert json.loads(rows[-1]) == {"end": True, "messages": 93}
+
+
+def test_an_import_from_standard_input(line, other, source, tmp_path):
+    line.ok("export", "-t", source, tmp_path / "file")
+    data = (tmp_path / "file").read_bytes()
+    other.ok("import", "-t", "FromInput", "-", stdin=data)
+    assert everything(other.namesrv, "FromInput") == everything(line.namesrv, source)
+    for damaged, said in ((data[:2000], "-:"), (b"\xff" + data, "-:1: not UTF-8 at byte 0"),
+                          (b"", "-:1: Expecting value")):
+        result = other.run("import", "-t", "FromInput2", "-", stdin=damaged)
+        assert result.exit_code in (1, 2) and said in result.stderr and "fault of rmqha" not in result.stderr

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from rmqha.tools.messages import queue_feed
+from rmqha.tools.messages import produce, queue_feed
+from rmqha.tools.store.output import counted
 from tests.support.processes import with_ctrl_c
 from tests.support.wait import wait_until
 
@@ -24,9 +25,116 @@ def test_each_line_is_a_message(line):
     result = line.ok("produce", "-t", "Lines", "-v", "--tag", "a", "-k", "k1 k2", "-p", "x=1", "-p", "y=a b",
                      stdin="one\n\ntwo\nthree")
     assert [row.split()[-1] for row in result.stdout.splitlines()] == ["SEND_OK"] * 3
-    assert "3 messages sent" in result.stderr
+    assert "3 messages sent" in result.stderr and "1 empty line left out" in result.stderr
     shown = line.ok("consume", "-t", "Lines", "-f", "%t|%k|%g|%h|%s|%S\\n").stdout.splitlines()
     assert sorted(shown) == [f"Lines|k1 k2|a|x=1,y=a b|{body}|{len(body)}" for body in ("one", "three", "two")]
+
+
+@pytest.mark.parametrize("text, sent, empty", [
+    ("a\n \n\t\nb\n", ["\t", " ", "a", "b"], 0), ("\n\na\n\n", ["a"], 3), ("a\r\n\r\nb", ["a\r", "b"], 1), ("", [], 0)])
+def test_lines_of_blanks_are_messages_and_empty_ones_are_counted(line, text, sent, empty):
+    topic = f"Blank{len(text)}"
+    line.ok("produce", "-t", topic, "--queue", 0, "-m", "first")
+    told = line.ok("produce", "-t", topic, stdin=text).stderr
+    assert counted(len(sent), "message") + " sent" in told
+    assert (counted(empty, "empty line") + " left out" in told) if empty else "empty" not in told
+    found = line.ok("consume", "-t", topic, "-o", "json").stdout.splitlines()
+    assert sorted(json.loads(row)["body"] for row in found) == sorted(["first", *sent])
+
+
+@pytest.mark.parametrize("value", [" ", "  ", "\t", "\u3000", "a b ", "=", ",", "a\x01b", "\x01"])
+def test_properties_of_blanks_come_through(line, value):
+    topic = f"Blanks{ord(value[0])}{len(value)}"
+    line.ok("produce", "-t", topic, "--queue", 0, "-p", f"p={value}", "-m", "x")
+    told = line.ok("consume", "-t", topic, "-o", "json").stdout
+    line.ok("produce", "-t", topic, "-f", "json", stdin=told)
+    found = [json.loads(row) for row in line.ok("consume", "-t", topic, "-o", "json").stdout.splitlines()]
+    assert [each["properties"] for each in found] == [{"p": value}] * 2
+
+
+def test_properties_of_nothing_are_refused(line):
+    for fields in ('{"": "x"}', '{"x": ""}'):
+        result = line.run("produce", "-t", "Nothing", "-f", "json", stdin=f'{{"body": "b", "properties": {fields}}}')
+        assert result.exit_code == 1 and "neither name nor value may be empty" in result.stderr
+    assert line.run("produce", "-t", "Nothing", "-p", "x=", "-m", "b").exit_code == 2
+
+
+def process_of(line, *arguments, **streams):
+    """A command in a process of its own, for signals and for input that does not end."""
+    return subprocess.Popen([sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments), "-n",
+                             line.namesrv], stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=with_ctrl_c,
+                            **streams)
+
+
+@pytest.mark.parametrize("kind, rows", [("lines", b"a\nb\n"), ("lines", b"a\n\nb\n"), ("json", b'{"body": "a"}\nx\n')])
+def test_a_count_ends_without_another_line(line, kind, rows):
+    with process_of(line, "produce", "-t", "Counted", "--count", 2, "-f", kind) as process:
+        try:
+            process.stdin.write(rows)
+            process.stdin.flush()
+            assert process.wait(120) == (kind == "json"), "while the input is open"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_says_how_many_were_sent(line, number):
+    topic = f"Interrupted{number.name}"
+    line.ok("produce", "-t", topic, "-m", "first")
+    with process_of(line, "produce", "-t", topic) as process:
+        try:
+            process.stdin.write(b"a\n\nb\n")
+            process.stdin.flush()
+            wait_until(lambda: len(bodies(line, topic)) == 3, 120_000, "both are sent")
+            process.send_signal(number)
+            assert process.wait(120) == 128 + number
+            told = process.stderr.read().decode()
+        finally:
+            process.kill()
+    assert told.startswith("2 messages sent in ") and "1 empty line left out" in told and told.count("\n") == 2
+
+
+def committed(line, group, topic):
+    """What the group has committed, of all queues."""
+    offsets = line.broker.controller.consumer_offset_manager
+    return sum(max(offsets.query_offset(group, topic, number), 0) for number in range(2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", [("tail",), ("consume", "--timeout", "100")], ids=lambda each: each[0])
+def test_what_a_group_has_printed_is_committed_however_it_ends(line, command, number, tmp_path):
+    topic = f"Ended{command[0]}{number.name}"
+    line.ok("produce", "-t", topic, "-m", "x", "--count", 4)
+    with open(tmp_path / "out", "wb") as out, process_of(
+            line, *command, "-t", topic, "-g", f"G{topic}", "--from", "earliest", "-f", "%s\\n", stdout=out) as process:
+        try:
+            for round_ in range(1, 4):
+                wait_until(lambda: (tmp_path / "out").read_bytes() == b"x\n" * 4 * round_, 120_000, "they are printed")
+                if round_ < 3:
+                    line.ok("produce", "-t", topic, "-m", "x", "--count", 4)
+            process.send_signal(number)
+            assert process.wait(120) == 128 + number
+        finally:
+            process.kill()
+    assert committed(line, f"G{topic}", topic) == 12
+
+
+@pytest.mark.parametrize("kind", ["lines", "whole"])
+def test_a_message_that_is_too_long_is_told_and_the_next_is_sent(line, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(produce, "LONGEST_SENT", 1000)
+    topic = f"TooLong{kind}"
+    files = [tmp_path / "long", tmp_path / "next"]
+    files[0].write_text("x" * 100_000)
+    files[1].write_text("y" * 1000)
+    result = line.run("produce", "-t", topic, "-f", kind, *files)
+    assert result.exit_code == 1 and "1 message sent" in result.stderr and "1 failed" in result.stderr
+    assert f"{files[0]}" in result.stderr.splitlines()[0] and "1,000 bytes" in result.stderr.splitlines()[0]
+    assert bodies(line, topic) == ["y" * 1000]
+
+
+def test_bytes_of_the_shell_are_sent_as_they_are(line):
+    line.ok("produce", "-t", "Bytes", "-m", os.fsdecode(b"\xff\x80"))
+    assert line.ok("consume", "-t", "Bytes", "-f", "%s").stdout_bytes == b"\xff\x80"
 
 
 def test_what_consume_prints_produce_takes(line):
@@ -61,7 +169,7 @@ def test_where_reading_begins(line):
     assert bodies(line, "From", "--from", "1h") == list("01234")
     assert bodies(line, "From", "--from", times[-1] + 1) == []
     assert len(bodies(line, "From", "--from", times[-1])) == times.count(times[-1])
-    for text in ("soon", "9" * 14 + "x", "2024-13-01"):
+    for text in ("soon", "9" * 14 + "x", "2024-13-01", "9" * 30, "9" * 5000):
         assert line.run("consume", "-t", "From", "--from", text).exit_code == 2
 
 
@@ -123,7 +231,7 @@ def test_wrong_lines_are_told_and_the_others_sent(line):
     ('{"body": "x", "queue": 99}', "queue 99"), ('{"body": "x", "broker": "other"}', "broker 'other'"),
     ('{"body": "x", "properties": {"a": 1}}', "property a"), ('{"body": "x", "keys": [1]}', "keys"),
     ('{"body": "x", "delay": -1}', "below 0"), ('{"bodyBase64": "?"}', "bodyBase64"), ("{}", "give `body`"),
-    ('{"body": "x", "properties": {"a": "b\\u0001c"}}', "separate properties"), ('{"body": ""}', "length is zero")])
+    ('{"body": "x", "properties": {"a": "b\\u0002c"}}', "separate properties"), ('{"body": ""}', "length is zero")])
 def test_what_is_wrong_with_a_line_is_said(line, fields, said):
     line.ok("produce", "-t", "Fields", "-m", "x")
     result = line.run("produce", "-t", "Fields", "-f", "json", stdin=fields)

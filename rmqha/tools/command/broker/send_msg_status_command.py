@@ -6,7 +6,7 @@ from rmqha.common import util_all
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
-from rmqha.tools.command.message.tool_clients import new_producer
+from rmqha.tools.command.message.tool_clients import body_of_size, new_producer
 from rmqha.tools.command.output import Part, Row
 from rmqha.tools.command.sub_command import SubCommand
 
@@ -48,4 +48,4 @@ class SendMsgStatusCommand(SubCommand):
 
 def build_message(topic: str, message_size: int) -> Message:
     """A message of at least so many bytes."""
-    return Message(topic, _PIECE * -(-message_size // len(_PIECE)))
+    return Message(topic, body_of_size(message_size, _PIECE))

@@ -10,7 +10,7 @@ from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.message.response_times import ResponseTimes
-from rmqha.tools.command.message.tool_clients import new_producer
+from rmqha.tools.command.message.tool_clients import body_of_size, new_producer
 from rmqha.tools.command.output import Part, Row, Table
 from rmqha.tools.command.sub_command import SubCommand
 
@@ -60,7 +60,7 @@ class CLusterSendMsgRTCommand(SubCommand):
 
 
 def _measured(producer: DefaultMQProducer, cluster: str, broker_name: str, command_line: CommandLine) -> Row:
-    msg, times = Message(broker_name, b"a" * command_line.integer("s", DEFAULT_SIZE)), ResponseTimes()
+    msg, times = Message(broker_name, body_of_size(command_line.integer("s", DEFAULT_SIZE))), ResponseTimes()
     for _ in range(command_line.integer("a", DEFAULT_AMOUNT)):
         times.measure(lambda: producer.send(msg))
     succeeded = sum(times.succeeded)

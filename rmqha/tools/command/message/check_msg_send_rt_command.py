@@ -6,7 +6,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.message.response_times import ResponseTimes
-from rmqha.tools.command.message.tool_clients import new_producer
+from rmqha.tools.command.message.tool_clients import body_of_size, new_producer
 from rmqha.tools.command.output import Document, Part, Table
 from rmqha.tools.command.sub_command import SubCommand
 
@@ -32,7 +32,7 @@ class CheckMsgSendRTCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Send one after the other."""
         amount = command_line.integer("a", DEFAULT_AMOUNT)
-        msg = Message(command_line.required("t"), b"a" * command_line.integer("s", DEFAULT_SIZE))
+        msg = Message(command_line.required("t"), body_of_size(command_line.integer("s", DEFAULT_SIZE)))
         chosen, times = MessageQueue("", "", 0), ResponseTimes()
 
         def select(queues: list[MessageQueue], _msg: Message, number: int) -> MessageQueue:

@@ -4,6 +4,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all, util_all
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 
+_LONGEST_BODY = 4 << 20  # bytes, what a producer sends by default
+
 
 def pull_consumer(admin: DefaultMQAdminExt, group: str = mix_all.TOOLS_CONSUMER_GROUP) -> DefaultMQPullConsumer:
     """A pull consumer, not started."""
@@ -14,3 +16,8 @@ def new_producer(admin: DefaultMQAdminExt, group: str | None = None, trace: bool
     """A producer, not started; without a group's name its group is the time."""
     return DefaultMQProducer(group or str(util_all.current_time_millis()), admin.namesrv_addr, admin.rpc_hook,
                              enable_msg_trace=trace)
+
+
+def body_of_size(size: int, piece: bytes = b"a") -> bytes:
+    """A body of at least so many bytes; of a size that the producer refuses, the least one that it refuses."""
+    return piece * -(-min(size, _LONGEST_BODY + 1) // len(piece))

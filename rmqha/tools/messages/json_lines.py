@@ -1,0 +1,108 @@
+"""Lines from outside, and the JSON in them: whatever they hold, in bounded memory; a ValueError says what is wrong."""
+import json
+import reprlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NoReturn
+
+from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
+
+LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer one
+# Above this a body is written as base64, which adds a third: in JSON's own way a byte may take six.
+LONGEST_TEXT = 32 << 20
+LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
+_MOST_DIGITS = 20
+_SKIPPED_AT_ONCE = 1 << 16
+
+
+class LineTooLongError(ValueError):
+    """A line of more bytes than are taken; the rest of it is not read yet."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the line is longer than {limit:,} bytes")
+
+
+def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
+    """The next line with its end, b"" after the last. LineTooLongError above `limit` bytes without the end."""
+    line = stream.readline(limit + 1)
+    if len(line) > limit and not line.endswith(b"\n"):
+        raise LineTooLongError(limit)
+    return line
+
+
+def skip_line(stream: BinaryIO) -> bytes:
+    """Read over the rest of a line; its last bytes, b"" when nothing was left."""
+    last = b""
+    while piece := stream.readline(_SKIPPED_AT_ONCE):
+        last = piece
+        if piece.endswith(b"\n"):
+            break
+    return last
+
+
+def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError]:
+    """Each line without its end; for one that is too long the error, and what follows is read on."""
+    while True:
+        try:
+            line = read_line(stream, limit)
+        except LineTooLongError as error:
+            skip_line(stream)
+            yield error
+            continue
+        if not line:
+            return
+        yield line.removesuffix(b"\n")
+
+
+def parsed(line: bytes) -> Any:
+    """The value of a JSON text. ValueError for anything else, also for what is nested too deeply."""
+    try:
+        return json.loads(line.decode(), parse_constant=_no_constant, parse_int=_integer)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a value of JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def shown(value: Any) -> str:
+    """A value for an error, cut where it is long."""
+    return reprlib.repr(value)
+
+
+_WORDS = {str: "a text", int: "a whole number", dict: "an object"}
+
+
+def typed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """A field, None when it is absent or null. ValueError for a value of another kind."""
+    value = fields.get(name)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ValueError(f"{shown(name)[1:-1]}: {_WORDS[kind]} is wanted, not {shown(value)}")
+    return value
+
+
+def needed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """The same for a field that must be there."""
+    if name not in fields:
+        raise ValueError(f"{name} is missing")
+    value = typed(fields, name, kind)
+    if value is None:
+        raise ValueError(f"{name}: {_WORDS[kind]} is wanted, not null")
+    return value
+
+
+def number(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    """A whole number within bounds, None when it is absent or null."""
+    value: int | None = typed(fields, name, int)
+    if value is not None and not least <= value <= most:
+        raise ValueError(f"{shown(name)[1:-1]}: {value} is {'below' if value < least else 'above'} "
+                         f"{least if value < least else most}")
+    return value

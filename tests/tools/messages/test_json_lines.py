@@ -1,0 +1,186 @@
+"""What comes from outside: whatever a line or a field holds, its error has a type and a place; memory is bounded."""
+import gzip
+import io
+import itertools
+import json
+import random
+import tracemalloc
+
+import click
+import pytest
+
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message_batch import MessageBatch
+from rmqha.tools.dialect.output import to_json
+from rmqha.tools.messages import export_file, json_lines
+from rmqha.tools.messages.export_file import ExportReader
+from rmqha.tools.messages.json_lines import LineTooLongError, lines_of, parsed
+from rmqha.tools.messages.message_json import body_fields, body_of, outgoing
+
+HEADER = {"rmqhaExport": 1, "topics": {"T": {"b": 1}}}
+MESSAGE = {"topic": "T", "broker": "b", "queue": 0, "body": "x", "flag": 0, "keys": None, "tags": None,
+           "properties": {"a": "b"}, "system": {"UNIQ_KEY": "0" * 32}}
+ODD = (None, True, -1, 0, 1, 1 << 31, -(1 << 31) - 1, 1 << 70, 1e30, -0.5, float("inf"), "", "x", " ", "\x01", "\x02",
+       "a\x02b", "\ud800", "x" * 100_000, [], ["x"], [[]], {}, {"": ""}, {"a": 1}, {"a": None}, {"a\x01": "x"},
+       {"a": "\udfff"}, {"\x02": "x"}, {"RECONSUME_TIME": "x"}, {"MAX_RECONSUME_TIMES": str(1 << 40)})
+
+
+def read(data: bytes, folder, name="file", skip=0):
+    (folder / name).write_bytes(data)
+    with ExportReader(str(folder / name)) as reader:
+        return list(reader.messages(skip))
+
+
+def lines(*objects) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+
+
+def place(path, value, of):
+    """A copy of an object with a value at a path of keys."""
+    if not path:
+        return value
+    return {**of, path[0]: place(path[1:], value, of.get(path[0], {}))}
+
+
+@pytest.mark.parametrize("path", [("rmqhaExport",), ("topics",), ("topics", "T"), ("topics", "T", "b"), ("topics", ""),
+                                  ("topics", "T", "")], ids=str)
+def test_a_header_with_anything_in_it(tmp_path, path):
+    refused = 0
+    for value in ODD:
+        try:
+            read(lines(place(path, value, HEADER), MESSAGE, {"end": True, "messages": 1}), tmp_path)
+        except click.ClickException as error:
+            refused += 1
+            assert str(tmp_path / "file") in error.message and len(error.message) < 1000
+    assert refused >= len(ODD) - 2
+
+
+@pytest.mark.parametrize("path", [(name,) for name in (*MESSAGE, "bodyBase64", "end")] + [
+    ("properties", "a"), ("properties", "RECONSUME_TIME"), ("system", "UNIQ_KEY")], ids=str)
+def test_a_message_with_anything_in_it(tmp_path, path):
+    """What is read can be sent: its fields fit those of the wire."""
+    for value, topic in itertools.product(ODD, ("T", "%RETRY%g")):
+        changed = place(path, value, {**MESSAGE, "topic": topic})
+        if path == ("bodyBase64",):
+            del changed["body"]
+        header = {"rmqhaExport": 1, "topics": {topic: {"b": 1}}}
+        try:
+            found = read(lines(header, changed, {"end": True, "messages": 1}), tmp_path)
+        except click.ClickException as error:
+            assert f"{tmp_path / 'file'}:" in error.message and len(error.message) < 1000
+            continue
+        for each in found:
+            text = message_decoder.message_properties2string(each.message.properties)
+            if len(text) < 30_000:
+                body = MessageBatch([each.message]).encode()
+                again, = message_decoder.decode_messages(body)
+                given = {name: text for name, text in each.message.properties.items() if name and text}
+                assert again.properties == given and again.body == each.message.body
+            assert json.dumps(text).encode() and -(1 << 31) <= each.message.flag < 1 << 31
+
+
+@pytest.mark.parametrize("name", [name for name in MESSAGE if name != "body"])
+def test_a_field_that_is_missing_is_named(tmp_path, name):
+    changed = {key: value for key, value in MESSAGE.items() if key != name}
+    with pytest.raises(click.ClickException, match=f"file:2: {name} is missing"):
+        read(lines(HEADER, changed), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["body", "bodyBase64", "flag", "keys", "tags", "properties", "delay", "queue",
+                                  "broker"])
+def test_what_produce_takes_with_anything_in_it(name):
+    for value in ODD:
+        fields = {"body": "x", name: value}
+        if name == "bodyBase64":
+            del fields["body"]
+        try:
+            given = outgoing(parsed(lines(fields)), "T")
+        except ValueError as error:
+            assert 0 < len(str(error)) < 1000
+            continue
+        if len(message_decoder.message_properties2string(given.message.properties)) < 30_000:
+            MessageBatch([given.message]).encode()
+        assert given.message.delay_time_level >= 0
+
+
+@pytest.mark.parametrize("data", [
+    b"[" * 200_000, b'{"a":' * 200_000, b"9" * 5_000, b"1e", b"NaN", b"-Infinity", b"\xff", b"", b"\xef\xbb\xbf{}",
+    b'{"a": 1', b"'x'", "{}".encode("utf-16")], ids=lambda data: repr(data[:9]))
+def test_texts_that_are_not_json(tmp_path, data):
+    with pytest.raises(ValueError):
+        parsed(data)
+    with pytest.raises(click.ClickException):
+        read(data, tmp_path)
+    with pytest.raises(click.ClickException, match="file:2: "):
+        read(lines(HEADER) + data + b"\n", tmp_path)
+
+
+def test_numbers_of_a_header_take_no_memory(tmp_path):
+    topics = [{"T": {"b": 1_000_000_000}}, {"T": {str(n): 30_000 for n in range(3)}},
+              {f"T{n}": {"b": 60_000} for n in range(20)}]
+    tracemalloc.start()
+    try:
+        for each in topics:
+            with pytest.raises(click.ClickException, match="file:1: "):
+                read(lines({"rmqhaExport": 1, "topics": each}), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(export_file, "_LONGEST_HEADER", 1 << 20)
+    data = b'{"rmqhaExport": 1, "x": "' + bytes(32 << 20)
+    data = gzip.compress(data) if name.endswith(".gz") else data
+    tracemalloc.start()
+    try:
+        with pytest.raises(click.ClickException, match="longer than 1,048,576 bytes"):
+            read(data, tmp_path, name)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_lines_that_are_too_long_are_errors_and_can_be_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(export_file, "LONGEST_LINE", 10_000)
+    data = lines(HEADER, MESSAGE, {**MESSAGE, "body": "x" * 200_000}, {"no": "message"}, MESSAGE,
+                 {"end": True, "messages": 4})
+    for skip, number in ((0, 3), (1, 3), (2, 4)):
+        with pytest.raises(export_file.MessageFailedError, match=f"file:{number}: "):
+            read(data, tmp_path, skip=skip)
+    assert [each.line for each in read(data, tmp_path, skip=3)] == [5]
+    assert read(data, tmp_path, skip=4) == []
+
+
+def test_a_compressed_file_with_any_byte_changed(tmp_path):
+    data = bytearray(gzip.compress(lines(HEADER, *[MESSAGE] * 50, {"end": True, "messages": 50})))
+    for position in [*range(20), *random.Random(1).sample(range(len(data)), 100), len(data) - 1]:
+        damaged = bytearray(data)
+        damaged[position] ^= 0x55
+        try:
+            assert len(read(bytes(damaged), tmp_path, "file.gz")) == 50
+        except click.ClickException as error:
+            assert "file.gz" in error.message
+
+
+def test_a_line_of_each_length_around_the_limit():
+    for length in range(9):
+        stream = io.BytesIO(b"x" * length + b"\n" + b"next\n" + b"y" * length)
+        found = [each if isinstance(each, bytes) else None for each in lines_of(stream, 4)]
+        text = b"x" * length if length <= 4 else None
+        last = [] if not length else [b"y" * length if length <= 4 else None]
+        assert found == [text, b"next", *last]
+    assert [str(each) for each in lines_of(io.BytesIO(b"y" * 9), 4) if isinstance(each, LineTooLongError)] == [
+        "the line is longer than 4 bytes"]
+
+
+def test_what_is_exported_fits_a_line(monkeypatch):
+    """However a body looks, its line is not longer than what is read."""
+    monkeypatch.setattr(json_lines, "LONGEST_TEXT", 1000)
+    monkeypatch.setattr("rmqha.tools.messages.message_json.LONGEST_TEXT", 1000)
+    for body in (b"\x01" * 1000, b"\x01" * 1001, b"\xff" * 2000, "ü".encode() * 800):
+        fields = body_fields(body)
+        assert body_of(fields) == body and len(to_json(fields)) < 6 * 1000 + 100
+    assert json_lines.LONGEST_LINE > 6 * (32 << 20) + 6 * 32767
+    assert json_lines.LONGEST_LINE > json_lines.LONGEST_BODY * 4 // 3 + 6 * 32767
