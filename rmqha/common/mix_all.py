@@ -15,6 +15,7 @@ from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_value import parse_property
 from rmqha.common.fsync import fsync_path
+from rmqha.common.regular_file import open_regular
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -101,18 +102,25 @@ def string2file(text: str, file_name: str) -> None:
     At each moment the disk holds the old or the new text under the name.
     """
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
+    # and with the old file's mode: one that only its owner may read stays so
     tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
-    string2file_not_safe(text, tmp_file)
-    if os.path.exists(file_name):
+    mode = os.stat(file_name).st_mode & 0o777 if os.path.exists(file_name) else None
+    string2file_not_safe(text, tmp_file, mode)
+    if mode is not None:
         keep_as(file_name, bak_file)
     os.replace(tmp_file, file_name)
     fsync_path(os.path.dirname(os.path.abspath(file_name)))
 
 
-def string2file_not_safe(text: str, file_name: str) -> None:
-    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
+def string2file_not_safe(text: str, file_name: str, mode: int | None = None) -> None:
+    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError.
+
+    `mode` is the file's, before a byte is in it; None: what the umask leaves of a new one.
+    """
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
         file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
         file.flush()
         os.fsync(file.fileno())
@@ -127,14 +135,14 @@ def keep_as(file_name: str, bak_file: str) -> None:
         os.link(file_name, link)
     except OSError as failure:  # a file system without hard links
         log.debug("cannot link %s, copying it: %s", file_name, failure)
-        string2file_not_safe(file2string(file_name) or "", link)
+        string2file_not_safe(file2string(file_name) or "", link, os.stat(file_name).st_mode & 0o777)
     os.replace(link, bak_file)
 
 
 def file2string(file_name: str) -> str | None:
     """The text of a file (UTF-8), None when there is none. Raises OSError, UnicodeDecodeError."""
     try:
-        with open(file_name, "rb") as file:
+        with open(open_regular(file_name), "rb") as file:
             return file.read().decode("utf-8")
     except FileNotFoundError:
         return None
