@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +20,15 @@ import click
 
 from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message
+from rmqha.common.topic.topic_validator import check_topic
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.output import iso_time, to_json
-from rmqha.tools.messages.message_json import body_of
+from rmqha.tools.messages.message_json import SEPARATORS, body_of
 
 VERSION = 1
 STANDARD = "-"
+MOST_OF_A_LINE = 128 << 20  # characters: a message of 16 MiB whose every byte is escaped
+MOST_QUEUES, MOST_QUEUES_OF_A_FILE = 65_536, 1_000_000
 # What belongs to a store or to a delivery, and would be wrong in another: a delay that is over, the bounds of a queue,
 # the state of a transaction; and whether its sender waited.
 NOT_CARRIED = frozenset({
@@ -111,10 +115,10 @@ class ExportReader:
             if first.get("rmqhaExport") != VERSION:
                 raise CannotAnswerError(f"{self.path}:1: no export of rmqha, or of a newer one: the first line must "
                                         f'have "rmqhaExport": {VERSION}')
+            self.topics = _topics(first.get("topics"), self.path)
         except click.ClickException:
             self._lines.close()
             raise
-        self.topics = first.get("topics") or {}
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -134,14 +138,22 @@ class ExportReader:
 
     def _read_lines(self) -> Generator[str, None, None]:
         if self.path == STANDARD:
-            yield from sys.stdin
+            yield from self._bounded(sys.stdin)
             return
         try:
             with open(self.path, "rb") as file, _text(file, self.path, "rb") as stream:
-                for line in stream:  # noqa: UP028, yield from closes it too early
+                for line in self._bounded(stream):  # noqa: UP028, yield from closes it too early
                     yield line
-        except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        except (EOFError, gzip.BadGzipFile, UnicodeDecodeError, zlib.error) as error:
             raise WorkFailedError(f"{self.path}: damaged behind line {self._number}: {error}") from error
+
+    def _bounded(self, stream: IO[str]) -> Iterator[str]:
+        """The lines. A few packed bytes may stand for very many, so WorkFailedError for one that is too long."""
+        while line := stream.readline(MOST_OF_A_LINE + 1):
+            if len(line) > MOST_OF_A_LINE:
+                raise WorkFailedError(f"{self.path}:{self._number + 1}: the line is longer than {MOST_OF_A_LINE} "
+                                      "characters, which no message's is")
+            yield line
 
     def _parsed(self, text: str) -> dict[str, Any]:
         self._number += 1
@@ -149,6 +161,8 @@ class ExportReader:
             fields = json.loads(text)
         except ValueError as error:
             raise WorkFailedError(f"{self.path}:{self._number}: {error}") from None
+        except RecursionError:
+            raise WorkFailedError(f"{self.path}:{self._number}: nested too deeply") from None
         if not isinstance(fields, dict):
             raise WorkFailedError(f"{self.path}:{self._number}: not a JSON object")
         return fields
@@ -156,8 +170,11 @@ class ExportReader:
     def _exported(self, fields: dict[str, Any]) -> Exported:
         try:
             topic, queue = fields["topic"], (fields["broker"], fields["queue"])
+            if type(queue[1]) is not int:
+                raise ValueError(f"queue: a whole number is wanted, not {queue[1]!r:.80}")
             if queue[0] not in self.topics.get(topic, {}) or not 0 <= queue[1] < self.topics[topic][queue[0]]:
-                raise ValueError(f"queue {queue[1]} of {topic!r} at {queue[0]!r} is none of the first line")
+                raise ValueError(f"queue {queue[1]!r:.80} of {topic!r:.200} at {queue[0]!r:.200} is not in the "
+                                 "first line")
             return Exported(self._number, topic, queue, restored(fields, topic))
         except KeyError as error:
             raise WorkFailedError(f"{self.path}:{self._number}: {error.args[0]} is missing") from None
@@ -165,8 +182,53 @@ class ExportReader:
             raise WorkFailedError(f"{self.path}:{self._number}: {error}") from None
 
 
+def _topics(value: object, path: str) -> dict[str, dict[str, int]]:
+    """Topic -> broker -> number of queues, as the first line has them. CannotAnswerError for anything else."""
+    try:
+        if not isinstance(value, dict):
+            raise ValueError("an object of topics is wanted")
+        for topic, brokers in value.items():
+            problem = check_topic(topic)
+            if problem is not None:
+                raise ValueError(f"topic {topic!r:.200}: {problem}")
+            if not isinstance(brokers, dict) or not brokers or not all(
+                    type(count) is int and 0 < count <= MOST_QUEUES for count in brokers.values()):
+                raise ValueError(f"topic {topic!r}: each broker has 1 to {MOST_QUEUES} queues, and there is one at "
+                                 "least")
+        if sum(sum(brokers.values()) for brokers in value.values()) > MOST_QUEUES_OF_A_FILE:
+            raise ValueError(f"more than {MOST_QUEUES_OF_A_FILE} queues")
+    except ValueError as error:
+        raise CannotAnswerError(f"{path}:1: topics: {error}") from None
+    return value
+
+
+def _check_fields(fields: dict[str, Any]) -> None:
+    """ValueError for what could not be sent."""
+    flag = fields["flag"]
+    if type(flag) is not int or not -(1 << 31) <= flag < 1 << 31:
+        raise ValueError(f"flag: a whole number of 32 bits is wanted, not {flag!r:.80}")
+    for name in ("properties", "system"):
+        properties = fields[name]
+        if not isinstance(properties, dict):
+            raise ValueError(f"{name}: an object of texts is wanted, not {properties!r:.80}")
+        for key, value in properties.items():
+            if not isinstance(value, str):
+                raise ValueError(f"property {key:.80} of {name}: a text is wanted, not {value!r:.80}")
+            if any(separator in key + value for separator in SEPARATORS):
+                raise ValueError(f"property {key:.80} of {name}: the characters \\x01 and \\x02 separate properties "
+                                 "on the wire")
+    for name in ("keys", "tags"):
+        text = fields[name]
+        if not isinstance(text, (str, type(None))) or any(separator in (text or "") for separator in SEPARATORS):
+            raise ValueError(f"{name}: a text without \\x01 and \\x02 is wanted, not {text!r:.80}")
+
+
 def restored(fields: dict[str, Any], topic: str) -> Message:
-    """The message of an export's line, with all properties that can be carried; its message id is one of them."""
+    """The message of an export's line, with all properties that can be carried; its message id is one of them.
+
+    KeyError, ValueError for fields that are missing or wrong.
+    """
+    _check_fields(fields)
     message = Message(topic, body_of(fields), flag=fields["flag"])
     message.clear_property(names.PROPERTY_WAIT_STORE_MSG_OK)  # brokers keep it in a batch, and not else
     for name, value in {**fields["properties"], **fields["system"]}.items():

@@ -9,7 +9,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.tools.dialect.output import iso_time
 
-_SEPARATORS = ("\x01", "\x02")  # between properties on the wire
+SEPARATORS = ("\x01", "\x02")  # between properties on the wire
 # Where and when a message was: read over by who sends it again.
 _OF_THE_STORE = frozenset({
     "topic", "offset", "msgId", "offsetMsgId", "size", "bornTimestamp", "bornTime", "bornHost", "storeTimestamp",
@@ -108,7 +108,7 @@ def decorate(message: Message, keys: str | list[str] | None, tags: str | None, p
     if delay:
         message.delay_time_level = delay
     for name, value in message.properties.items():
-        if any(separator in name + value for separator in _SEPARATORS):
+        if any(separator in name + value for separator in SEPARATORS):
             raise ValueError(f"property {name!r}: the characters \\x01 and \\x02 separate properties on the wire")
 
 
