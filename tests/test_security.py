@@ -3,7 +3,9 @@ import re
 
 import pytest
 
+from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
 from rmqha.acl.common.permission import ADMIN_CODE, COMMON_CODE
+from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.broker import broker_startup
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
@@ -11,10 +13,12 @@ from rmqha.common.config_field import config_keys
 from rmqha.common.mix_all import property_text
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from rmqha.store.config import broker_config_checks
 from rmqha.store.config.message_store_config import MessageStoreConfig
+from tests.broker.acl_broker import ADMIN, acl_broker, is_refused
 from tests.broker.support import running_broker
 from tests.support.sources import ROOT
 
@@ -67,3 +71,15 @@ def test_without_access_control_anybody_may_change_keys(tmp_path):
     with running_broker(tmp_path) as broker:
         assert broker.call(request_code.UPDATE_BROKER_CONFIG, body=b"traceOn=false\n").code == 0
         assert broker.controller.broker_config.traceOn is False
+
+
+def test_a_signed_request_can_be_sent_again_with_another_code_as_the_page_tells(tmp_path):
+    """What an admin's tools send to a broker that a stranger has registered, other brokers take from the stranger."""
+    assert "`DELETE_EXPIRED_COMMITLOG`" in PAGE and "`tls.client.authServer=true`" in PAGE
+    hook = AclClientRPCHook(SessionCredentials(*ADMIN))
+    request = RemotingCommand.create_request_command(request_code.GET_BROKER_RUNTIME_INFO, None)
+    hook.do_before_request("stranger:10911", request)
+    with acl_broker(tmp_path / "home") as broker, broker.client(None) as stranger:
+        code = request_code.DELETE_EXPIRED_COMMITLOG
+        assert is_refused(stranger.request(code))
+        assert stranger.request(code, **request.ext_fields).code == 0

@@ -15,6 +15,7 @@ from rmqha.common.config_file import ConfigError, load_config_file, refuse
 from rmqha.common.config_value import NamesrvAddresses, parse_property
 from rmqha.common.log_style import LogStyle
 from rmqha.common.metrics import exposition
+from rmqha.common.path_names import is_folder_name
 from rmqha.common.stop_signal import StopSignal
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
@@ -217,6 +218,9 @@ def _set_up_logging(broker_config: BrokerConfig, server_config: ServerConfig, lo
     # Differs: brokers whose id a controller gives are told apart by their ports; 5.1.4 has one folder for all of them
     own = server_config.listenPort if broker_config.enableControllerMode else broker_config.brokerId
     sub_dir = f"{broker_config.brokerName}_{own}" if broker_config.isolateLogEnable else ""
+    if sub_dir and not is_folder_name(sub_dir):
+        raise ConfigError(f"with isolateLogEnable=true it names a folder of logs, which {broker_config.brokerName!r} "
+                          "can't", key="brokerName")
     style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
                      (("brokerName", broker_config.brokerName), ("brokerId", broker_config.brokerId)))
     log_setup.setup_broker_logging(log_dir, sub_dir, style)

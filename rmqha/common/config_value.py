@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, get_args, get_origin
 
+from rmqha.common.secret import Secret
 from rmqha.common.topic.topic_validator import check_topic
 
 INT_MAX = 2**31 - 1
@@ -84,6 +85,8 @@ Port = Annotated[int, whole_number(0, 0xFFFF)]
 
 AnyText = Annotated[str, Allowed("any text", lambda text: True)]
 PlainText = Annotated[str, Allowed("a text without control characters", lambda text: not _CONTROL.search(text))]
+SecretText = Annotated[Secret, Allowed("a text without control characters",
+                                       lambda secret: not _CONTROL.search(secret.reveal()))]
 Name = Annotated[str, Allowed("a name: at least one character that is no white space, and no control characters",
                               _is_filled)]
 Path = Annotated[str, Allowed("a path", _is_filled)]
@@ -110,7 +113,8 @@ def parse_property(text: str, kind: Any) -> Any:
     value = _parsed(text, kind)
     for rule in rules(kind):
         if not rule.check(value):
-            raise ValueError(f"expected {rule.words}, not {text[:80]!r}")
+            came = "" if isinstance(value, Secret) else f", not {text[:80]!r}"
+            raise ValueError(f"expected {rule.words}{came}")
     return value
 
 
@@ -134,7 +138,7 @@ def allowed_words(kind: Any) -> str:
 
 
 def base_type(kind: Any) -> type:
-    """int, float, bool, str, or the enum behind an annotation. TypeError for anything else."""
+    """int, float, bool, str, Secret, or the enum of an annotation. TypeError for anything else."""
     if get_origin(kind) is Annotated:
         return base_type(get_args(kind)[0])
     if isinstance(kind, type):
@@ -158,6 +162,8 @@ def _parsed(text: str, kind: Any) -> Any:
         return _parse_enum(text, base)
     if base is str:
         return text
+    if base is Secret:
+        return Secret(text)
     raise TypeError(f"no config key can have the type {kind!r}")
 
 

@@ -1,17 +1,23 @@
 """All config objects of a server as one set of keys that can be read, updated and saved while it runs."""
 import copy
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from rmqha.common import mix_all
+from rmqha.common import java_properties, mix_all
+from rmqha.common.config_access import is_secret
 from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
+from rmqha.common.secret import Secret
 
 
 class Configuration:
     """The registered config objects, and the keys of the file that belong to none of them.
+
+    Secret keys are kept apart: no text that is shown has them, and `persist` writes them only to a file that has them
+    already, such as the one that the server was started with.
 
     Java: org.apache.rocketmq.common.Configuration (4.9.8)
     """
@@ -25,6 +31,7 @@ class Configuration:
         self._store_path_field = ""
         self._data_version = DataVersion()  # guarded by _lock
         self._all_configs: dict[str, str] = {}  # guarded by _lock; objects' keys and all other ones
+        self._secrets: dict[str, Secret] = {}  # guarded by _lock; what is_secret says of the same
         for config_object in config_objects:
             self.register_config(config_object)
 
@@ -34,8 +41,8 @@ class Configuration:
             if isinstance(config, Mapping):
                 self._merge(config)
             elif config is not None:
-                self._merge(mix_all.object2properties(config))
                 self._config_objects.append(config)
+                self._merge_object(config)
         return self
 
     def set_store_path_from_config(self, config_object: Any, field_name: str) -> None:
@@ -68,26 +75,36 @@ class Configuration:
         with self._lock:
             for config_object in self._config_objects:
                 mix_all.properties2object(properties, copy.copy(config_object), _refuse)
-            self._merge({key: value for key, value in properties.items() if key in self._all_configs})
+            self._merge({key: value for key, value in properties.items()
+                         if key in self._all_configs or key in self._secrets})
             for config_object in self._config_objects:
                 mix_all.properties2object(properties, config_object)
             self._data_version.next_version()
         self.persist()
 
     def persist(self) -> None:
-        """Write all keys to the store path, durably; a failure is logged."""
+        """Write all keys to the store path, durably; a failure is logged. A file that is there keeps its mode."""
         with self._lock:
             text, store_path = self._all_configs_text(), self.store_path
             if store_path is None:
                 self._log.error("persist string2File error, no store path")
                 return
             try:
-                mix_all.string2file(text, store_path)
-            except OSError:
+                secrets = self._secrets_of_file(store_path)
+                mix_all.string2file(text + mix_all.properties2string(secrets), store_path)
+            except (OSError, java_properties.PropertiesError):
                 self._log.exception("persist string2File error, ")
 
+    def _secrets_of_file(self, path: str) -> dict[str, str]:
+        """The secrets that the file has, with their present values. OSError, PropertiesError."""
+        if not self._secrets or not os.path.exists(path):
+            return {}
+        with open(path, "rb") as file:
+            there = java_properties.load(file.read())
+        return {key: secret.reveal() for key, secret in self._secrets.items() if key in there}
+
     def get_all_configs_format_string(self) -> str:
-        """All keys as `key=value` lines: the objects' present values, then the keys of the file they do not know."""
+        """All keys but secrets as `key=value` lines: the objects' present values, then other keys of the file."""
         with self._lock:
             return self._all_configs_text()
 
@@ -96,17 +113,26 @@ class Configuration:
         return self._data_version
 
     def get_all_configs(self) -> dict[str, str]:
-        """A copy of all keys."""
+        """A copy of all keys but secrets."""
         with self._lock:
             return dict(self._all_configs)
 
     def _all_configs_text(self) -> str:
         for config_object in self._config_objects:
-            self._merge(mix_all.object2properties(config_object))
+            self._merge_object(config_object)
         return mix_all.properties2string(self._all_configs)
+
+    def _merge_object(self, config: Any) -> None:
+        properties = mix_all.object2properties(config)
+        secrets = {key: Secret.of(getattr(config, key)) for key in properties if is_secret(key)}
+        self._secrets.update({key: secret for key, secret in secrets.items() if secret is not None})
+        self._merge({key: value for key, value in properties.items() if key not in secrets})
 
     def _merge(self, properties: Mapping[str, str]) -> None:
         for key, value in properties.items():
+            if is_secret(key):
+                self._secrets[key] = Secret(value)
+                continue
             old = self._all_configs.get(key)
             if old is not None and old != value:
                 self._log.info("Replace, key: %s, value: %s -> %s", key, old, value)

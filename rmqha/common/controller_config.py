@@ -3,9 +3,10 @@ import os
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rmqha.common.config_value import Bytes, Host, LongPeriod, Path, PlainText, Port, Positive
+from rmqha.common.config_value import Bytes, Host, LongPeriod, Path, PlainText, Port, Positive, SecretText
 from rmqha.common.log_style import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
+from rmqha.common.secret import Secret
 
 
 class ControllerStoreKind(Enum):
@@ -53,7 +54,7 @@ class ControllerConfig:
     # `host:port` or `https://host:port` of the members of the etcd cluster, joined by `;`
     etcdEndpoints: PlainText = field(default="", metadata={"extension": True})
     etcdUser: PlainText | None = field(default=None, metadata={"extension": True})
-    etcdPassword: PlainText | None = field(default=None, metadata={"extension": True})
+    etcdPassword: SecretText | None = field(default=None, metadata={"extension": True})
     # files, PEM: who signed the members' certificates, and what this controller shows
     etcdCaFile: Path | None = field(default=None, metadata={"extension": True})
     etcdCertFile: Path | None = field(default=None, metadata={"extension": True})
@@ -69,3 +70,6 @@ class ControllerConfig:
     # the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at
     metricsPort: Port = field(default=0, metadata={"extension": True})
     metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})
+
+    def __post_init__(self) -> None:
+        self.etcdPassword = Secret.of(self.etcdPassword)

@@ -16,6 +16,7 @@ from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_value import parse_property
 from rmqha.common.fsync import fsync_path
+from rmqha.common.regular_file import open_regular
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -105,20 +106,24 @@ def string2file(text: str, file_name: str) -> None:
     target = os.path.realpath(file_name) if os.path.islink(file_name) else file_name
     tmp_file = target + ".tmp"
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
-    string2file_not_safe(text, tmp_file)
-    if os.path.exists(target):
+    # and with the old file's mode: one that only its owner may read stays so
+    mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else None
+    string2file_not_safe(text, tmp_file, mode)
+    if mode is not None:
         keep_as(target, file_name + ".bak")
     os.replace(tmp_file, target)
     fsync_path(os.path.dirname(os.path.abspath(target)))
 
 
-def string2file_not_safe(text: str, file_name: str) -> None:
+def string2file_not_safe(text: str, file_name: str, mode: int | None = None) -> None:
     """Write a file in place (UTF-8) and fsync it; missing folders are made. A pipe or a terminal gets the text.
 
-    Raises OSError.
+    `mode` is the file's, before a byte is in it; None: what the umask leaves of a new one. Raises OSError.
     """
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
         file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
         file.flush()
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -134,14 +139,14 @@ def keep_as(file_name: str, bak_file: str) -> None:
         os.link(file_name, link)
     except OSError as failure:  # a file system without hard links
         log.debug("cannot link %s, copying it: %s", file_name, failure)
-        string2file_not_safe(file2string(file_name) or "", link)
+        string2file_not_safe(file2string(file_name) or "", link, os.stat(file_name).st_mode & 0o777)
     os.replace(link, bak_file)
 
 
 def file2string(file_name: str) -> str | None:
     """The text of a file (UTF-8), None when there is none. Raises OSError, UnicodeDecodeError."""
     try:
-        with open(file_name, "rb") as file:
+        with open(open_regular(file_name), "rb") as file:
             return file.read().decode("utf-8")
     except FileNotFoundError:
         return None

@@ -2,6 +2,8 @@
 import os
 from typing import NamedTuple
 
+from rmqha.common.regular_file import open_regular
+
 NAME_LENGTH = 20  # digits
 
 
@@ -46,9 +48,9 @@ def list_segments(path: str) -> tuple[list[Segment], list[str]]:
 
 
 def read_at(path: str, position: int, size: int) -> bytes:
-    """Up to `size` bytes of a file from `position` on; b"" when there is no such file any more."""
+    """Up to `size` bytes of a file from `position` on; b"" when there is no such file any more. OSError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except FileNotFoundError:
         return b""
     try:

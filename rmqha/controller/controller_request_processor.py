@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common import log_setup, mix_all
+from rmqha.common.config_access import refused_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqController")
-
-# Read when the controller starts, or not to be changed by whoever reaches its port
-_FIXED_KEYS = frozenset({
-    "configStorePath", "controllerStorePath", "controllerStore", "controllerDLegerGroup", "controllerDLegerPeers",
-    "controllerDLegerSelfId", "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile",
-    "etcdPrefix", "etcdLeaseSeconds", "maxLeaseMillis", "metricsPort", "metricsHost", "rocketmqHome"})
 
 T = TypeVar("T")
 Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
@@ -130,11 +125,11 @@ class ControllerRequestProcessor:
         text = bytes(request.body).decode("utf-8", "replace")
         properties = mix_all.string2properties(text)
         if properties is None:
-            log.error("updateConfig MixAll.string2Properties error %s", text)
+            log.error("updateConfig MixAll.string2Properties error")  # without the text, which may have secrets
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "string2Properties error")
         if "configStorePath" in properties:
             return RemotingCommand.create_response_command(response_code.NO_PERMISSION, "Can not update config path")
-        fixed = sorted(_FIXED_KEYS.intersection(properties))
+        fixed = refused_keys(properties)
         if fixed:
             # Differs: 5.1.4 takes them, to no effect
             return RemotingCommand.create_response_command(
@@ -148,10 +143,10 @@ class ControllerRequestProcessor:
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def handle_get_controller_config(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
-        """GET_CONTROLLER_CONFIG: all keys but the password of etcd."""
-        lines = self._manager.configuration.get_all_configs_format_string().splitlines(keepends=True)
+        """GET_CONTROLLER_CONFIG: all keys but secrets."""
+        text = self._manager.configuration.get_all_configs_format_string()
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
-        response.body = "".join(line for line in lines if not line.startswith("etcdPassword=")).encode() or None
+        response.body = text.encode() or None
         return response
 
     def handle_clean_broker_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -55,12 +55,14 @@ def _parsed(name: str, parse: Callable[[str], Any], text: str, file: str | None 
         raise ConfigError(f"{text!r} is none of {_WORDS[parse]}", file, name, line) from None
 
 
-def _property(name: str, default: str | None, parse: Callable[[str], Any] = str, in_file: bool = True) -> Any:
+def _property(name: str, default: str | None, parse: Callable[[str], Any] = str, in_file: bool = True,
+              secret: bool = False) -> Any:
     def value() -> Any:
         text = get_property(name, default)
         return None if text is None else _parsed(name, parse, text)
 
-    return field(default_factory=value, metadata={"property": name, "parse": parse, "in_file": in_file})
+    return field(default_factory=value, repr=not secret,
+                 metadata={"property": name, "parse": parse, "in_file": in_file, "secret": secret})
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,13 @@ class TlsSystemConfig:
 
     tls_server_need_client_auth: str = _property("tls.server.need.client.auth", "none", _client_auth)
     tls_server_key_path: str | None = _property("tls.server.keyPath", None)
-    tls_server_key_password: str | None = _property("tls.server.keyPassword", None)
+    tls_server_key_password: str | None = _property("tls.server.keyPassword", None, secret=True)
     tls_server_cert_path: str | None = _property("tls.server.certPath", None)
     tls_server_auth_client: bool = _property("tls.server.authClient", "false", parse_boolean)
     tls_server_trust_cert_path: str | None = _property("tls.server.trustCertPath", None)
 
     tls_client_key_path: str | None = _property("tls.client.keyPath", None)
-    tls_client_key_password: str | None = _property("tls.client.keyPassword", None)
+    tls_client_key_password: str | None = _property("tls.client.keyPassword", None, secret=True)
     tls_client_cert_path: str | None = _property("tls.client.certPath", None)
     tls_client_auth_server: bool = _property("tls.client.authServer", "false", parse_boolean)
     tls_client_trust_cert_path: str | None = _property("tls.client.trustCertPath", None)
@@ -117,7 +119,7 @@ class TlsSystemConfig:
             value = getattr(self, item.name)
             text = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
             # Differs: Java logs the passwords
-            log.info("%s = %s", key, "******" if value and key.endswith("Password") else text)
+            log.info("%s = %s", key, "******" if value and item.metadata["secret"] else text)
 
 
 def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -> None:

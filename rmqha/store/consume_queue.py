@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
+from rmqha.common.path_names import is_folder_name
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
@@ -763,4 +764,4 @@ class ConsumeQueue:
 
 def is_safe_topic(topic: str) -> bool:
     """True when `topic` names one folder below its parent and nothing else."""
-    return bool(topic) and topic not in (".", "..") and "/" not in topic and "\0" not in topic
+    return is_folder_name(topic)

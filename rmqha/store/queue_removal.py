@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
+from rmqha.common.path_names import is_folder_name
 from rmqha.common.topic.topic_validator import (
     RMQ_SYS_SCHEDULE_TOPIC,
     RMQ_SYS_TRANS_HALF_TOPIC,
@@ -46,7 +47,7 @@ class QueueRemoval:
         for queue in store.consume_queue_table.pop_topic(topic):
             queue.destroy()
             log.info("cleanUnusedTopic: %s %s ConsumeQueue cleaned", queue.topic, queue.queue_id)
-        _remove_folder(os.path.join(store.get_store_path_logic(), topic))
+        _remove_folder(store.get_store_path_logic(), topic)
         log.info("cleanUnusedTopic: %s,topic destroyed", topic)
 
     def drop_dead_queue(self, queue: ConsumeQueue, mark: int) -> None:
@@ -56,7 +57,7 @@ class QueueRemoval:
                       "behind are dispatched again", queue.topic, queue.queue_id, mark)
             self._store.reput_message_service.dispatch_again_from(mark)
         self._remove(queue)
-        _remove_folder(os.path.join(self._store.get_store_path_logic(), queue.topic))
+        _remove_folder(self._store.get_store_path_logic(), queue.topic)
 
     def drop_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Delete the queues whose last message is no longer in the log, but those of topics that are kept.
@@ -96,7 +97,11 @@ class QueueRemoval:
         queue.destroy()
 
 
-def _remove_folder(folder: str) -> None:
+def _remove_folder(root: str, topic: str) -> None:
+    if not is_folder_name(topic):  # of a master's deletion
+        log.error("no folder of consume queues can have the name %r: nothing is removed", topic)
+        return
+    folder = os.path.join(root, topic)
     try:
         os.rmdir(folder)
     except OSError as error:

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqha.common.regular_file import open_regular
 from rmqha.tools.dialect.output import render_table as render_table
 
 CHUNK = 1 << 20
@@ -55,7 +56,7 @@ class CommitLogFiles:
             length = path.stat().st_size
             first, last = max(offset, start), min(offset + size, start + length)
             if first < last:
-                with open(path, "rb") as file:
+                with open(open_regular(path), "rb") as file:
                     file.seek(first - start)
                     parts.append(file.read(last - first))
         return b"".join(parts)

@@ -64,7 +64,7 @@ def test_system_property_names_another_default_file(tmp_path, monkeypatch):
     ("accounts:\n- text\n", "accounts, number 1: accessKey, secretKey ... are expected, not str"),
     ("accounts:\n- accessKey: [a]\n", "accounts, number 1, accessKey: a text is expected, not a list"),
     ("accounts:\n- accessKey: short\n  secretKey: 12345678\n",
-     "account short: The accessKey=short and secretKey=12345678 cannot be null and length should longer than 6"),
+     "account short: The accessKey=short and secretKey=*** cannot be null and length should longer than 6"),
     ("accounts:\n- accessKey: longEnough\n", "The accessKey=longEnough and secretKey=null cannot be null"),
     ("accounts:\n- accessKey: aliceKey\n  secretKey: 12345678\n  topicPerms: [orders]\n",
      "account aliceKey: Parse resource permission failed for topic:orders"),

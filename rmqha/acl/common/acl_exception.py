@@ -10,7 +10,8 @@ class AclException(RequestDeniedException):
 
     JAVA_NAME = "org.apache.rocketmq.acl.common.AclException"  # begins the remark that clients get
 
-    def __init__(self, message: str, status: str | None = None, code: int = 0) -> None:
+    def __init__(self, message: str, status: str | None = None, code: int = 0, answer: str | None = None) -> None:
         super().__init__(message)
+        self.answer = message if answer is None else answer  # for whoever asked; `message` may be logged
         self.status = status
         self.code = code

@@ -90,11 +90,19 @@ def loads(content: bytes) -> Any:
     try:
         return yaml.load(content, Loader=_loader())
     except yaml.YAMLError as error:
-        raise AclException(f"no YAML: {error}") from None
+        raise AclException(f"no YAML: {_problem(error)}") from None
     except (ValueError, OverflowError) as error:
         raise AclException(f"no YAML: a number is malformed: {error}") from None
     except RecursionError:
         raise AclException("no YAML: nested too deeply") from None
+
+
+def _problem(error: Any) -> str:
+    """Say what is wrong and where, without the line itself, which may have a secret."""
+    mark = getattr(error, "problem_mark", None)
+    parts = [getattr(error, "context", None), getattr(error, "problem", None)]
+    parts.append(f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None)
+    return ", ".join(part for part in parts if part) or type(error).__name__
 
 
 def dumps(data: dict[str, Any]) -> bytes:

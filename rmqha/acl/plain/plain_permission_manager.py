@@ -27,6 +27,7 @@ from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
+from rmqha.common.secret import HIDDEN
 from rmqha.common.system_property import get_property
 from rmqha.remoting.protocol import remoting_serializable
 
@@ -355,9 +356,12 @@ def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
     access_key, secret_key = plain_access_config.accessKey, plain_access_config.secretKey
     if (access_key is None or secret_key is None or len(access_key) <= acl_constants.ACCESS_KEY_MIN_LENGTH
             or len(secret_key) <= acl_constants.SECRET_KEY_MIN_LENGTH):
-        shown = ["null" if text is None else text for text in (access_key, secret_key)]
-        raise AclException(f"The accessKey={shown[0]} and secretKey={shown[1]} cannot be null and length should longer "
-                           "than 6")
+        # Differs: the original writes the secret into its log; here only whoever sent it gets it back
+        begin = f"The accessKey={'null' if access_key is None else access_key} and secretKey="
+        end = " cannot be null and length should longer than 6"
+        if secret_key is None:
+            raise AclException(f"{begin}null{end}")
+        raise AclException(f"{begin}{HIDDEN}{end}", answer=begin + secret_key + end)
 
 
 def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,

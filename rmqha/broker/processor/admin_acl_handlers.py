@@ -99,7 +99,7 @@ class AdminAclHandlers(AdminHandlers):
                     return success()
         except AclException as error:
             log.error("Failed to change the access control: %s", error)
-            return RemotingCommand.create_response_command(failure_code, str(error))
+            return RemotingCommand.create_response_command(failure_code, error.answer)
         log.warning(refused)
         return RemotingCommand.create_response_command(failure_code, refused)
 

@@ -8,9 +8,8 @@ from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIG
 from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
-from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import log_setup, mix_all, mq_version
-from rmqha.common.config_field import config_keys
+from rmqha.common.config_access import refused_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.java_compat import string_of
 from rmqha.common.message import message_decoder
@@ -40,7 +39,6 @@ log = logging.getLogger("RocketmqBroker")
 
 _V3_1_8_SNAPSHOT = mq_version.Version["V3_1_8_SNAPSHOT"]
 _CREDENTIALS = (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
-_BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 
 
 class AdminBrokerHandlers(AdminHandlers):
@@ -73,7 +71,9 @@ class AdminBrokerHandlers(AdminHandlers):
         properties = mix_all.string2properties(bytes(request.body).decode("utf-8", "replace"))
         if properties is None:
             return system_error("string2Properties error")
-        refused = self._refused_keys(properties)
+        # Differs: beside the black list, paths, names, ports, roles and what is read at the start can't be changed;
+        # keys that nobody knows change nothing, as in the original
+        refused = refused_keys(properties, self.broker_controller.broker_config.configBlackList.split(";"))
         if refused:
             log.warning("updateBrokerConfig, refused keys: %s client: %s", refused, parse_channel_remote_addr(channel))
             return RemotingCommand.create_response_command(response_code.NO_PERMISSION,
@@ -92,17 +92,8 @@ class AdminBrokerHandlers(AdminHandlers):
                 controller.register_broker_all(False, False, True)
         return success()
 
-    def _refused_keys(self, properties: dict[str, str]) -> list[str]:
-        # Differs: beside the black list, keys that are read at boot only, and paths and names, can't be changed;
-        # keys that nobody knows change nothing, as in the original
-        controller = self.broker_controller
-        black = {*_BLACK_LIST, *controller.broker_config.configBlackList.split(";")}
-        known = {key for config in controller.configs for key in config_keys(type(config))}
-        allowed = allowed_keys(controller.configs)
-        return [key for key in properties if key in black or (key in known and key not in allowed)]
-
     def get_broker_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """All config keys."""
+        """All config keys but secrets."""
         configuration = self.broker_controller.configuration
         version = remoting_serializable.to_json(configuration.get_data_version())
         return success(configuration.get_all_configs_format_string(), GetBrokerConfigResponseHeader(version))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqha.common.extras import how_to_install
+from rmqha.common.secret import Secret
 
 if TYPE_CHECKING:
     from etcd3gw import Etcd3Client
@@ -60,7 +61,7 @@ class EtcdSettings:
     endpoints: tuple[tuple[str, str, int], ...]  # "http" or "https", host, port
     timeout_s: float
     user: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
@@ -340,12 +341,15 @@ class _Member:
         with self._login:
             if self._token == refused:
                 answer = self._post(self._patient, _AUTHENTICATE,
-                                    {"name": self._settings.user, "password": self._settings.password or ""})
+                                    {"name": self._settings.user, "password": self._password()})
                 try:
                     self._token = str(answer["token"])
                 except (KeyError, TypeError) as error:
                     raise EtcdUnavailableError(f"no token in {answer!r}") from error
             return self._token
+
+    def _password(self) -> str:
+        return self._settings.password.reveal() if self._settings.password is not None else ""
 
     def _sign(self, request: Any) -> Any:
         """Called by requests. With a token that is not known any more etcd would not even look at a password."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common import log_setup, mix_all, util_all
+from rmqha.common.config_access import FIXED_KEYS, refused_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
 from rmqha.common.help import faq_url
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqNamesrv")
 
 _V3_0_11, _V4_9_4 = Version["V3_0_11"], Version["V4_9_4"]
-_ALWAYS_BLACK = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", "metricsPort", "metricsHost")
 
 _Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
@@ -75,7 +75,7 @@ class DefaultRequestProcessor:
     def __init__(self, namesrv_controller: "NamesrvController") -> None:
         self._namesrv_controller = namesrv_controller
         configured = namesrv_controller.namesrv_config.configBlackList.split(";")
-        self.config_black_list = {*_ALWAYS_BLACK, *configured}
+        self.config_black_list = FIXED_KEYS.union(configured)
         self._handlers: dict[int, _Handler] = {
             request_code.PUT_KV_CONFIG: self.put_kv_config,
             request_code.GET_KV_CONFIG: self.get_kv_config,
@@ -268,9 +268,12 @@ class DefaultRequestProcessor:
         text = bytes(request.body).decode("utf-8", "replace")
         properties = mix_all.string2properties(text)
         if properties is None:
-            log.error("updateConfig MixAll.string2Properties error %s", text)
+            log.error("updateConfig MixAll.string2Properties error")  # without the text, which may have secrets
             return _failure(response_code.SYSTEM_ERROR, "string2Properties error")
-        if not self.config_black_list.isdisjoint(properties):
+        # Differs: 4.9 refuses the black list alone
+        refused = refused_keys(properties, self.config_black_list)
+        if refused:
+            log.warning("updateConfig, refused keys: %s client: %s", refused, parse_channel_remote_addr(channel))
             return _failure(response_code.NO_PERMISSION, "Can not update config in black list.")
         try:
             self._namesrv_controller.configuration.update(properties)
@@ -281,7 +284,7 @@ class DefaultRequestProcessor:
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG."""
+        """GET_NAMESRV_CONFIG: all keys but secrets, the controller's in the same file too."""
         content = self._namesrv_controller.configuration.get_all_configs_format_string()
         return _success(body=content.encode("utf-8") or None)
 

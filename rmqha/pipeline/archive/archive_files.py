@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqha.common.fsync import fsync_path
+from rmqha.pipeline.archive.archive_layout import archive_path
 from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.session import is_connect
 
@@ -28,7 +29,7 @@ class ArchiveFiles(Protocol):
     root: str
 
     def path(self, name: str) -> str:
-        """What Spark takes as a path."""
+        """What Spark takes as a path. PipelineError for a name that leads out of the archive."""
 
     def listed(self, folder: str) -> dict[str, int]:
         """Files below a folder, at any depth -> bytes; names are relative to it. Empty when there is no such folder."""
@@ -86,7 +87,7 @@ class GatewayFiles:
 
     def path(self, name: str) -> str:
         """See ArchiveFiles."""
-        return f"{self.root}/{name}" if name else self.root
+        return archive_path(self.root, name)
 
     def _try(self, work: Callable[[], Any], name: str) -> Any:
         from py4j.protocol import Py4JJavaError
@@ -195,7 +196,7 @@ class ReaderFiles:
 
     def path(self, name: str) -> str:
         """See ArchiveFiles."""
-        return f"{self.root}/{name}" if name else self.root
+        return archive_path(self.root, name)
 
     def listed(self, folder: str) -> dict[str, int]:
         """See ArchiveFiles."""

@@ -17,10 +17,14 @@ of each record, and a manifest for each range.
 """
 import base64
 import json
+import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from rmqha.common.inflate import inflate
+from rmqha.common.path_names import path_below
 from rmqha.pipeline.options import PipelineError
 
 VERSION = 2
@@ -30,7 +34,12 @@ SINGLE, MANY = ".json", ".jsonl.gz"
 FRAMES = "day=__HIVE_DEFAULT_PARTITION__"
 COLUMNS = ("topic", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "tags", "keys", "uniqKey",
            "physicalOffset", "storeSize", "sysFlag", "bodyCrc", "crcOk", "storedBody", "remainder", "piece")
+MOST_BYTES = 256 << 20  # of a file of manifests, packed or not
+MOST_OF_A_SEGMENT = 1 << 40
 _DAY_MS = 86_400_000
+_LAST_OFFSET = (1 << 63) - 1
+_NAME = re.compile(r"([0-9]{20})-([0-9]{20})(?:-[0-9A-Za-z]{1,64})?(?:\.json|\.jsonl\.gz)?")
+_PATTERN = frozenset("*?[]{}\\")  # Spark would take them for other files
 
 
 class Piece(NamedTuple):
@@ -59,8 +68,8 @@ class Residue(NamedTuple):
         return cls(offset, len(data), packed)
 
     def content(self) -> bytes:
-        """The bytes, without the zeros at their end."""
-        return zlib.decompress(base64.b64decode(self.data))
+        """The bytes, without the zeros at their end. ValueError when they are damaged, or more than `size`."""
+        return inflate(base64.b64decode(self.data), self.size)
 
 
 class Tail(NamedTuple):
@@ -111,11 +120,18 @@ def run_name(begin: int, end: int, mark: str) -> str:
 
 def range_of_name(name: str) -> tuple[int, int]:
     """(begin, end) of the name of a run, of a manifest or of many. PipelineError for another name."""
-    first, _, rest = name.partition("-")
-    second = rest[:20]
-    if len(first) != 20 or not (first + second).isdecimal() or len(second) != 20:
-        raise PipelineError(f"{name} is no name of a manifest")
-    return int(first), int(second)
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise PipelineError(f"{name!r:.200} is no name of a manifest")
+    return int(found[1]), int(found[2])
+
+
+def archive_path(root: str, name: str) -> str:
+    """Where a file or folder of an archive is. PipelineError for a name that leads out of it."""
+    try:
+        return f"{root}/{path_below(name.removesuffix('/'), 'the name')}" if name else root
+    except ValueError as error:
+        raise PipelineError(f"{root}: {error}") from None
 
 
 def parse_manifest(text: str | bytes, where: str) -> Manifest:
@@ -129,25 +145,30 @@ def parse_manifest(text: str | bytes, where: str) -> Manifest:
                                 f"{VERSION}")
         fields["pieces"] = [Piece(*piece) for piece in fields["pieces"]]
         fields["residues"] = [Residue(*residue) for residue in fields["residues"]]
-        fields["segments"] = [(int(start), int(size)) for start, size in fields["segments"]]
+        fields["segments"] = [(start, size) for start, size in fields["segments"]]
         fields["tail"] = fields["tail"] and Tail(*fields["tail"])
         return _checked(Manifest(**fields))
-    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, PipelineError):
             raise
-        raise PipelineError(f"{where} is no manifest of an archive: {error!r}") from error
+        raise PipelineError(f"{where} is no manifest of an archive: {error!r:.500}") from error
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """ValueError for what later would go wrong at a place that tells less."""
-    numbers = [manifest.begin, manifest.end, manifest.rows, manifest.minTime, manifest.maxTime,
-               *(number for piece in manifest.pieces for number in piece),
-               *(number for residue in manifest.residues for number in residue[:2]), *(manifest.tail or ())]
-    if not all(isinstance(number, int) for number in numbers) or range_of_name(manifest.name) \
-            != (manifest.begin, manifest.end):
+    """ValueError for what later would go wrong at a place that says less."""
+    offsets = [manifest.begin, manifest.end, manifest.rows, *(manifest.tail or ())[:2],
+               *(number for piece in manifest.pieces for number in (piece.begin, piece.end, piece.rows, piece.number)),
+               *(number for residue in manifest.residues for number in residue[:2]),
+               *(number for segment in manifest.segments for number in segment)]
+    crcs = [piece.crc32 for piece in manifest.pieces] + ([manifest.tail.crc32] if manifest.tail else [])
+    times = [manifest.minTime, manifest.maxTime]
+    if not (_within(offsets, 0, _LAST_OFFSET) and _within(crcs, 0, 0xFFFF_FFFF)
+            and _within(times, -_LAST_OFFSET - 1, _LAST_OFFSET)) or range_of_name(manifest.name) \
+            != (manifest.begin, manifest.end) or not isinstance(manifest.source, str):
         raise ValueError("its numbers are not right")
-    if any(not isinstance(size, int) or name.startswith("/") or ".." in name.split("/")
-           for name, size in manifest.files.items()):
+    for name in manifest.files:
+        path_below(name, "its files are not right:")
+    if not _within(list(manifest.files.values()), 0, _LAST_OFFSET) or any(map(_PATTERN.intersection, manifest.files)):
         raise ValueError("its files are not right")
     position = manifest.begin
     for piece in manifest.pieces:
@@ -156,7 +177,39 @@ def _checked(manifest: Manifest) -> Manifest:
         position = piece.end
     if position != manifest.end:
         raise ValueError(f"its pieces end at offset {position}")
+    _check_residues(manifest)
+    _check_segments(manifest)
     return manifest
+
+
+def _within(numbers: Sequence[object], low: int, high: int) -> bool:
+    """Whether all are whole numbers of a range; neither true and false, nor 1e30."""
+    return all(type(number) is int and low <= number <= high for number in numbers)
+
+
+def _check_residues(manifest: Manifest) -> None:
+    if not all(isinstance(each.data, str) for each in manifest.residues):
+        raise ValueError("its residues are not right")
+    for each in manifest.residues:
+        if not manifest.begin <= each.offset <= each.offset + each.size <= manifest.end:
+            raise ValueError(f"its residue at offset {each.offset} lies outside of its range")
+
+
+def _check_segments(manifest: Manifest) -> None:
+    """Each piece, and a range of version 1 as a whole, is made in one file of the log."""
+    segments = manifest.segments
+    for (start, size), (following, _) in zip(segments, [*segments[1:], (_LAST_OFFSET + 1, 0)]):
+        if not 0 < size <= MOST_OF_A_SEGMENT or start + size > following:
+            raise ValueError(f"its segment at offset {start} has {size} bytes, which can't be")
+    spans = [(piece.begin, piece.end) for piece in manifest.pieces] if manifest.version > 1 \
+        else [(manifest.begin, manifest.end)]
+    number = 0
+    for begin, end in spans:
+        while number < len(segments) and segments[number][0] + segments[number][1] <= begin:
+            number += 1
+        if begin < end and not (number < len(segments) and segments[number][0] <= begin
+                                and end <= segments[number][0] + segments[number][1]):
+            raise ValueError(f"none of its segments has the bytes from offset {begin} to {end}")
 
 
 def _of_version_1(fields: dict[str, Any]) -> Manifest:

@@ -63,7 +63,9 @@ class Lock:
             host, pid, started = str(told["host"]), int(told["pid"]), float(told["started"])
         except PipelineError:
             return "" if name not in self._files.listed(LOCKS) else f"somebody (lock {name} can't be read)"
-        except (ValueError, KeyError, TypeError):
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
+            return f"somebody (lock {name} is damaged)"
+        if not 0 < pid < 1 << 31:
             return f"somebody (lock {name} is damaged)"
         if host == os.uname().nodename and not _is_alive(pid, started):
             return ""

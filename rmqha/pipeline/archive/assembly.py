@@ -202,7 +202,12 @@ class _Making:
             batch = batch.slice(1)  # the row that only says that there is this unit
         if not len(batch):
             return
-        made = records({name: batch.column(batch.schema.get_field_index(name)) for name in columns})
+        try:
+            made = records({name: batch.column(batch.schema.get_field_index(name)) for name in columns})
+        except ValueError as error:
+            self._problem = self._problem or f"from offset {self._position} on: {error}"
+            self._messages += len(batch)
+            return
         offsets = np.asarray(batch.column(batch.schema.get_field_index("physicalOffset")))
         _, bounds, content = made.buffers()
         ends = np.frombuffer(bounds, np.int32)[:len(made) + 1]
@@ -218,7 +223,11 @@ class _Making:
         """Bytes that are no message, up to `offset`."""
         while self._position < offset and self._residues and self._residues[0].offset == self._position:
             residue = self._residues.pop(0)
-            content = residue.content()
+            try:
+                content = residue.content()
+            except ValueError as error:
+                self._problem = self._problem or f"the bytes at offset {residue.offset} that are no message: {error}"
+                break
             self._put(memoryview(content))
             self._skip(residue.size - len(content))
         if self._position != offset:

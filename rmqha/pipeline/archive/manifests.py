@@ -10,8 +10,17 @@ import base64
 import gzip
 from collections.abc import Sequence
 
+from rmqha.common.inflate import GZIP, inflate
 from rmqha.pipeline.archive.archive_files import ArchiveFiles
-from rmqha.pipeline.archive.archive_layout import MANIFESTS, MANY, SINGLE, Manifest, parse_manifest, range_of_name
+from rmqha.pipeline.archive.archive_layout import (
+    MANIFESTS,
+    MANY,
+    MOST_BYTES,
+    SINGLE,
+    Manifest,
+    parse_manifest,
+    range_of_name,
+)
 from rmqha.pipeline.options import PipelineError
 
 MOST_SINGLE, MOST_MANY = 100, 100
@@ -54,6 +63,11 @@ class Manifests:
 
     def _read(self, names: Sequence[str]) -> list[Manifest]:
         found: list[Manifest] = []
+        sizes = self._files.listed(MANIFESTS) if names else {}
+        for name in names:
+            if sizes.get(name, 0) > MOST_BYTES:
+                raise PipelineError(f"{self._files.path(f'{MANIFESTS}/{name}')} has {sizes[name]} bytes, a file of "
+                                    f"manifests has at most {MOST_BYTES}: it is damaged, or none of rmqha's")
         for path, data in self._files.read([f"{MANIFESTS}/{name}" for name in names]).items():
             where = self._files.path(path)
             if not path.endswith(MANY):
@@ -64,8 +78,12 @@ class Manifests:
         return found
 
     def add(self, manifest: Manifest) -> None:
-        """From now on the run counts."""
-        self._files.write(f"{MANIFESTS}/{manifest.name}{SINGLE}", manifest.to_json())
+        """From now on the run counts. PipelineError when its manifest would be too large to be read again."""
+        text = manifest.to_json()
+        if len(text) > MOST_BYTES:
+            raise PipelineError(f"offsets {manifest.begin} to {manifest.end} of the log have so many bytes that are no "
+                                f"messages that their manifest is larger than {MOST_BYTES} bytes: take smaller runs")
+        self._files.write(f"{MANIFESTS}/{manifest.name}{SINGLE}", text)
 
     def compact(self, most_single: int = MOST_SINGLE, most_many: int = MOST_MANY) -> None:
         """Put manifests together when there are many files of them."""
@@ -76,19 +94,24 @@ class Manifests:
         many = [name for name in names if name.endswith(MANY)]
         # only neighbours: what is put together stands for its whole range
         chosen = names if len(many) + 1 >= most_many else names[len(names) - len(single):]
-        self._put_together(self._read(chosen))
-        self._tidy()
+        if self._put_together(self._read(chosen)):
+            self._tidy()
 
     def _tidy(self) -> None:
         """Remove the files that do not count."""
         names = set(self.names())
         self._files.remove(f"{MANIFESTS}/{name}" for name in self._files.listed(MANIFESTS) if name not in names)
 
-    def _put_together(self, manifests: Sequence[Manifest]) -> None:
-        packed = gzip.compress("\n".join(each.to_json() for each in manifests).encode(), mtime=0)
+    def _put_together(self, manifests: Sequence[Manifest]) -> bool:
+        """Whether they are one file now: not when it would be too large to be read again."""
+        text = "\n".join(each.to_json() for each in manifests).encode()
+        if len(text) > MOST_BYTES:
+            return False
+        packed = gzip.compress(text, mtime=0)
         name = f"{manifests[0].begin:020d}-{manifests[-1].end:020d}-{len(manifests)}{MANY}"
         if name not in self._files.listed(MANIFESTS):  # else a run that was broken off has written the same
             self._files.write(f"{MANIFESTS}/{name}", base64.b64encode(packed).decode())
+        return True
 
     def keep_from(self, first: Manifest) -> None:
         """Take out all manifests before `first`."""
@@ -108,6 +131,6 @@ class Manifests:
 
 def _unpacked(data: bytes, where: str) -> str:
     try:
-        return gzip.decompress(base64.b64decode(data)).decode()
-    except (OSError, EOFError, ValueError) as error:
+        return inflate(base64.b64decode(data), MOST_BYTES, GZIP).decode()
+    except ValueError as error:
         raise PipelineError(f"{where} holds no manifests of an archive: {error}") from error

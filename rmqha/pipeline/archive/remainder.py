@@ -43,16 +43,21 @@ def blank(envelopes: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
 
 def records(columns: Mapping[str, pa.Array]) -> pa.Array:
     """The whole records, byte for byte: a binary column. Of an archive of version 1 `envelope` is there, and nothing
-    was blanked.
+    was blanked. ValueError for columns that no archive has: a null, or a remainder that is shorter than its head.
     """
     bodies = columns["storedBody"]
+    nulls = [name for name, column in columns.items() if column.null_count and "Timestamp" not in name]
+    if nulls:
+        raise ValueError(f"the column {nulls[0]} has no value for some messages")
     starts, data = _writable(columns["remainder"] if "remainder" in columns else columns["envelope"])
+    heads = _HEAD_SIZES[np.asarray(columns["sysFlag"]) >> 4 & 3]
+    if (np.diff(starts) < heads).any():
+        raise ValueError("what is kept of a message is shorter than the head of a record")
     if "remainder" in columns:
         rows = np.flatnonzero(_numbers(data, ">i8")[starts[:-1]] == 0) if len(bodies) else np.array([], np.int64)
         told = _told(columns)
         for name, (position, kind) in _FIELDS.items():
             _numbers(data, kind)[starts[rows] + position] = told[name][rows]
-    heads = _HEAD_SIZES[np.asarray(columns["sysFlag"]) >> 4 & 3]
     middles = starts[:-1] + heads
     bounds = np.empty(2 * len(bodies) + 1, np.int32)
     bounds[0::2], bounds[1::2] = starts, middles

@@ -190,5 +190,9 @@ def _make_files(folder: str, manifests: Sequence[Manifest], end: int) -> None:
     """The files of the log, of their sizes, without a byte."""
     for start, size in {start: size for each in manifests for start, size in each.segments}.items():
         if start < end:
-            with open(os.path.join(folder, offset2file_name(start)), "wb") as file:
-                file.truncate(size)
+            path = os.path.join(folder, offset2file_name(start))
+            try:
+                with open(path, "wb") as file:
+                    file.truncate(size)
+            except OSError as error:
+                raise PipelineError(f"{path} of {size} bytes can't be made: {error.strerror}") from error

@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from pyspark.sql import SparkSession
 
+from rmqha.common.path_names import is_folder_name
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.jobs.index_parts import IndexFile, build_index
 from rmqha.pipeline.log import ranges
@@ -237,7 +238,7 @@ class UnitWriter:
 
     def write(self, topic: str, queue_id: int, index: int, data: bytes) -> None:
         """Units of a queue from `index` on. PipelineError when the topic is no name for a folder."""
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or queue_id < 0 or index < 0:
+        if not is_folder_name(topic) or queue_id < 0 or index < 0:
             raise PipelineError(f"topic {topic!r}, queue {queue_id}, index {index} in the log can't be put into files")
         folder = os.path.join(self._folder, topic, str(queue_id))
         address, view = index * CQ_STORE_UNIT_SIZE, memoryview(data)

@@ -33,6 +33,7 @@ from rmqha.common.message.message_layout import (
     decode_parts,
     decode_text,
 )
+from rmqha.common.regular_file import open_regular
 from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
@@ -89,7 +90,7 @@ class VanishedError(PipelineError):
 def open_file(path: str, offset: int) -> int:
     """A descriptor to read with. VanishedError when the file is gone."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return open_regular(path)
     except FileNotFoundError:
         raise VanishedError(
             f"{path} has vanished while the log was read (wanted from offset {offset} on): the broker deleted it, or "

@@ -6,6 +6,7 @@ other. What comes out is tried on the entries themselves.
 import os
 from typing import BinaryIO, NamedTuple
 
+from rmqha.common.regular_file import open_regular
 from rmqha.common.segment_files import pread
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.index.index_layout import (
@@ -37,7 +38,7 @@ def index_shape(root: str) -> Shape | None:
     folder = paths.get_store_path_index(root)
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
+        with open(open_regular(os.path.join(folder, name)), "rb") as file:
             found = shape_of(file)
         if found is not None:
             return found

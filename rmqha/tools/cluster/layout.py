@@ -9,6 +9,7 @@ from typing import Any
 
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError, read_config_file
+from rmqha.common.path_names import folder_name
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.cluster.node import (
     CONTROLLER,
@@ -206,15 +207,13 @@ def read(folder: Path) -> Layout | None:
                       bool(data.get("syncReplicas", True)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise ClusterError(f"{file} is none of `rmqha up`'s, or was damaged ({error!r}): give another --dir") from None
 
 
 def _node(folder: Path, data: dict[str, Any]) -> Node:
     """A server; what its config file says is newer than cluster.json: roles change, and people edit files."""
-    name = str(data["name"])
-    if Path(name).name != name:
-        raise ValueError(f"{name!r} is no server's name")
+    name = folder_name(data["name"], "the server's name")
     node = Node(folder, name, str(data["role"]), int(data["port"]), str(data["brokerName"]), int(data["brokerId"]),
                 int(data.get("metricsPort", 0)))
     if node.config_file.exists():

@@ -5,6 +5,7 @@ import click
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common.config_file import ConfigError
+from rmqha.common.regular_file import NotRegularFileError
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 
@@ -26,7 +27,7 @@ def one_line(error: BaseException) -> str:
 
 def told(error: Exception) -> click.ClickException | None:
     """The error that ends the command with one line; None for one that has to be seen as it is, when asked for."""
-    if isinstance(error, (*CLIENT_ERRORS, ConfigError)):
+    if isinstance(error, (*CLIENT_ERRORS, ConfigError, NotRegularFileError)):
         return CannotAnswerError(one_line(error))
     if os.environ.get(TRACEBACK_ENV):
         return None

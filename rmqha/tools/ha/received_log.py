@@ -3,6 +3,7 @@ import fcntl
 import os
 from types import TracebackType
 
+from rmqha.common.regular_file import open_regular
 from rmqha.common.segment_files import NAME_LENGTH, pread
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.ha.broker_admin import ReplicationToolError
@@ -94,7 +95,7 @@ class ReceivedLog:
     def read(self, offset: int, size: int) -> bytes:
         """What the folder holds from `offset` on, within one file."""
         start = offset - offset % self.file_size
-        fd = os.open(self._path(start), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(self._path(start))
         try:
             return pread(fd, size, offset - start)
         finally:
@@ -186,7 +187,7 @@ class ReceivedLog:
             self.sync()
             os.close(self._fd)
         flags = os.O_RDWR | os.O_CLOEXEC | (0 if exists else os.O_CREAT)
-        self._fd, self._fd_start = os.open(self._path(start), flags, 0o644), start
+        self._fd, self._fd_start = open_regular(self._path(start), flags, 0o644), start
         if not exists:
             os.ftruncate(self._fd, self.file_size)
             os.fsync(self._fd)

@@ -19,6 +19,7 @@ from typing import IO, Any, BinaryIO, Self, cast
 from rmqha.common import output_file
 from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message, parse_int
+from rmqha.common.topic.topic_validator import check_topic
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.output import iso_time, to_json
 from rmqha.tools.messages.json_lines import (
@@ -208,6 +209,8 @@ class ExportReader:
             topics: dict[str, dict[str, int]] = needed(first, "topics", dict)
             total = 0
             for topic in topics:
+                if (problem := check_topic(topic)) is not None:
+                    raise ValueError(f"topic {shown(topic)}: {problem}")
                 of_brokers = needed(topics, topic, dict)
                 if not of_brokers:
                     raise ValueError(f"topic {shown(topic)} has no queue")

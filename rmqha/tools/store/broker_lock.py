@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rmqha.common.regular_file import check_regular, open_regular
 from rmqha.tools.store.errors import StoreToolError
 
 _LOCKS = "/proc/locks"
@@ -14,11 +15,15 @@ _FLOCK = "hhqqi0q"
 
 
 def is_held(path: str) -> bool:
-    """Whether somebody holds the lock file. Nothing is locked for it, so a broker that starts is not disturbed."""
+    """Whether somebody holds the lock file. Nothing is locked for it, so a broker that starts is not disturbed.
+
+    NotRegularFileError when it is a pipe or a device, which no broker made.
+    """
     try:
         found = os.stat(path)
     except OSError:
         return False
+    check_regular(path, found)
     return _is_listed(found) or _is_locked(path)
 
 
@@ -34,7 +39,7 @@ def _is_listed(found: os.stat_result) -> bool:
 
 def _is_locked(path: str) -> bool:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except OSError:
         return False
     try:
@@ -51,7 +56,7 @@ def held(path: str) -> Iterator[None]:
     """Keep brokers out while a store is written to. StoreToolError when one runs."""
     if is_held(path):
         raise _taken(path)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         _lock(fd, path)
         yield

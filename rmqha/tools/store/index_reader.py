@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmqha.common.regular_file import open_regular
 from rmqha.common.segment_files import read_at
 from rmqha.store.index.index_layout import (
     ENTRY,
@@ -75,7 +76,7 @@ class IndexReader:
         """The usual shape when the size is the usual one, else that which the entries tell."""
         if self.size == file_size(*USUAL):
             return USUAL
-        with open(self.path, "rb") as file:
+        with open(open_regular(self.path), "rb") as file:
             return shape_of(file)
 
     def entries(self, shape: Shape, first: int = 1, end: int | None = None) -> Iterator[IndexEntry]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
+from rmqha.common.regular_file import open_regular
 from rmqha.common.segment_files import Segment, pread, read_at
 from rmqha.store.bulk.bulk_layout import RECORD
 from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
@@ -49,7 +50,8 @@ class Blank(NamedTuple):
 class LogWalk:
     """One pass from `begin` over the records of a log. Iterating gives blocks of them; `end` then says where it ended.
 
-    `blanks` collects the end markers that do not fit their file. `position` is the offset reached, for progress.
+    `blanks` collects the end markers that do not fit their file, `without_blank` the files that end with a record,
+    which no broker writes. `position` is the offset reached, for progress.
     `spans`: takes records many at once; what it takes is left out of the blocks.
     """
 
@@ -60,6 +62,7 @@ class LogWalk:
         self.check_crc = check_crc
         self.spans = spans
         self.blanks: list[Blank] = []
+        self.without_blank: list[Segment] = []
         self._end: LogEnd | None = None
         self.last_store_timestamp = 0  # of the last record seen, ms
 
@@ -86,7 +89,7 @@ class LogWalk:
     def _segment(self, segment: Segment) -> Iterator[list[LogRecord]]:
         """The records of one file; then `position` is the next one's start, or `end` is set."""
         try:
-            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(segment.path)
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -117,6 +120,7 @@ class LogWalk:
                     want = max(BLOCK if consumed else 2 * want, scan.size)
                     continue
                 if self.position == segment.start + length:
+                    self.without_blank.append(segment)
                     return
                 self._cut_off(segment, length, len(data) == consumed)
             elif scan.end is BlockEnd.BLANK:
@@ -241,7 +245,7 @@ class CommitLogReader:
 
     def _search(self, segment: Segment, position: int) -> Iterator[LogRecord]:
         try:
-            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(segment.path)
         except FileNotFoundError:
             return
         try:

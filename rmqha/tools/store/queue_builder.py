@@ -4,6 +4,7 @@ import shutil
 import time
 from typing import Protocol
 
+from rmqha.common.regular_file import open_regular
 from rmqha.common.util_all import offset2file_name
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from rmqha.tools.store.index_builder import write_all
@@ -142,7 +143,7 @@ class QueueWriter:
             address, data = address + len(part), data[len(part):]
 
     def _write(self, path: str, position: int, data: bytes) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.ftruncate(fd, self.file_size)
             write_all(fd, data, position)
@@ -158,7 +159,7 @@ class QueueWriter:
         if not os.path.isdir(self.path):
             return
         for entry in os.scandir(self.path):
-            fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(entry.path)
             try:
                 os.fsync(fd)
             finally:

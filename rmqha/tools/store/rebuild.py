@@ -12,6 +12,7 @@ import click
 
 from rmqha.common.fsync import fsync_path
 from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
+from rmqha.common.path_names import is_folder_name
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths
@@ -162,7 +163,7 @@ class Rebuild:
         topic, queue_id = key
         if self.target is None:
             return QueueComparer(self._readers.get(key), self.store.live)
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+        if not is_folder_name(topic) or queue_id < 0:
             raise StoreToolError(f"topic {topic!r}, queue {queue_id} in the log is no name for a folder; see store "
                                  "verify")
         folder = paths.get_store_path_consume_queue(self.target) + _NEW

@@ -14,6 +14,7 @@ import click
 
 from rmqha.common.fsync import fsync_path
 from rmqha.common.message.message_layout import BLANK, BLANK_MAGIC_CODE
+from rmqha.common.regular_file import open_regular
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.ha.log_match import copy_of
@@ -95,7 +96,7 @@ class Repair:
             for damaged, data in batch:
                 path, position = path_at(log, damaged.offset)
                 if path not in files:
-                    files[path] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+                    files[path] = open_regular(path, os.O_WRONLY)
                     if os.fstat(files[path]).st_size < log.file_size:
                         os.ftruncate(files[path], log.file_size)
                 _write_at(files[path], data, position)

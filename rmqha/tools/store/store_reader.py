@@ -113,6 +113,8 @@ def open_log(path: str) -> CommitLogReader:
 def _log_of(path: str) -> CommitLogReader:
     if os.path.isfile(path):
         return CommitLogReader(Folder([_single_file(path)], []), live=_is_live(os.path.dirname(path)))
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise StoreToolError(f"{path} is neither a folder nor a regular file. {_WHAT_TO_GIVE}")
     inner = os.path.join(path, "commitlog")
     if os.path.isdir(inner):
         return CommitLogReader(list_folder([inner]), live=_is_live(inner))

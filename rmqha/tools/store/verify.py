@@ -28,6 +28,9 @@ from rmqha.tools.store.verify_files import (
 from rmqha.tools.store.verify_index import IndexCheck
 from rmqha.tools.store.verify_queues import QueuesCheck
 
+_NO_BLANK = ("its last record ends where the file ends, and brokers leave at least 8 bytes there: it was cut off at "
+             '{0} bytes. A broker whose mappedFileSizeCommitLog is another one does not start with it: "{0} length not '
+             'matched message store config value, please check it manually"')
 _FILE_SIZE = "Size of commit log files; by default the size that most of them have."
 
 
@@ -177,6 +180,8 @@ class LogCheck:
         for blank in walk.blanks:
             self.findings.flaw(blank.segment.path, blank.position,
                                f"the blank at the end of the file says {blank.says} bytes; {blank.room} are left")
+        for segment in walk.without_blank:
+            self.findings.flaw(segment.path, self.store.log.file_size, _NO_BLANK.format(segment.size))
 
     def _at_end(self, walk: LogWalk) -> int | None:
         """Where to go on behind a hole; None when the log has really come to its end."""

@@ -1,4 +1,5 @@
 """The files of an archive in a dict: for tests of what needs no Spark."""
+from rmqha.pipeline.archive.archive_layout import archive_path
 from rmqha.pipeline.options import PipelineError
 
 
@@ -11,7 +12,7 @@ class MemoryFiles:
         self.reads = 0
 
     def path(self, name):
-        return f"{self.root}/{name}"
+        return archive_path(self.root, name)
 
     def listed(self, folder):
         start = folder + "/"
@@ -31,6 +32,7 @@ class MemoryFiles:
 
     def remove(self, names):
         for name in list(names):
+            self.path(name)
             for each in [each for each in self.content if each == name or each.startswith(name + "/")]:
                 del self.content[each]
 

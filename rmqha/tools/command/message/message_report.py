@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rmqha.common import util_all
 from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.path_names import is_folder_name
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, message_track_detail
@@ -57,9 +58,10 @@ def create_body_file(msg: MessageExt, number: int = 0) -> Path:
     # Differs: an id comes out of the message's properties; one that is more than a file's name gives way to the
     # offset id
     name = msg.msg_id or ""
-    if not name or "/" in name or "\0" in name or name in (".", ".."):
+    end = f"_{number}" if number > 0 else ""
+    if not is_folder_name(name) or not is_folder_name(name + end):
         name = str(offset_msg_id(msg))
-    path = BODY_FOLDER / (f"{name}_{number}" if number > 0 else name)
+    path = BODY_FOLDER / (name + end)
     BODY_FOLDER.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msg.body)
     return path
