@@ -5,13 +5,19 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from rmqha.common import mix_all
+from rmqha.common import java_properties, mix_all
+from rmqha.common.config_field import config_keys
 from rmqha.common.config_file import ConfigError
 from rmqha.common.data_version import DataVersion
+
+_FILE_ENCODING = "iso-8859-1"  # in which .properties files are read; what is beyond ASCII in values is escaped
 
 
 class Configuration:
     """The registered config objects, and the keys of the file that belong to none of them.
+
+    The file holds what people have written to it or set by a request, and nothing else: what a program derives (from
+    the host, from other keys, from a role that changes) it derives again at the next start.
 
     Java: org.apache.rocketmq.common.Configuration (4.9.8)
     """
@@ -25,6 +31,9 @@ class Configuration:
         self._store_path_field = ""
         self._data_version = DataVersion()  # guarded by _lock
         self._all_configs: dict[str, str] = {}  # guarded by _lock; objects' keys and all other ones
+        self._given: dict[str, str] = {}  # guarded by _lock; what the file held at the start, and updates
+        self._unsaved: dict[str, str] = {}  # guarded by _lock; updates that the file lacks
+        self._file_lock = threading.Lock()  # one writer of the file at a time; taken after _lock
         for config_object in config_objects:
             self.register_config(config_object)
 
@@ -32,11 +41,16 @@ class Configuration:
         """Add a config object, or a mapping of properties that no object knows; None adds nothing."""
         with self._lock:
             if isinstance(config, Mapping):
+                self._given.update(config)
                 self._merge(config)
             elif config is not None:
                 self._merge(mix_all.object2properties(config))
                 self._config_objects.append(config)
         return self
+
+    def share_file(self, other: "Configuration") -> None:
+        """Take turns with `other`, which saves to the same file."""
+        self._file_lock = other._file_lock
 
     def set_store_path_from_config(self, config_object: Any, field_name: str) -> None:
         """Save to the path that an attribute of `config_object` holds at that time. Raises AttributeError."""
@@ -68,23 +82,46 @@ class Configuration:
         with self._lock:
             for config_object in self._config_objects:
                 mix_all.properties2object(properties, copy.copy(config_object), _refuse)
-            self._merge({key: value for key, value in properties.items() if key in self._all_configs})
+            changed = {key: value for key, value in properties.items() if self._knows(key)}
+            self._merge({key: value for key, value in changed.items() if key in self._all_configs})
             for config_object in self._config_objects:
                 mix_all.properties2object(properties, config_object)
+            self._given.update(changed)
+            self._unsaved.update(changed)
             self._data_version.next_version()
         self.persist()
 
+    def _knows(self, key: str) -> bool:
+        return key in self._all_configs or any(key in config_keys(type(each)) for each in self._config_objects)
+
     def persist(self) -> None:
-        """Write all keys to the store path, durably; a failure is logged."""
-        with self._lock:
-            text, store_path = self._all_configs_text(), self.store_path
+        """Set in the file at the store path what was updated, durably; a failure is logged.
+
+        Whatever else the file holds stays, comments too. One that is gone is made again.
+        """
+        # Differs: Java writes all keys, those of the program's own making too, and a later start takes them for given:
+        # an address of a host that was replaced, a role that a controller gave
+        with self._lock, self._file_lock:
+            store_path = self.store_path
             if store_path is None:
                 self._log.error("persist string2File error, no store path")
                 return
             try:
-                mix_all.string2file(text, store_path)
+                mix_all.string2file(self._file_text(store_path), store_path, _FILE_ENCODING)
+            except java_properties.PropertiesError as failure:
+                self._log.error("persist string2File error, %s is left as it is: %s", store_path, failure)
             except OSError:
                 self._log.exception("persist string2File error, ")
+            else:
+                self._unsaved.clear()
+
+    def _file_text(self, store_path: str) -> str:
+        """What the file shall hold."""
+        try:
+            with open(store_path, encoding=_FILE_ENCODING, newline="") as file:
+                return java_properties.edited(file.read(), self._unsaved)
+        except FileNotFoundError:
+            return mix_all.properties2string(self._given)
 
     def get_all_configs_format_string(self) -> str:
         """All keys as `key=value` lines: the objects' present values, then the keys of the file they do not know."""

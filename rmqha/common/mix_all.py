@@ -5,6 +5,7 @@ Java: org.apache.rocketmq.common.MixAll (4.9.8)
 import ipaddress
 import logging
 import os
+import stat
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -95,25 +96,28 @@ def broker_vip_channel(is_change: bool, broker_addr: str) -> str:
     return f"{host}:{int(port) - 2}"
 
 
-def string2file(text: str, file_name: str) -> None:
+def string2file(text: str, file_name: str, encoding: str = "utf-8") -> None:
     """Replace a file durably; the previous content is kept as `<file>.bak`. Raises OSError.
 
-    At each moment the disk holds the old or the new text under the name.
+    At each moment the disk holds the old or the new text under the name. Who may read the file stays as it was.
     """
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
     tmp_file, bak_file = file_name + ".tmp", file_name + ".bak"
-    string2file_not_safe(text, tmp_file)
+    string2file_not_safe(text, tmp_file, encoding, file_name)
     if os.path.exists(file_name):
         keep_as(file_name, bak_file)
     os.replace(tmp_file, file_name)
     fsync_path(os.path.dirname(os.path.abspath(file_name)))
 
 
-def string2file_not_safe(text: str, file_name: str) -> None:
-    """Write a file in place (UTF-8) and fsync it; missing folders are made. Raises OSError."""
+def string2file_not_safe(text: str, file_name: str, encoding: str = "utf-8", mode_of: str | None = None) -> None:
+    """Write a file in place and fsync it; missing folders are made. `mode_of`: a file whose permissions it gets, if
+    that is there. Raises OSError."""
     os.makedirs(os.path.dirname(os.path.abspath(file_name)), exist_ok=True)
     with open(file_name, "wb") as file:
-        file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
+        if mode_of is not None and os.path.exists(mode_of):
+            os.fchmod(file.fileno(), stat.S_IMODE(os.stat(mode_of).st_mode))  # before anything is in it
+        file.write(text.encode(encoding, "replace"))  # one bad name must not keep all others from being saved
         file.flush()
         os.fsync(file.fileno())
 
