@@ -113,6 +113,7 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
+        self.configured_role = message_store_config.brokerRole
         if broker_config.enableControllerMode:
             message_store_config.brokerRole = BrokerRole.SLAVE  # until the controller has decided
         is_lmq = message_store_config.enableLmq
@@ -420,6 +421,22 @@ class BrokerController:
         return (self.failure is None and all(service.is_alive() for service in services)
                 and self.remoting_server.io.answers(timeout_s / 2)
                 and self.fast_remoting_server.io.answers(timeout_s / 2))
+
+    def waits_for_role(self) -> str | None:
+        """Why it has no role and takes no messages, and who gives it one; None: it has one."""
+        config, service = self.broker_config, self.message_store.ha_service
+        if not self.message_store_config.enableAutoSwitchHA \
+                or self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            return None
+        if self.replicas_manager is not None:
+            if self.replicas_manager.role.master_id is not None:
+                return None
+            return f"the controllers at {config.controllerAddr} have not given it one yet"
+        if self.configured_role is BrokerRole.SLAVE or service.ha_client.master_address is not None:
+            return None
+        return ("enableAutoSwitchHA=true, and its store was in use: another broker may be the master by now. `rmqha ha "
+                f"promote -b {self.broker_addr}` makes it the master; without that key it is a "
+                f"{self.configured_role.name} at once")
 
     def _service_failed(self, service: ServiceThread) -> None:
         """A port is closed for good, and a broker without it would only look like one."""

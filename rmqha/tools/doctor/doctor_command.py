@@ -11,8 +11,9 @@ from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers,
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
 from rmqha.tools.doctor.findings import Report, Severity
 from rmqha.tools.doctor.host_checks import check_host, check_kernels
-from rmqha.tools.doctor.replication_checks import check_replication
+from rmqha.tools.doctor.replication_checks import check_controllers, check_replication
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
+from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.output import cell, counted, emit, output_option, put
@@ -89,6 +90,8 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
     asked = addresses or list(dict.fromkeys(address for each in loaded for address in each.namesrv_addresses))
     brokers = check_name_servers([address for address in asked if _is_address(address)], timeout_ms, report)
     for each in loaded:
+        if each.broker.enableControllerMode and (controllers := split_addresses(each.broker.controllerAddr)):
+            check_controllers(each.place("controllerAddr"), controllers, timeout_ms, report)
         _check_own_place(each, brokers, timeout_ms, report)
     if addresses or extra:
         on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])

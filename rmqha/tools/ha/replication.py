@@ -25,6 +25,8 @@ from rmqha.tools.ha.broker_admin import (
 from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
+from rmqha.tools.ha.replica_settings import TODO as SETTINGS_TODO
+from rmqha.tools.ha.replica_settings import differing, roles_change
 from rmqha.tools.ha.samples import first_difference
 from rmqha.tools.ha.scrub_view import scrub_view
 from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
@@ -152,10 +154,16 @@ def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
     now = group.looks[-1]
     if not group.masters:
         first = group.slaves[0]
-        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
+        waiting = [each.address for each in group.slaves if now[each].answered and now[each].waits_for_role]
+        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered" + (
+            f"; {' and '.join(waiting)} wait{'s' if len(waiting) == 1 else ''} for a role" if waiting else ""))
     else:
         view = master_view(now[group.masters[0]])
     view.faults += _faults(group)
+    configs = {broker.address: told.config for broker, told in now.items() if told.answered}
+    if roles_change(list(configs.values())):
+        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=SETTINGS_TODO)
+                        for text in differing(configs)]
     if view.error:
         view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
         return view
@@ -224,8 +232,9 @@ def master_view(told: Told) -> MasterView:
         view.faults.append(Fault(Status.CRITICAL, f"at {broker.address} {config['brokerName']} answers, not "
                                  f"{view.name}: the name server's list is stale, or two brokers register one address"))
     elif view.name and told.role == "SLAVE" and broker.broker_id == MASTER_ID:
-        view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and its brokerRole is "
-                                 "SLAVE: it refuses what is sent"))
+        view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and "
+                                 + ("waits for a role" if told.waits_for_role else "its brokerRole is SLAVE")
+                                 + ": it refuses what is sent"))
     view.name = view.name or config.get("brokerName", "")
     return view
 
