@@ -1,6 +1,4 @@
 """Brokers that start without a role, by their config: they take no messages until somebody gives them one."""
-import os
-
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 
