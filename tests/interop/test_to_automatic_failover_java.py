@@ -140,7 +140,8 @@ def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode
         wait_until(lambda wanted=number: in_sync() == wanted, WAIT_MS, f"{number} replicas in sync")
     two.store = two.folder / "data" / "replica"
     for broker in (one, two, three):
-        rmqha_tool(["updateBrokerConfig", "-b", broker.address, "-k", "minInSyncReplicas", "-v", "2"])
+        rmqha_tool(["updateBrokerConfig", "-n", namesrv.address, "-b", broker.address, "-k", "minInSyncReplicas", "-v",
+                    "2"])
     sending.goes_on()
     assert command("check", "ha", "-n", namesrv.address).startswith("HA OK")  # 5.
     for broker in (three, one):

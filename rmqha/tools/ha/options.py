@@ -40,7 +40,7 @@ def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None
 
     `controllers`: also those; else the ones that the brokers name.
     """
-    reader = Reader(admin, probe=(lambda master: admin.put_probe(master.address, master.name)) if probe else None)
+    reader = Reader(admin, probe=admin.put_probe if probe else None)
     if not admin.namesrv:
         if broker is None or ":" not in broker:
             raise ReplicationToolError("give a name server with -n host:port, or a broker's address with -b host:port")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rmqha.common.config_file import nearest_key
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all
@@ -34,6 +35,7 @@ from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, Refu
 _REFUSED = "haRefusedSlave_"
 _LOOK_AGAIN_S = 0.5
 PATIENCE_S = 3.0  # for a log to go on
+PROBE_PATIENCE_S = 10.0  # for a probe to arrive: a slave of 4.9 that has lost its master looks for it each 5 s
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Group:
     looks: list[Look] = field(default_factory=list)
     times: list[float] = field(default_factory=list)  # monotonic s, when each look began
     faults: list[Fault] = field(default_factory=list)
+    probe_offset: int | None = None  # where the probe is in the master's log; None: none was sent
 
     @property
     def masters(self) -> list[Broker]:
@@ -58,13 +61,15 @@ class Group:
 
 
 class Reader:
-    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells; None: not wanted."""
+    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells, and gives its offset; None:
+    not wanted."""
 
     def __init__(self, admin: BrokerAdmin, patience_s: float = PATIENCE_S,
-                 probe: Callable[[Broker], None] | None = None) -> None:
+                 probe: Callable[[Broker], int] | None = None, probe_patience_s: float = PROBE_PATIENCE_S) -> None:
         self._admin = admin
         self._patience_s = patience_s
         self._probe = probe
+        self._probe_patience_s = probe_patience_s
         self._whose: dict[str, str | None] = {}
         self._times_until = 0.0  # monotonic s: for questions that are asked topic by topic
 
@@ -75,28 +80,34 @@ class Reader:
         for group in groups:
             group.looks.append({each: first[each] for each in group.brokers})
             group.times.append(begin)
-        self._look_again(groups, self._probe is None)
+        self._look_again(groups, self._patience_s if self._probe is None else 0)
         if self._probe is not None:
             self._probe_and_look(groups, self._probe)
         self._times_until = time.monotonic() + self._admin.timeout_ms / 1000
-        return [self._view(group) for group in groups]
+        views = [self._view(group) for group in groups]
+        masters = {view.name for view in views if view.address}
+        for view in views:
+            near = nearest_key(view.name, masters) if not view.address else None
+            view.error += f"; is {near} meant?" if near is not None else ""
+        return views
 
-    def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], None]) -> None:
-        """A message to each master of which too little is known, so that its log goes on."""
+    def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], int]) -> None:
+        """A message to each master of which too little is known; its slaves get it, or do not replicate."""
         probed = [group for group in groups if self._undecided(group)]
         for group in probed:
             try:
-                probe(group.masters[0])
+                group.probe_offset = probe(group.masters[0])
             except ReplicationToolError as error:
                 group.faults.append(Fault(Status.WARNING, f"the probe failed: {error.message}"))
         if probed:
-            self._look_again(probed, True)
+            self._look_again(probed, self._probe_patience_s, 1 + max(len(group.looks) for group in probed))
 
-    def _look_again(self, groups: Sequence[Group], wait: bool) -> None:
-        deadline = time.monotonic() + (self._patience_s if wait else 0)
+    def _look_again(self, groups: Sequence[Group], patience_s: float, least: int = 2) -> None:
+        """Look until all is known, or the patience is at its end and each group has had `least` looks."""
+        deadline = time.monotonic() + patience_s
         while undecided := [group for group in groups if self._undecided(group)]:
             late = time.monotonic() >= deadline
-            if late and all(len(group.looks) > 1 for group in undecided):
+            if late and all(len(group.looks) >= least for group in undecided):
                 return
             time.sleep(0 if late else _LOOK_AGAIN_S)
             before = {broker: told for group in undecided for broker, told in group.looks[-1].items()}
@@ -195,7 +206,8 @@ def told_slave(case: Case, view: MasterView, times: Sequence[float]) -> SlaveVie
 
 
 def _case(group: Group, slave: Broker, found: Matches, whose: Whose) -> Case:
-    return Case(slave, group.masters[0], group.looks, found.connections.get(slave), slave in found.maybe, whose)
+    return Case(slave, group.masters[0], group.looks, found.connections.get(slave), slave in found.maybe, whose,
+                group.probe_offset)
 
 
 def read_group(admin: BrokerAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
