@@ -7,6 +7,7 @@ import click
 from rmqha.common import mix_all
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
 from rmqha.tools.doctor.findings import Report, Severity
@@ -63,7 +64,7 @@ def _print(report: Report, verbose: bool, output: str) -> None:
               help="A broker to ask that the name server may not list; more than once for several.")
 @click.option("--cluster", help="Only the brokers of this cluster.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 @click.option("-v", "--verbose", is_flag=True, help="Show also the checks that passed.")
 @output_option
 def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,

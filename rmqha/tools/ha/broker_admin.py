@@ -227,8 +227,8 @@ class BrokerAdmin:
                                                 g=int(time.time() * 1000), h=0, i="", j=0)
             message = Message(topic, _PROBE_BODY)
             try:
-                sent = self._asked(f"broker {broker.address}", lambda header=header, message=message: self._api.send_message(
-                    broker.address, broker.name, message, header, _PROBE_BODY, self.timeout_ms))
+                sent = self._asked(f"broker {broker.address}", partial(
+                    self._api.send_message, broker.address, broker.name, message, header, _PROBE_BODY, self.timeout_ms))
             except RefusedError as error:
                 if error.code not in _OTHER_TOPIC:
                     raise

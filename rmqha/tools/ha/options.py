@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.tools.dialect.options import namesrv_option
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, ReplicationToolError, chosen
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.name_servers import ask_name_servers
@@ -19,7 +20,7 @@ def cluster_options(command: F) -> F:
     """--namesrv, --broker, --cluster, --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-                         type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer."),
+                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
             click.option("-c", "--cluster", help="Only the brokers of this cluster."),
             click.option("-b", "--broker", help="Only this broker: its name, or its host:port."),
             namesrv_option):

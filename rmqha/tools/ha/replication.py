@@ -26,7 +26,7 @@ from rmqha.tools.ha.broker_admin import (
 from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
-from rmqha.tools.ha.replica_settings import TODO as SETTINGS_TODO
+from rmqha.tools.ha.replica_settings import ADVICE as SETTINGS_ADVICE
 from rmqha.tools.ha.replica_settings import differing, roles_change
 from rmqha.tools.ha.samples import first_difference
 from rmqha.tools.ha.scrub_view import scrub_view
@@ -173,7 +173,7 @@ def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
     view.faults += _faults(group)
     configs = {broker.address: told.config for broker, told in now.items() if told.answered}
     if roles_change(list(configs.values())):
-        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=SETTINGS_TODO)
+        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=SETTINGS_ADVICE)
                         for text in differing(configs)]
     if view.error:
         view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
