@@ -20,14 +20,17 @@ class UnitType(_Param[T]):
 
     def __init__(self, name: str, parse: Callable[[str], T], low: T, high: T | None, shown: Callable[[T], str]) -> None:
         self.name = name
-        self._parse, self._low, self._high, self._shown = parse, low, high, shown
+        self._parse: Callable[[str], T] = parse
+        self._low: T = low
+        self._high: T | None = high
+        self._shown: Callable[[T], str] = shown
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
         """The amount of a text; a usage error for anything else."""
         if isinstance(value, (int, float)):
             return value  # type: ignore[return-value]  # a default
         try:
-            amount = self._parse(str(value))
+            amount: T = self._parse(str(value))
         except units.UnitError as error:
             self.fail(str(error), param, ctx)
         if amount < self._low or self._high is not None and amount > self._high:

@@ -13,6 +13,7 @@ from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.config_file import nearest_key
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body import departed_broker
@@ -234,7 +235,7 @@ class BrokerAdmin:
                     raise
                 refusals.append(error)
             else:
-                return message_decoder.decode_message_id(sent.offset_msg_id).offset
+                return _offset_of(sent.offset_msg_id or "", broker)
         raise refusals[0]
 
     def _invoke(self, address: str, code: int, header: CommandCustomHeader | None = None) -> RemotingCommand:
@@ -313,3 +314,12 @@ def _instead(name: str, known: set[str]) -> str:
     if near:
         return f"; did you mean {near}?"
     return f"; it knows {', '.join(sorted(known)[:20])}" if known else "; it knows none"
+
+
+def _offset_of(message_id: str, broker: Broker) -> int:
+    """Where a message is in the log of the broker that gave it this id."""
+    try:
+        return message_decoder.decode_message_id(message_id).offset
+    except MessageDecodeError as error:
+        raise ReplicationToolError(f"the broker {broker.address} answers the probe with a bad message id: {error}"
+                                   ) from error

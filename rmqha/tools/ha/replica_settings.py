@@ -11,8 +11,8 @@ SHARED = ("minInSyncReplicas", "inSyncReplicas", "totalReplicas", "allAckInSyncS
           "haMaxTimeSlaveNotCatchup", "haMaxGapNotInSync", "haSlaveFallbehindMax", "slaveTimeout", "flushDiskType",
           "syncFlushTimeout", "haSlaveAckAfterFlush", "controllerLease", "enableControllerMode", "controllerAddr",
           "maxMessageSize", "messageDelayLevel", "fileReservedTime")
-ADVICE = ("set them alike on all: mqadmin updateBrokerConfig with -b HOST:PORT for each replica (-c reaches the present "
-          "master only), or in each replica's file, and restart it")
+ADVICE = ("set them alike on all: mqadmin updateBrokerConfig with -b HOST:PORT for each replica (-c reaches the "
+          "present master only), or in each replica's file, and restart it")
 
 Config = Mapping[str, str]
 
