@@ -113,6 +113,7 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
+        self.configured_role = message_store_config.brokerRole
         if broker_config.enableControllerMode:
             message_store_config.brokerRole = BrokerRole.SLAVE  # until the controller has decided
         is_lmq = message_store_config.enableLmq
@@ -158,6 +159,7 @@ class BrokerController:
         self._scheduler = ScheduledService("BrokerControllerScheduledThread1")
         self._register_lock = threading.RLock()  # one registration at a time
         self._update_master_ha_server_addr_periodically = False
+        self.lacks_master = False  # a slave, and no name server knows a master of its name; under _register_lock
         # a controller has not decided this broker's role yet: no name server hears of it
         self.is_isolated = broker_config.enableControllerMode
         # main address and HA address of the master that the first name server has told; guarded by _register_lock
@@ -421,6 +423,22 @@ class BrokerController:
                 and self.remoting_server.io.answers(timeout_s / 2)
                 and self.fast_remoting_server.io.answers(timeout_s / 2))
 
+    def waits_for_role(self) -> str | None:
+        """Why it has no role and takes no messages, and who gives it one; None: it has one."""
+        config, service = self.broker_config, self.message_store.ha_service
+        if not self.message_store_config.enableAutoSwitchHA \
+                or self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+            return None
+        if self.replicas_manager is not None:
+            if self.replicas_manager.role.master_id is not None:
+                return None
+            return f"the controllers at {config.controllerAddr} have not given it one yet"
+        if self.configured_role is BrokerRole.SLAVE or service.ha_client.master_address is not None:
+            return None
+        return ("enableAutoSwitchHA=true, and its store was in use: another broker may be the master by now. `rmqha ha "
+                f"promote -b {self.broker_addr}` makes it the master; without that key it is a "
+                f"{self.configured_role.name} at once")
+
     def _service_failed(self, service: ServiceThread) -> None:
         """A port is closed for good, and a broker without it would only look like one."""
         self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
@@ -511,8 +529,30 @@ class BrokerController:
             self.message_store.update_ha_master_address(result.haServerAddr)
         if self.replicas_manager is None:
             self.slave_synchronize.master_addr = result.masterAddr
+            self._note_master(has_master=bool(result.masterAddr))
         if check_order_config:
             self.topic_config_manager.update_order_topic_config(result.kvTable)
+
+    def _note_master(self, has_master: bool) -> None:
+        """Warn once when no master has a slave's name: it is misspelt, or the master is gone."""
+        lacked = self.lacks_master
+        self.lacks_master = not has_master and self.message_store_config.brokerRole is BrokerRole.SLAVE
+        # Differs: the original says nothing, and follows nobody for ever
+        if self.lacks_master and not lacked:
+            log.warning("%s", self.lacking_master_text())
+        elif lacked and has_master:
+            log.info("a master of brokerName=%s is registered now", self.broker_config.brokerName)
+
+    def lacking_master_text(self) -> str:
+        """What is wrong when `lacks_master`."""
+        follows = self.message_store_config.haMasterAddress
+        return (f"no master of brokerName={self.broker_config.brokerName} is registered at {self._name_servers()}: "
+                + (f"this slave follows {follows} by its haMasterAddress, and gets neither topics nor offsets"
+                   if follows else "this slave has nobody to follow")
+                + ". Start the master, or correct brokerName: it has to be the master's")
+
+    def _name_servers(self) -> str:
+        return self.broker_config.namesrvAddr or "the name server"
 
     def _need_register(self) -> bool:
         config = self.broker_config

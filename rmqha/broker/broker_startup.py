@@ -159,7 +159,11 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
            f"serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}")
     if config.namesrvAddr is not None:
         tip += f" and name server is {config.namesrvAddr}"
-    for warning in unsafe_settings(controller):
+    waits = controller.waits_for_role()
+    role = [f"warning: this broker waits for a role, and takes no messages until then: {waits}"] if waits else []
+    if controller.lacks_master:
+        role.append(f"warning: {controller.lacking_master_text()}")
+    for warning in [*role, *unsafe_settings(controller)]:
         log.warning(warning)
         click.echo(warning, err=True)
     log.info(tip)

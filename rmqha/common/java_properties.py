@@ -5,9 +5,11 @@ after an odd number of backslashes continues the line; `\\t \\n \\r \\f` and `\\
 character stands for itself. Bytes are ISO-8859-1. The last of equal keys wins. White space at the end of a value
 belongs to it.
 """
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 _WHITE = " \t\f"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HEX = frozenset("0123456789abcdefABCDEF")
 
@@ -43,7 +45,7 @@ def load(data: bytes) -> JavaProperties:
 def loads(text: str) -> JavaProperties:
     """Parse a text. Raises PropertiesError for a malformed \\uXXXX."""
     properties = JavaProperties()
-    for line_number, line in _logical_lines(text):
+    for line_number, _last, line in _logical_lines(text):
         key, value = _split(line)
         try:
             name = _unescape(key)
@@ -54,15 +56,47 @@ def loads(text: str) -> JavaProperties:
     return properties
 
 
+def edited(text: str, values: Mapping[str, str]) -> str:
+    """`text` with these keys set to these values: comments, order, line ends and all other keys stay.
+
+    A key is set where it stood last, which is where it counted; one that was not there is added at the end.
+    Raises PropertiesError for a malformed \\uXXXX.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    for first, last, line in _logical_lines(text):
+        try:
+            key, _value = (_unescape(part) for part in _split(line))
+        except ValueError as failure:
+            raise PropertiesError(str(failure), first) from None
+        places[key] = first - 1, last
+    lines = _LINE.findall(text)
+    end = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+    added: list[str] = []
+    for key, value in values.items():
+        said = f"{escape(key, is_key=True)}={escape(value)}{end}"
+        if key not in places:
+            added.append(said)
+            continue
+        first, last = places[key]
+        lines[first:last] = [said, *[""] * (last - first - 1)]  # as many elements: the other places stay right
+    result = "".join(lines)
+    if added and result and not result.endswith(("\r", "\n")):
+        result += end
+    if added and _continues(_natural_lines(result.removesuffix(end))[-1]):
+        result += end  # what a backslash continues is empty
+    return result + "".join(added)
+
+
 def _natural_lines(text: str) -> list[str]:
     # not splitlines(), which also splits at other characters
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of the first natural line, joined line): no blank lines, no comments, no leading white space."""
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """(numbers of the first and the last natural line, joined line): no blank lines, no comments, no leading white
+    space."""
     parts: list[str] = []
-    start = 0
+    start = number = 0
     for number, natural in enumerate(_natural_lines(text), 1):
         line = natural.lstrip(_WHITE)
         if not parts:
@@ -73,15 +107,15 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             parts.append(line[:-1])
             continue
         parts.append(line)
-        yield from _joined(start, parts)
+        yield from _joined(start, number, parts)
         parts = []
-    yield from _joined(start, parts)
+    yield from _joined(start, number, parts)
 
 
-def _joined(start: int, parts: list[str]) -> Iterator[tuple[int, str]]:
+def _joined(start: int, last: int, parts: list[str]) -> Iterator[tuple[int, int, str]]:
     line = "".join(parts)
     if line:
-        yield start, line
+        yield start, last, line
 
 
 def _continues(line: str) -> bool:

@@ -97,26 +97,26 @@ def broker_vip_channel(is_change: bool, broker_addr: str) -> str:
     return f"{host}:{int(port) - 2}"
 
 
-def string2file(text: str, file_name: str) -> None:
+def string2file(text: str, file_name: str, encoding: str = "utf-8") -> None:
     """Replace a file durably; the previous content is kept as `<file>.bak`. Raises OSError.
 
-    At each moment the disk holds the old or the new text under the name.
+    At each moment the disk holds the old or the new text under the name. Who may read the file stays as it was.
     """
     # Differs: a symbolic link stays, and the file that it leads to is replaced; Java puts a file in the link's place
     target = os.path.realpath(file_name) if os.path.islink(file_name) else file_name
     tmp_file = target + ".tmp"
     # Differs: fsync and an atomic rename, where Java deletes the file before it renames the new one
     # and with the old file's mode: one that only its owner may read stays so
-    mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else None
-    string2file_not_safe(text, tmp_file, mode)
+    mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.exists(target) else None
+    string2file_not_safe(text, tmp_file, encoding, mode)
     if mode is not None:
         keep_as(target, file_name + ".bak")
     os.replace(tmp_file, target)
     fsync_path(os.path.dirname(os.path.abspath(target)))
 
 
-def string2file_not_safe(text: str, file_name: str, mode: int | None = None) -> None:
-    """Write a file in place (UTF-8) and fsync it; missing folders are made. A pipe or a terminal gets the text.
+def string2file_not_safe(text: str, file_name: str, encoding: str = "utf-8", mode: int | None = None) -> None:
+    """Write a file in place and fsync it; missing folders are made. A pipe or a terminal gets the text.
 
     `mode` is the file's, before a byte is in it; None: what the umask leaves of a new one. Raises OSError.
     """
@@ -124,7 +124,7 @@ def string2file_not_safe(text: str, file_name: str, mode: int | None = None) -> 
     with open(file_name, "wb") as file:
         if mode is not None:
             os.fchmod(file.fileno(), mode)
-        file.write(text.encode("utf-8", "replace"))  # one bad name must not keep all others from being saved
+        file.write(text.encode(encoding, "replace"))  # one bad name must not keep all others from being saved
         file.flush()
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             os.fsync(file.fileno())
@@ -139,7 +139,7 @@ def keep_as(file_name: str, bak_file: str) -> None:
         os.link(file_name, link)
     except OSError as failure:  # a file system without hard links
         log.debug("cannot link %s, copying it: %s", file_name, failure)
-        string2file_not_safe(file2string(file_name) or "", link, os.stat(file_name).st_mode & 0o777)
+        string2file_not_safe(file2string(file_name) or "", link, mode=os.stat(file_name).st_mode & 0o777)
     os.replace(link, bak_file)
 
 

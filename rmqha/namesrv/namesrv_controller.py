@@ -54,6 +54,8 @@ class NamesrvController:
         self.broker_housekeeping_service = BrokerHousekeepingService(self)
         self.configuration = Configuration(log, namesrv_config, server_config)
         self.configuration.set_store_path_from_config(namesrv_config, "configStorePath")
+        if controller_manager is not None:
+            controller_manager.configuration.share_file(self.configuration)
         self.remoting_server = RemotingServer(server_config, self.broker_housekeeping_service)
         self._certificate_watch = CertificateWatch((self.remoting_server,))
         self._remoting_executor = NamedThreadPool("RemotingExecutorThread_", server_config.serverWorkerThreads,

@@ -90,13 +90,13 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     for config in (namesrv_config, server_config):
         mix_all.print_object_properties(log, config)
     controller = NamesrvController(namesrv_config, server_config, _controller_manager(
-        controller_config, server_config, functools.partial(refuse, file, properties)))
+        controller_config, server_config, file, functools.partial(refuse, file, properties)))
     # remembered, so that an update of the config writes them again
     controller.configuration.register_config(properties)
     return controller
 
 
-def _controller_manager(config: ControllerConfig | None, server_config: ServerConfig,
+def _controller_manager(config: ControllerConfig | None, server_config: ServerConfig, file: str | None,
                         bad_key: BadKey) -> "ControllerManager | None":
     """The controller of enableControllerInNamesrv. Its metrics are told at the name server's port."""
     if config is None:
@@ -105,6 +105,8 @@ def _controller_manager(config: ControllerConfig | None, server_config: ServerCo
 
     check_controller(config, bad_key)
     config.metricsPort = 0
+    if file is not None:
+        config.configStorePath = file  # what is set by a request is kept where the next start finds it
     return ControllerManager(config, dataclasses.replace(server_config))
 
 

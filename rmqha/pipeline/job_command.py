@@ -3,7 +3,6 @@
 Nothing here imports pyspark before a session is made.
 """
 import json
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqha.common import units
 from rmqha.common.extras import how_to_install
 from rmqha.pipeline import spark_start
 from rmqha.pipeline.moments import parse_moment
 from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.spark_errors import told_by_spark, told_by_task
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LEAST_MEMORY = 1 << 20
 _VERBOSE = "rmqha.pipeline.verbose"
 
 
@@ -63,10 +65,28 @@ def told(error: Exception) -> str | None:
     return told_by_spark(cause or error) if said is None else said
 
 
-def _memory(_ctx: click.Context, _option: click.Parameter, value: str) -> str:
-    if not re.fullmatch(r"[1-9]\d*[kmgt]", value, re.IGNORECASE):
-        raise click.BadParameter(f"{value!r} is no size such as 512m or 4g")
-    return value
+def size(_ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option that is a size: bytes."""
+    try:
+        return None if value is None else units.parse_size(value)
+    except units.UnitError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def queue_file_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """The callback of the size of consume queue files: a unit at least."""
+    amount = size(ctx, option, value)
+    if amount is not None and amount < CQ_STORE_UNIT_SIZE:
+        raise click.BadParameter(f"{value!r} is less than one unit, {CQ_STORE_UNIT_SIZE} bytes")
+    return amount
+
+
+def _memory(ctx: click.Context, option: click.Parameter, value: str) -> str:
+    """As a JVM takes it."""
+    amount = size(ctx, option, value)
+    if amount is None or amount < _LEAST_MEMORY:
+        raise click.BadParameter(f"{value!r} is less than 1 MiB")
+    return f"{amount >> 10}k"
 
 
 def moment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> int | None:
@@ -90,7 +110,7 @@ def client_settings(command: Callable[..., None]) -> Callable[..., None]:
                         help="Keys, TLS, namespace: an option of the format rocketmq; once for each.")(command)
 
 
-MOMENTS = "ms, an ISO date with or without a time (UTC), or how long ago (30d, 12h)"
+MOMENTS = units.TIMES
 
 
 def _note_verbose(ctx: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -104,7 +124,7 @@ def job_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
                            show_default=True, help="How to print.")(command)
     command = click.option("--memory", callback=_memory, default="2g", show_default=True, metavar="SIZE",
-                           help="Of Spark's driver.")(command)
+                           help=f"Of Spark's driver: {units.SIZES}.")(command)
     return click.option("--master", default="local[*]", show_default=True,
                         help="Spark's master; on a cluster the files must be there on every machine.")(command)
 

@@ -11,6 +11,7 @@ from rmqha.pipeline.job_command import (
     moment,
     progress,
     put,
+    queue_file_size,
     session,
 )
 from rmqha.pipeline.outputs import check_file, check_folder
@@ -73,7 +74,7 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
 @click.argument("root", type=_FOLDER)
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Build OUT/consumequeue and OUT/index.")
 @click.option("--no-compare", is_flag=True, help="Do not compare with what ROOT has.")
-@click.option("--consume-queue-file-size", type=click.IntRange(20),
+@click.option("--consume-queue-file-size", metavar="SIZE", callback=queue_file_size,
               help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
 @click.option("--index-slots", type=click.IntRange(1),
               help="The broker's maxHashSlotNum; by default that of the index files that are there, else 5000000.")
@@ -185,7 +186,8 @@ def restore_command(archive: str, out: str | None, until: int | None, table: str
 @click.argument("store", type=click.Path(exists=True))
 @click.argument("page", type=click.Path(dir_okay=False))
 @click.option("--subscribe", help="Topics, with commas between them; all by default.")
-@click.option("--since", type=click.IntRange(0), help="Store time in ms from which on messages count.")
+@click.option("--since", metavar="TIME", callback=moment,
+              help=f"Messages count that were stored at TIME or later: {MOMENTS}.")
 @click.option("--slave", "slaves", multiple=True, type=click.Path(exists=True),
               help="A slave's store, to tell how far it is; once for each slave.")
 @job_options
@@ -209,8 +211,8 @@ def report_command(store: str, page: str, subscribe: str | None, since: int | No
               help="Address of the cluster to send to.")
 @click.option("--to", "target", help="Topic to send to; by default each message goes to the topic it came from.")
 @click.option("--subscribe", help="Topics to take, with commas between them.")
-@click.option("--from-time", type=click.IntRange(0), help="Store time in ms, from this on.")
-@click.option("--to-time", type=click.IntRange(0), help="Store time in ms, before this.")
+@click.option("--from-time", metavar="TIME", callback=moment, help=f"Stored at TIME or later: {MOMENTS}.")
+@click.option("--to-time", metavar="TIME", callback=moment, help="Stored before TIME.")
 @click.option("--from-offset", type=click.IntRange(0), help="Offset of the log, from this on.")
 @click.option("--to-offset", type=click.IntRange(0), help="Offset of the log, before this.")
 @click.option("--where", help="An SQL condition, such as \"tags = 'a' and keys like 'order-%'\".")

@@ -34,6 +34,7 @@ from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import emit, put, put_facts
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha.switch import switch
 from rmqha.tools.ha_role import RoleAdmin, promote
@@ -378,9 +379,9 @@ def drill_group() -> None:
                    "started again; auto: a controller makes one of two slaves the master, the old one comes back; "
                    "switch: no kill, `rmqha ha switch` makes a slave the master.")
 @click.option("--rate", default=200.0, show_default=True, type=click.FloatRange(1), help="Messages a second.")
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1),
+@click.option("--seconds", default=3.0, show_default=True, type=duration_type(0.1),
               help="How long to send before the kill, and again behind it.")
-@click.option("--delay", "delay_s", default=1.0, show_default=True, type=click.FloatRange(0),
+@click.option("--delay", "delay_s", default=1.0, show_default=True, type=duration_type(0),
               help="Seconds between the kill and the promotion, or the restart: what somebody needs to notice.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
 @output_option

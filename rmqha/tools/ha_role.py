@@ -10,6 +10,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import BrokerAdmin, NoAnswerError, ReplicationToolError, chosen, parsed_address
 from rmqha.tools.ha.controllers import controllers_of
 
@@ -52,7 +53,7 @@ def role_options(command: F) -> F:
     """--broker, --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=_CHANGE_TIMEOUT_S, show_default=True,
-                         type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer."),
+                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
             click.option("-b", "--broker", required=True, help="The broker to change, host:port.")):
         command = option(command)
     return command

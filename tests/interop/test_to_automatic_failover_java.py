@@ -1,6 +1,7 @@
 """docs/how-to/automatic-failover.md: from a pair of 4.9 to replicas of rmqha under a controller, and back to Java.
 
-A producer sends all the time. Whatever it got SEND_OK for is there in the end.
+A producer sends all the time. Whatever it got SEND_OK for is there in the end. Files are edited as a person does, by
+what the page says; what brokers have written into them stays.
 """
 import threading
 import time
@@ -19,17 +20,16 @@ from rmqha.tools.messages.clients import new_consumer, read_queues
 from rmqha.tools.messages.positions import EARLIEST, Position
 from rmqha.tools.messages.queue_feed import QueueFeed
 from rmqha.tools.rmqha_command import rmqha
-from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
+from tests.support.controller_nodes import ControllerNode, sync_state
+from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines
 from tests.support.mqadmin import rmqha_tool
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
-CLUSTER, NAME, TOPIC = "InteropCluster", "broker-a", "Orders"
+PAGE, NAME, TOPIC = "how-to/automatic-failover.md", "broker-a", "Orders"
 WAIT_MS = 90_000
-PLAIN = {"enableControllerMode": None, "controllerAddr": None, "allAckInSyncStateSet": None, "minInSyncReplicas": None,
-         "haSyncFromFirstFile": None}
 
 
 class Sending:
@@ -102,7 +102,7 @@ def test_a_pair_of_java_gets_automatic_failover_and_goes_back(make, nodes, tmp_p
         sending.goes_on()
         for broker in (two, one):  # 1. rmqha, the slave first
             broker.stop()
-            broker.become("rmqha").start()
+            broker.become("rmqha", keep_file=True).start()
             sending.goes_on()
         one.wait_for_slave(WAIT_MS)
         three = forth(make, nodes, tmp_path, namesrv, one, two, sending)
@@ -124,24 +124,24 @@ def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode
         state = sync_state([controller.address], NAME)
         return len(state["inSyncReplicas"]) if state else 0
 
-    def keys(broker: BrokerNode) -> dict[str, object]:
-        keys = broker_keys(broker.store, [controller.address], minInSyncReplicas=1, haSyncFromFirstFile="true")
-        return {key: value for key, value in keys.items() if not key.startswith("storePath")}
+    def edit(broker: BrokerNode, step: str) -> None:
+        lines = Section(PAGE, step).settings().replace("10.0.0.1:9878", controller.address)
+        set_lines(broker.config_file, lines.replace("/data/", f"{broker.folder}/data/"))
     one.stop()  # 3.
-    one.properties |= keys(one)
-    one.become("rmqha").start()
+    edit(one, "3. Give the master to the controller")
+    one.start()
     sending.goes_on()
     assert in_sync() == 1
     three = make("rmqha", "three", namesrv.address)  # 4.
-    three.properties |= keys(three)
-    three.become("rmqha").start()
-    wait_until(lambda: in_sync() == 2, WAIT_MS, "the third box in sync")
-    two.stop()
-    two.store = two.folder / "replica"
-    two.properties |= {**keys(two), "storePathRootDir": two.store, "storePathCommitLog": two.store / "commitlog"}
-    two.become("rmqha").start()
-    wait_until(lambda: in_sync() == 3, WAIT_MS, "all in sync")
-    rmqha_tool(["updateBrokerConfig", "-n", namesrv.address, "-c", CLUSTER, "-k", "minInSyncReplicas", "-v", "2"])
+    for number, broker in ((2, three), (3, two)):
+        broker.stop()
+        edit(broker, "4. Bring the other replicas, one at a time")
+        broker.start()
+        wait_until(lambda wanted=number: in_sync() == wanted, WAIT_MS, f"{number} replicas in sync")
+    two.store = two.folder / "data" / "replica"
+    for broker in (one, two, three):
+        rmqha_tool(["updateBrokerConfig", "-n", namesrv.address, "-b", broker.address, "-k", "minInSyncReplicas", "-v",
+                    "2"])
     sending.goes_on()
     assert command("check", "ha", "-n", namesrv.address).startswith("HA OK")  # 5.
     for broker in (three, one):
@@ -152,16 +152,18 @@ def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode
 
 def back(namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode, three: BrokerNode, sending: Sending) -> None:
     """The way back, as far as Java."""
+    section = Section(PAGE, "The way back")
     three.stop()
     two.stop()
     one.stop()
-    one.properties |= {**PLAIN, "brokerId": 0, "brokerRole": "ASYNC_MASTER"}
-    two.properties |= {**PLAIN, "brokerId": 1, "brokerRole": "SLAVE"}
+    for broker, step in ((one, 2), (two, 4)):
+        remove_keys(broker.config_file, keys_to_remove(section.step(2)))
+        set_lines(broker.config_file, keys_to_set(section.step(step)))
     for kind in ("rmqha", "java"):
         for broker in (one, two):
             if broker.is_alive:
                 broker.stop()
-            broker.become(kind).start()
+            broker.become(kind, keep_file=True).start()
             sending.goes_on()
         one.wait_for_slave(WAIT_MS)
     assert namesrv.is_alive

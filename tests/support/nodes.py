@@ -90,10 +90,11 @@ class BrokerNode(ServerProcess):
                         self.empty_files += 1
         return super().launch()
 
-    def become(self, kind: str) -> "BrokerNode":
-        """(Re)write the config file and take the command of `kind`; the store stays as it is."""
+    def become(self, kind: str, keep_file: bool = False) -> "BrokerNode":
+        """(Re)write the config file, unless it is kept as it is, and take the command of `kind`; the store stays."""
         self.kind = kind
-        write_properties(self.config_file, self.properties)
+        if not keep_file:
+            write_properties(self.config_file, self.properties)
         command, env = _KINDS[kind].broker_command(self.config_file, self.folder)
         super().__init__(f"{kind}-{self.base_name}", command, self.folder, "boot success", env)
         return self

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
+from rmqha.common import units
 from rmqha.tools.messages import export_file
 from rmqha.tools.messages.format_string import FIELDS
 from rmqha.tools.rmqha_command import rmqha
@@ -36,8 +37,12 @@ Made by `python -m tests.tools.test_commands_page`. `mqadmin` has RocketMQ's own
 | `-t`, `--topic` | a topic |
 | `-g`, `--group` | a group of consumers or producers |
 | `-o`, `--output` | `table` for people; `json` and `yaml` for programs: an object or a document each |
-| `--timeout` | seconds |
+| `--timeout` | a duration: a number is seconds |
 | `-h`, `--help`, `--version` | of each command |
+
+Every size, duration and time that an option takes is read alike (the options of `mqadmin` are RocketMQ's own):
+
+{units}
 
 Times stand as local time for people and as ms since 1970 for programs; JSON has both (`storeTime`, `storeTimestamp`).
 Colour is for terminals alone, and `NO_COLOR=1` switches it off. Tables keep their columns in any script. Requests are
@@ -65,8 +70,8 @@ passed over. Options give each message what it lacks. A line or a file has at mo
 where the broker takes what it comes to compressed.
 
 `--from` of `consume`, `tail` and `bench consume`: `earliest`, `latest`, `committed` (where the group is), an offset,
-`-5` (the last five of each queue), a time (`2024-05-31T12:30:00`, or ms: 13 digits), `10m` (ten minutes ago; `s`, `h`,
-`d`).
+`-5` (the last five of each queue), or a time (`2024-05-31T12:30:00`, `10m` for ten minutes ago; of numbers alone 13
+digits and more are ms).
 With a group the command takes its share of the queues, as any consumer of it, and commits what was printed.
 
 `-f` of `consume` and `tail` is a format string; nothing is added to it, so end it with `\\n`. Also `\\t`, `\\r`, `\\0`,
@@ -193,7 +198,8 @@ def render(folder: Path) -> str:
     extras = [f"`{path}` needs the extra `{command.extra}`; `{path} --help` tells its options."
               for path, command in commands if needs_extra(command)]
     return "\n\n".join([
-        INTRO, "## All of them", "\n".join(["| command | |", "|---|---|", *short]), "\n".join(extras),
+        INTRO.replace("{units}", str(units.__doc__).partition("\n\n")[2].strip()),
+        "## All of them", "\n".join(["| command | |", "|---|---|", *short]), "\n".join(extras),
         MESSAGES + "\n" + "\n".join(["| format | prints |", "|---|---|", *fields]), CARRIED.format(form, left_out),
         "\n".join([ERRORS, *errors]), "## Each", *chapters]) + "\n"
 

@@ -6,6 +6,7 @@ import click
 from rmqha.tools.check.check_base import CheckCommand, Status
 from rmqha.tools.dialect.options import namesrv_option, output_option
 from rmqha.tools.dialect.output import emit, put
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
 from rmqha.tools.ha.judgement import Problem, worst
@@ -20,7 +21,7 @@ from rmqha.tools.store.output import counted
               help="A broker name that has to be able to fail over; more than once for several. With -n: all that it "
                    "lists.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 @output_option
 def controller_check_command(controller: str, namesrv: str | None, names: tuple[str, ...], timeout_s: float,
                              output: str) -> None:

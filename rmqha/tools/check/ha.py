@@ -7,6 +7,7 @@ import click
 from rmqha.tools.check.check_base import CheckCommand, Status
 from rmqha.tools.check.deep import RangeType, Wanted, compare_slaves, deep_text
 from rmqha.tools.check.thresholds import Limits, LimitsType
+from rmqha.tools.dialect.unit_types import size_type
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.ha.judgement import Problem, Rules, judge_all, worst
@@ -65,13 +66,13 @@ def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> s
               help="Compare the logs of each slave and its master by checksums: the newest 256 MiB that both hold.")
 @click.option("--range", "offsets", type=RangeType(), metavar="BEGIN:END",
               help="With --deep: from one commit log offset to another; 0: is all that both hold.")
-@click.option("--bytes", "newest", type=LimitsType(), metavar="SIZE",
+@click.option("--bytes", "newest", type=size_type(1),
               help="With --deep: so much of the newest, for example 2GiB.")
 @output_option
 def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
                      controller: str | None, warn: Limits, crit: Limits, min_slaves: int | None,
                      ignore: tuple[str, ...], probe: bool, deep: bool, offsets: tuple[int, int | None] | None,
-                     newest: Limits | None, output: str) -> None:
+                     newest: int | None, output: str) -> None:
     """Check replication: each master has its slaves, none is refused, and none is too far behind.
 
     With automatic failover also that a controller leads, enough replicas are in sync, and one could take over.
@@ -110,7 +111,7 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     raise SystemExit(int(status))
 
 
-def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: Limits | None) -> Wanted | None:
+def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | None) -> Wanted | None:
     """Which part of the logs is compared; None: none."""
     if not deep:
         if offsets is not None or newest is not None:
@@ -122,6 +123,4 @@ def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: Limits |
         return Wanted(*offsets)
     if newest is None:
         return Wanted(newest=_NEWEST)
-    if newest.bytes is None or newest.seconds is not None:
-        raise ReplicationToolError("--bytes is an amount of bytes, for example 2GiB")
-    return Wanted(newest=newest.bytes)
+    return Wanted(newest=newest)

@@ -7,6 +7,7 @@ from rmqha.common.protocol import response_code
 from rmqha.tools.check.check_base import CheckCommand, Status
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import emit, put
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswerError, RefusedError, parsed_address
 
 
@@ -14,7 +15,7 @@ from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin, NoAnswe
 @click.option("-n", "--namesrv", metavar="HOST:PORT", help="A name server.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="A broker.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for the answer.")
+              type=duration_type(0.1, 600), help="Seconds to wait for the answer.")
 @output_option
 def server_check_command(namesrv: str | None, broker: str | None, timeout_s: float, output: str) -> None:
     """Check one server: it answers a request at its port.

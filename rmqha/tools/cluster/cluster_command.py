@@ -16,6 +16,7 @@ from rmqha.tools.cluster.cluster_folder import DIR_ENV
 from rmqha.tools.cluster.layout import MAX_MASTERS, MAX_SLAVES, NORMAL, SMALL, Layout
 from rmqha.tools.cluster.states import NodeState, Observer, State
 from rmqha.tools.dialect.output import cell, emit, put, render_table
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.store.output import output_option, size_text
 
 log = logging.getLogger("RocketmqTools")
@@ -61,7 +62,7 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 @click.option("--port", type=click.IntRange(_LOWEST_PORT, 65_535), metavar="BASE",
               help="The name server's port; brokers take those above, 4 each. By default free ones, chosen once.")
 @click.option("--wait", is_flag=True, help="Return when all brokers are registered and all slaves connected.")
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, type=click.FloatRange(0.1),
+@click.option("--timeout", "timeout_s", default=60.0, show_default=True, type=duration_type(0.1),
               help="Seconds that --wait may take.")
 @click.option("--print-env", is_flag=True,
               help=f"Print only the lines {NAMESRV_ADDR_ENV}=... and {DIR_ENV}=..., for eval and other programs.")
@@ -94,7 +95,7 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
 @click.command("down")
 @folder_options
 @click.option("--purge", is_flag=True, help="Delete the folder too, with all data.")
-@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=click.FloatRange(0),
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0),
               help="Seconds that servers may take to end, before they are killed.")
 def down_command(folder: str | None, name: str | None, purge: bool, timeout_s: float) -> None:
     """Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."""

@@ -17,6 +17,7 @@ from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
 from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion
 from rmqha.tools.dialect.exit_codes import FAILED
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import cell, emit, put
@@ -86,6 +87,10 @@ def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     exposition.check_available(broker.metricsPort, bad_key)
     check_role(broker, store, bad_key)
     check_sums(server, store, bad_key)
+    waits = waits_for_promotion(broker, store)
+    if waits is not None:
+        line = properties.lines.get(AUTO_SWITCH, 1)
+        warn(f"{file}:{line}: {AUTO_SWITCH}: {waits}")
 
 
 def _bad_key(file: str, properties: JavaProperties, error: Bad) -> Callable[[str, str], None]:

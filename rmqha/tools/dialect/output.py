@@ -1,5 +1,6 @@
 """What commands print: JSON, YAML, tables that fit any script, times for people and for programs."""
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -57,9 +58,23 @@ def _yaml_key(key: str) -> str:
 
 
 def _yaml_scalar(value: Any) -> str:
-    if isinstance(value, float) and value == int(value):
-        return f"{value:.1f}"  # 1e+16 has no dot, and is a text for YAML 1.1
+    if isinstance(value, float):
+        return _yaml_float(value)
     return _NOT_IN_YAML.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def _yaml_float(value: float) -> str:
+    """A number for YAML 1.1, too, which takes `1e-05` and `1e+16` for texts: it wants a dot before the exponent, and a
+    sign in it."""
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    text = repr(value)
+    mantissa, e, exponent = text.partition("e")
+    if "." not in mantissa:
+        mantissa += ".0"
+    if not e:
+        return mantissa
+    return f"{mantissa}e{exponent if exponent[0] in '+-' else '+' + exponent}"
 
 
 # ---- tables

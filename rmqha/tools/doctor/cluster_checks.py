@@ -47,6 +47,11 @@ class Told:
         return self.config.get("brokerRole") == "SLAVE"
 
     @property
+    def waits_for_role(self) -> bool:
+        """Whether its role is given by others, and nobody has: it is no master, and follows nobody."""
+        return self.table.get("haRole") == "slave" and not self.table.get("haMasterAddress")
+
+    @property
     def ha_address(self) -> str:
         """Where its slaves connect."""
         return f"{self.config.get('brokerIP2', '')}:{self.config.get('haListenPort', '')}"
@@ -107,6 +112,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
                 if answer is not None:
                     told.append(_named(answer))
     for each in told:
+        _check_wait(each, report)
         _check_addresses(each, on_one_host, timeout_ms / 1000, report)
         _check_clock(each, report)
         judge_used(each.who, float(each.table.get("commitLogDiskRatio", -1)),
@@ -151,12 +157,23 @@ def _check_identity(told: Told, report: Report) -> None:
         report.error("roles", told.who, f"at this address {said[0]} {said[1]} answers", "two brokers register the same "
                      "address: give each its own brokerIP1 and listenPort")
     role = config.get("brokerRole", "")
-    if role == "SLAVE" and broker.broker_id == 0:
+    if role == "SLAVE" and broker.broker_id == 0 and not told.waits_for_role:
         report.error("roles", told.who, "brokerRole=SLAVE with brokerId 0: clients send to it as to a master, and it "
                      "refuses", "give it a brokerId above 0, or make it a master")
     elif role in _MASTER_ROLES and broker.broker_id != 0:
         report.error("roles", told.who, f"brokerRole={role} with brokerId {broker.broker_id}: it is listed as a slave, "
                      "and replicates from nobody", "give it brokerRole=SLAVE, or brokerId=0 under another brokerName")
+
+
+def _check_wait(told: Told, report: Report) -> None:
+    """A broker whose role others give, and nobody has given it one."""
+    if not told.waits_for_role:
+        return
+    by_controller = told.config.get("enableControllerMode") == "true"
+    report.error("roles", told.who, "it waits for a role: it takes no messages, and follows no master",
+                 f"start the controllers, {told.config.get('controllerAddr', '')}, or correct controllerAddr"
+                 if by_controller else f"rmqha ha promote -b {told.broker.address} makes it the master; where roles "
+                 "don't change by request, remove enableAutoSwitchHA from its file and restart it")
 
 
 def _check_same_ids(brokers: list[Broker], told: list[Told], report: Report) -> None:

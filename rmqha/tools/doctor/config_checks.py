@@ -9,6 +9,7 @@ from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion
 from rmqha.tools.doctor.findings import Report
 
 _DEFAULT_LISTEN_PORT = 10911
@@ -87,6 +88,10 @@ def check_config_file(file: str, report: Report) -> LoadedConfig | None:
 
 def _check_role(loaded: LoadedConfig, report: Report) -> None:
     role, broker_id = loaded.store.brokerRole.name, loaded.broker.brokerId
+    waits = waits_for_promotion(loaded.broker, loaded.store)
+    if waits is not None:
+        report.warning("roles", loaded.place(AUTO_SWITCH), f"{AUTO_SWITCH}: {waits}", "remove the key, or promote the "
+                       "broker after each start; with controllers set enableControllerMode and controllerAddr")
     if loaded.broker.enableControllerMode:
         _check_controllers(loaded, report)
     elif loaded.is_slave and broker_id <= 0:

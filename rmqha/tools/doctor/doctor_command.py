@@ -7,12 +7,14 @@ import click
 from rmqha.common import mix_all
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
 from rmqha.tools.doctor.findings import Report, Severity
 from rmqha.tools.doctor.host_checks import check_host, check_kernels
-from rmqha.tools.doctor.replication_checks import check_replication
+from rmqha.tools.doctor.replication_checks import check_controllers, check_replication
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
+from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader
 from rmqha.tools.store.output import cell, counted, emit, output_option, put
@@ -62,7 +64,7 @@ def _print(report: Report, verbose: bool, output: str) -> None:
               help="A broker to ask that the name server may not list; more than once for several.")
 @click.option("--cluster", help="Only the brokers of this cluster.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 @click.option("-v", "--verbose", is_flag=True, help="Show also the checks that passed.")
 @output_option
 def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,
@@ -89,6 +91,8 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
     asked = addresses or list(dict.fromkeys(address for each in loaded for address in each.namesrv_addresses))
     brokers = check_name_servers([address for address in asked if _is_address(address)], timeout_ms, report)
     for each in loaded:
+        if each.broker.enableControllerMode and (controllers := split_addresses(each.broker.controllerAddr)):
+            check_controllers(each.place("controllerAddr"), controllers, timeout_ms, report)
         _check_own_place(each, brokers, timeout_ms, report)
     if addresses or extra:
         on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])

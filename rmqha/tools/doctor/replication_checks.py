@@ -7,6 +7,7 @@ from rmqha.tools.doctor.findings import Report
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.judgement import Rules, judge, log_problems, name_of
+from rmqha.tools.ha.replica_settings import differing, roles_change
 from rmqha.tools.ha.replication import Group, Reader
 from rmqha.tools.ha.views import MasterView, SlaveView
 from rmqha.tools.store.output import counted
@@ -55,11 +56,21 @@ def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: boo
             say = report.error if problem.status is Status.CRITICAL else report.warning
             say("replication", name_of(view), problem.text.removeprefix(f"{name_of(view)}: "),
                 problem.todo or _TODO.get(problem.state, _ELSE))
+        _note_settings(group, view, report)
         for slave in view.slaves:
             _check_log(slave, view, report)
         if not problems and view.slaves and not view.error:
             states = sorted({slave.state for slave in view.slaves})
             report.good("replication", name_of(view), f"its slaves follow: {', '.join(states)}")
+
+
+def _note_settings(group: Group, view: MasterView, report: Report) -> None:
+    """Of replicas whose roles stay it may be on purpose that settings differ; they count in a failover by hand."""
+    configs = {broker.address: told.config for broker, told in group.looks[-1].items() if told.answered}
+    if not roles_change(list(configs.values())):
+        for text in differing(configs):
+            report.note("config", name_of(view), f"settings differ: {text}", "make them alike before a slave becomes "
+                        "the master")
 
 
 def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
@@ -72,6 +83,18 @@ def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
         report.note("replication", name_of(view), text, "see the master's main port, and its white list")
     else:
         report.good("replication", name_of(view), text)
+
+
+def check_controllers(where: str, addresses: list[str], timeout_ms: float, report: Report) -> None:
+    """Ask the controllers that a config file names: without one that leads, its broker waits for a role."""
+    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+        faults = controller_faults(Controllers(admin).ask(addresses))
+    for fault in faults:
+        say = report.error if fault.status is Status.CRITICAL else report.warning
+        say("controller", where, f"{fault.text}; a broker that starts with this file waits for a role until one leads"
+            if fault.status is Status.CRITICAL else fault.text, _CONTROLLER_TODO)
+    if not faults:
+        report.good("controller", where, f"{counted(len(addresses), 'controller')} answer")
 
 
 def _check_failover(controllers: Controllers, group: Group, view: MasterView, report: Report) -> None:

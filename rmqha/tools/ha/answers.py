@@ -55,6 +55,11 @@ class Told:
         return self.config.get("brokerRole", "")
 
     @property
+    def waits_for_role(self) -> bool:
+        """Whether its role is given by others, and nobody has: it is no master, and follows nobody."""
+        return self.table.get("haRole") == "slave" and not self.table.get("haMasterAddress")
+
+    @property
     def ha_address(self) -> str:
         """Where it tells its slaves to connect."""
         return f"{self.config.get('brokerIP2', '')}:{self.config.get('haListenPort', '')}"

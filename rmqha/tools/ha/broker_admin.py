@@ -11,7 +11,9 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.config_file import nearest_key
+from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
+from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body import departed_broker
@@ -25,7 +27,7 @@ from rmqha.common.protocol.header.controller_headers import ElectMasterResponseH
 from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
@@ -35,6 +37,7 @@ from rmqha.remoting.rpc_hook import RPCHook
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
+_OTHER_TOPIC = (response_code.NO_PERMISSION, response_code.TOPIC_NOT_EXIST)  # another may do
 _MAX_TOPICS = 500  # asked one by one for the time of their last message
 
 T = TypeVar("T")
@@ -213,12 +216,27 @@ class BrokerAdmin:
                                lambda: self._invoke(address, request_code.VIEW_MESSAGE_BY_ID, header))
         return bytes(response.body or b"")
 
-    def put_probe(self, address: str, broker_name: str) -> None:
-        """Send one small message to the topic that each broker has for itself: its name's, as mqadmin sendMsgStatus."""
-        header = SendMessageRequestHeaderV2(a=_PROBE_GROUP, b=broker_name, c=AUTO_CREATE_TOPIC_KEY_TOPIC, d=1, e=0, f=0,
-                                            g=int(time.time() * 1000), h=0, i="", j=0)
-        self._asked(f"broker {address}", lambda: self._api.send_message(
-            address, broker_name, Message(broker_name, _PROBE_BODY), header, _PROBE_BODY, self.timeout_ms))
+    def put_probe(self, broker: Broker) -> int:
+        """Send one small message to a topic that each broker of 4.9 has from its start; its offset in the log.
+
+        That of its name, as mqadmin sendMsgStatus; with brokerTopicEnable=false that of its cluster, or the one for
+        benchmarks. SELF_TEST_TOPIC, which is there too, takes no messages from 4.9 on.
+        """
+        refusals = []
+        for topic in dict.fromkeys(filter(None, (broker.name, broker.cluster, RMQ_SYS_BENCHMARK_TOPIC))):
+            header = SendMessageRequestHeaderV2(a=_PROBE_GROUP, b=topic, c=AUTO_CREATE_TOPIC_KEY_TOPIC, d=1, e=0, f=0,
+                                                g=int(time.time() * 1000), h=0, i="", j=0)
+            message = Message(topic, _PROBE_BODY)
+            try:
+                sent = self._asked(f"broker {broker.address}", partial(
+                    self._api.send_message, broker.address, broker.name, message, header, _PROBE_BODY, self.timeout_ms))
+            except RefusedError as error:
+                if error.code not in _OTHER_TOPIC:
+                    raise
+                refusals.append(error)
+            else:
+                return _offset_of(sent.offset_msg_id or "", broker)
+        raise refusals[0]
 
     def _invoke(self, address: str, code: int, header: CommandCustomHeader | None = None) -> RemotingCommand:
         response = self._api.remoting_client.invoke_sync(
@@ -296,3 +314,12 @@ def _instead(name: str, known: set[str]) -> str:
     if near:
         return f"; did you mean {near}?"
     return f"; it knows {', '.join(sorted(known)[:20])}" if known else "; it knows none"
+
+
+def _offset_of(message_id: str, broker: Broker) -> int:
+    """Where a message is in the log of the broker that gave it this id."""
+    try:
+        return message_decoder.decode_message_id(message_id).offset
+    except MessageDecodeError as error:
+        raise ReplicationToolError(f"the broker {broker.address} answers the probe with a bad message id: {error}"
+                                   ) from error

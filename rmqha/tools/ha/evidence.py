@@ -35,6 +35,7 @@ class Case:
     connection: Connection | None
     maybe: bool
     whose: Whose
+    probe_offset: int | None = None  # of a message that was sent to the master meanwhile
 
     @property
     def told(self) -> Told:
@@ -77,10 +78,17 @@ class Case:
         return len(self.looks) > 1 and not self.grew and self.held[-1] < self.wanted[0]
 
     @property
+    def lacks_probe(self) -> bool:
+        """Whether a message was sent to its master, and nothing has come to it since."""
+        return self.probe_offset is not None and not self.grew and self.held[-1] <= self.probe_offset
+
+    @property
     def is_undecided(self) -> bool:
         """Whether another look may tell more."""
         if not self.told.answered or not self.master_told.answered or self.is_ahead:
             return False
+        if self.lacks_probe:
+            return True
         if self.held[-1] > self.wanted[-1] or not self.grew and self.held[-1] < self.wanted[0]:
             return True
         return not self.grew and not _tells(self.told) and self.connection is None and (
@@ -187,6 +195,9 @@ def _judge_offsets(case: Case, view: SlaveView) -> bool:
     elif case.stands_still:
         view.judge(Status.CRITICAL, "STANDS_STILL", f"it lacks {size_text(wanted - held)} and gets none of it: its log "
                    f"ends at {held}, its master's at {wanted}")
+    elif case.lacks_probe:
+        view.judge(Status.CRITICAL, "STANDS_STILL", f"the probe, a message at {case.probe_offset} of its master's log, "
+                   f"has not come to it: its log ends at {held}")
     else:
         return False
     return True

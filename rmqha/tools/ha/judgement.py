@@ -45,7 +45,7 @@ class Rules:
 
 def judge_all(reading: Reading, rules: Rules) -> list[Problem]:
     """What is wrong with the name servers and with each master's replication."""
-    problems = [Problem(fault.status, fault.text) for fault in reading.faults
+    problems = [Problem(fault.status, fault.text, todo=fault.todo) for fault in reading.faults
                 if not rules.ignores_address(fault.address)]
     problems += [problem for view in reading.views for problem in judge(view, rules)]
     return problems
@@ -53,7 +53,7 @@ def judge_all(reading: Reading, rules: Rules) -> list[Problem]:
 
 def judge(view: MasterView, rules: Rules) -> list[Problem]:
     """What is wrong with one master's replication."""
-    problems = [Problem(fault.status, f"{name_of(view)}: {cell(fault.text)}") for fault in view.faults
+    problems = [Problem(fault.status, f"{name_of(view)}: {cell(fault.text)}", todo=fault.todo) for fault in view.faults
                 if not rules.ignores_address(fault.address)]
     slaves = [slave for slave in view.slaves if not rules.ignores(slave)]
     problems += log_problems(view, slaves)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.tools.dialect.options import namesrv_option
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, ReplicationToolError, chosen
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.name_servers import ask_name_servers
@@ -19,7 +20,7 @@ def cluster_options(command: F) -> F:
     """--namesrv, --broker, --cluster, --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-                         type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer."),
+                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
             click.option("-c", "--cluster", help="Only the brokers of this cluster."),
             click.option("-b", "--broker", help="Only this broker: its name, or its host:port."),
             namesrv_option):
@@ -40,7 +41,7 @@ def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None
 
     `controllers`: also those; else the ones that the brokers name.
     """
-    reader = Reader(admin, probe=(lambda master: admin.put_probe(master.address, master.name)) if probe else None)
+    reader = Reader(admin, probe=admin.put_probe if probe else None)
     if not admin.namesrv:
         if broker is None or ":" not in broker:
             raise ReplicationToolError("give a name server with -n host:port, or a broker's address with -b host:port")

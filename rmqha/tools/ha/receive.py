@@ -8,6 +8,7 @@ import click
 
 from rmqha.common.stop_signal import StopSignal, ending_signals
 from rmqha.remoting.common.byte_stream import StreamError
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import (
     DEFAULT_TIMEOUT_MS,
     BrokerAdmin,
@@ -100,10 +101,10 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, on
 @click.option("--acknowledge", is_flag=True,
               help="Acknowledge what is on disk, so that a SYNC_MASTER counts this folder as a slave.")
 @click.option("--once", is_flag=True, help="End when all that the master holds now is received.")
-@click.option("--sync-interval", "sync_interval_s", default=1.0, show_default=True, type=click.FloatRange(0),
+@click.option("--sync-interval", "sync_interval_s", default=1.0, show_default=True, type=duration_type(0),
               help="Seconds after which what came is brought to disk; at once with --acknowledge.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for an answer of the broker.")
+              type=duration_type(0.1, 600), help="Seconds to wait for an answer of the broker.")
 def receive_command(master: str, broker: str | None, folder: str, begin: str, acknowledge: bool, once: bool,
                     sync_interval_s: float, timeout_s: float) -> None:
     """Stream a master's commit log into a folder: the same files, names and sizes; goes on where the folder ends.

@@ -4,6 +4,7 @@ import time
 import click
 
 from rmqha.common.protocol import request_code
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, BrokerAdmin, ReplicationToolError, parsed_address
 
 _STEP_S = 0.2
@@ -35,10 +36,10 @@ def _wait(admin: RejoinAdmin, broker: str, before: str | None, wait_s: float) ->
 
 @click.command("rejoin")
 @click.option("-b", "--broker", required=True, help="The slave, host:port.")
-@click.option("--wait", "wait_s", default=60.0, show_default=True, type=click.FloatRange(1, 3600),
+@click.option("--wait", "wait_s", default=60.0, show_default=True, type=duration_type(1, 3600),
               help="Seconds until it must follow its master again.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=click.FloatRange(0.1, 600), help="Seconds to wait for each answer.")
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 def rejoin_command(broker: str, wait_s: float, timeout_s: float) -> None:
     """Let a slave that has diverged (state DIVERGED) follow its master again.
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rmqha.common.config_file import nearest_key
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all
@@ -25,6 +26,8 @@ from rmqha.tools.ha.broker_admin import (
 from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_slave
 from rmqha.tools.ha.matching import Connection, Matches, match
 from rmqha.tools.ha.name_servers import same_ids
+from rmqha.tools.ha.replica_settings import ADVICE as SETTINGS_ADVICE
+from rmqha.tools.ha.replica_settings import differing, roles_change
 from rmqha.tools.ha.samples import first_difference
 from rmqha.tools.ha.scrub_view import scrub_view
 from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
@@ -32,6 +35,7 @@ from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, Refu
 _REFUSED = "haRefusedSlave_"
 _LOOK_AGAIN_S = 0.5
 PATIENCE_S = 3.0  # for a log to go on
+PROBE_PATIENCE_S = 10.0  # for a probe to arrive: a slave of 4.9 that has lost its master looks for it each 5 s
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Group:
     looks: list[Look] = field(default_factory=list)
     times: list[float] = field(default_factory=list)  # monotonic s, when each look began
     faults: list[Fault] = field(default_factory=list)
+    probe_offset: int | None = None  # where the probe is in the master's log; None: none was sent
 
     @property
     def masters(self) -> list[Broker]:
@@ -56,13 +61,15 @@ class Group:
 
 
 class Reader:
-    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells; None: not wanted."""
+    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells, and gives its offset; None:
+    not wanted."""
 
     def __init__(self, admin: BrokerAdmin, patience_s: float = PATIENCE_S,
-                 probe: Callable[[Broker], None] | None = None) -> None:
+                 probe: Callable[[Broker], int] | None = None, probe_patience_s: float = PROBE_PATIENCE_S) -> None:
         self._admin = admin
         self._patience_s = patience_s
         self._probe = probe
+        self._probe_patience_s = probe_patience_s
         self._whose: dict[str, str | None] = {}
         self._times_until = 0.0  # monotonic s: for questions that are asked topic by topic
 
@@ -73,28 +80,34 @@ class Reader:
         for group in groups:
             group.looks.append({each: first[each] for each in group.brokers})
             group.times.append(begin)
-        self._look_again(groups, self._probe is None)
+        self._look_again(groups, self._patience_s if self._probe is None else 0)
         if self._probe is not None:
             self._probe_and_look(groups, self._probe)
         self._times_until = time.monotonic() + self._admin.timeout_ms / 1000
-        return [self._view(group) for group in groups]
+        views = [self._view(group) for group in groups]
+        masters = {view.name for view in views if view.address}
+        for view in views:
+            near = nearest_key(view.name, masters) if not view.address else None
+            view.error += f"; is {near} meant?" if near is not None else ""
+        return views
 
-    def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], None]) -> None:
-        """A message to each master of which too little is known, so that its log goes on."""
+    def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], int]) -> None:
+        """A message to each master of which too little is known; its slaves get it, or do not replicate."""
         probed = [group for group in groups if self._undecided(group)]
         for group in probed:
             try:
-                probe(group.masters[0])
+                group.probe_offset = probe(group.masters[0])
             except ReplicationToolError as error:
                 group.faults.append(Fault(Status.WARNING, f"the probe failed: {error.message}"))
         if probed:
-            self._look_again(probed, True)
+            self._look_again(probed, self._probe_patience_s, 1 + max(len(group.looks) for group in probed))
 
-    def _look_again(self, groups: Sequence[Group], wait: bool) -> None:
-        deadline = time.monotonic() + (self._patience_s if wait else 0)
+    def _look_again(self, groups: Sequence[Group], patience_s: float, least: int = 2) -> None:
+        """Look until all is known, or the patience is at its end and each group has had `least` looks."""
+        deadline = time.monotonic() + patience_s
         while undecided := [group for group in groups if self._undecided(group)]:
             late = time.monotonic() >= deadline
-            if late and all(len(group.looks) > 1 for group in undecided):
+            if late and all(len(group.looks) >= least for group in undecided):
                 return
             time.sleep(0 if late else _LOOK_AGAIN_S)
             before = {broker: told for group in undecided for broker, told in group.looks[-1].items()}
@@ -152,10 +165,16 @@ def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
     now = group.looks[-1]
     if not group.masters:
         first = group.slaves[0]
-        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered")
+        waiting = [each.address for each in group.slaves if now[each].answered and now[each].waits_for_role]
+        view = MasterView(first.cluster, first.name, "", error="no master of this name is registered" + (
+            f"; {' and '.join(waiting)} wait{'s' if len(waiting) == 1 else ''} for a role" if waiting else ""))
     else:
         view = master_view(now[group.masters[0]])
     view.faults += _faults(group)
+    configs = {broker.address: told.config for broker, told in now.items() if told.answered}
+    if roles_change(list(configs.values())):
+        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=SETTINGS_ADVICE)
+                        for text in differing(configs)]
     if view.error:
         view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
         return view
@@ -187,7 +206,8 @@ def told_slave(case: Case, view: MasterView, times: Sequence[float]) -> SlaveVie
 
 
 def _case(group: Group, slave: Broker, found: Matches, whose: Whose) -> Case:
-    return Case(slave, group.masters[0], group.looks, found.connections.get(slave), slave in found.maybe, whose)
+    return Case(slave, group.masters[0], group.looks, found.connections.get(slave), slave in found.maybe, whose,
+                group.probe_offset)
 
 
 def read_group(admin: BrokerAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
@@ -224,8 +244,9 @@ def master_view(told: Told) -> MasterView:
         view.faults.append(Fault(Status.CRITICAL, f"at {broker.address} {config['brokerName']} answers, not "
                                  f"{view.name}: the name server's list is stale, or two brokers register one address"))
     elif view.name and told.role == "SLAVE" and broker.broker_id == MASTER_ID:
-        view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and its brokerRole is "
-                                 "SLAVE: it refuses what is sent"))
+        view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and "
+                                 + ("waits for a role" if told.waits_for_role else "its brokerRole is SLAVE")
+                                 + ": it refuses what is sent"))
     view.name = view.name or config.get("brokerName", "")
     return view
 

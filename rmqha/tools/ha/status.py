@@ -8,6 +8,7 @@ import click
 from rmqha.common.interrupts import Terminated
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.cluster_table import render_table
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.ha.failover_text import failover_lines
@@ -149,7 +150,7 @@ def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, controll
 @cluster_options
 @controller_option
 @click.option("--watch", is_flag=True, help="Show it again and again; on a terminal only.")
-@click.option("--interval", "interval_s", default=2.0, show_default=True, type=click.FloatRange(0.2),
+@click.option("--interval", "interval_s", default=2.0, show_default=True, type=duration_type(0.2),
               help="Seconds between two looks of --watch.")
 @output_option
 def status_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,

@@ -16,6 +16,7 @@ from rmqha.tools.cluster.cluster_command import folder_options
 from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import emit, put
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import (
     DEFAULT_TIMEOUT_MS,
     BrokerAdmin,
@@ -168,7 +169,7 @@ def _address(node: str, folder: str | None, name: str | None) -> str:
 @click.argument("node")
 @folder_options
 @controller_option
-@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=click.FloatRange(0, 3600),
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0, 3600),
               help="Seconds to wait until it is in sync, and a controller leads.")
 @output_option
 def switch_command(node: str, folder: str | None, name: str | None, controller: str | None, timeout_s: float,

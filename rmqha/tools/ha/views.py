@@ -92,6 +92,7 @@ class Fault:
     status: Status
     text: str
     address: str = ""  # the broker's that it is about
+    todo: str = ""  # what to do about it, where that is not said elsewhere
 
 
 @dataclass

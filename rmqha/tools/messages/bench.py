@@ -19,6 +19,7 @@ from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
 from rmqha.tools.dialect.output import emit, percentiles, put, put_facts
+from rmqha.tools.dialect.unit_types import duration_type, size_type
 from rmqha.tools.messages.clients import new_consumer, new_producer, read_queues
 from rmqha.tools.messages.positions import EARLIEST, Position, PositionType
 from rmqha.tools.messages.queue_feed import QueueFeed
@@ -109,7 +110,7 @@ def sending_options(command: F) -> F:
                          help="Messages sent before, which do not count."),
             click.option("--in-flight", default=64, show_default=True, type=click.IntRange(1, 10_000),
                          help="Messages on their way at once; 1: one after the other."),
-            click.option("--size", default=1024, show_default=True, type=click.IntRange(_STAMP.size, 4 << 20),
+            click.option("--size", default=1024, show_default=True, type=size_type(_STAMP.size, 4 << 20),
                          help="Bytes of a message."),
             click.option("--count", default=10_000, show_default=True, type=click.IntRange(1),
                          help="How many messages.")):
@@ -225,12 +226,12 @@ class EndToEnd:
 @namesrv_option
 @topic_option
 @click.option("--count", default=2_000, show_default=True, type=click.IntRange(1), help="How many messages.")
-@click.option("--size", default=1024, show_default=True, type=click.IntRange(_STAMP.size, 4 << 20),
+@click.option("--size", default=1024, show_default=True, type=size_type(_STAMP.size, 4 << 20),
               help="Bytes of a message.")
 @click.option("--rate", default=500.0, show_default=True, type=click.FloatRange(0.001), help="Messages a second.")
 @click.option("--warmup", default=100, show_default=True, type=click.IntRange(1),
               help="Messages sent before, which do not count.")
-@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=click.FloatRange(0.1),
+@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=duration_type(0.1),
               help="Seconds without a message after which the missing ones are lost.")
 @output_option
 def e2e_command(namesrv: str | None, topic: str, count: int, size: int, rate: float, warmup: int, timeout_s: float,

@@ -11,6 +11,7 @@ from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.messages.clients import NO_GROUP, chosen_queues, new_consumer, read_queues
 from rmqha.tools.messages.positions import COMMITTED, EARLIEST, LATEST, Position, PositionType
 from rmqha.tools.messages.printing import MessagePrinter
@@ -176,7 +177,7 @@ def _read(namesrv: str | None, wanted: Wanted, output: str, format_string: str |
               help="Where to begin: also committed, -5 (the last five of each queue), 10m (ago). By default where the "
                    "group is, or earliest.")
 @click.option("--count", type=click.IntRange(0), help="End after so many messages; exit code 1 when there are fewer.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.1),
+@click.option("--timeout", "timeout_s", type=duration_type(0.1),
               help="Wait for more, until for so many seconds none came. By default only what is there is printed.")
 def consume_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
                     tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position | None,

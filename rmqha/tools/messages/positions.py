@@ -1,20 +1,16 @@
 """Where reading begins: `--from earliest|latest|committed|OFFSET|TIME`."""
 import re
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.common import units
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.output import parse_time
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 _NUMBER = re.compile(r"-?\d{1,12}", re.ASCII)  # more digits are ms
-_AGO = re.compile(r"(\d{1,9})(ms|s|m|h|d)", re.ASCII)
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
@@ -61,14 +57,8 @@ class PositionType(_PositionParam):
             return Position(word=value)
         if _NUMBER.fullmatch(value):
             return Position(offset=int(value))
-        ago = _AGO.fullmatch(value)
-        if ago is not None:
-            return Position(time_ms=int(time.time() * 1000) - int(ago[1]) * _UNITS_MS[ago[2]])
         try:
-            time_ms = parse_time(value, "--from")
-        except StoreToolError:
-            time_ms = None
-        if time_ms is not None and time_ms < 1 << 63:
-            return Position(time_ms=time_ms)
-        self.fail(f"{value!r} is neither earliest, latest, committed, an offset (-5: the last five of each queue), "
-                  "a time such as 2024-05-31T12:30:00 or in ms, nor 10m for ten minutes ago", param, ctx)
+            return Position(time_ms=units.parse_time(str(value)))
+        except units.UnitError:
+            self.fail(f"{value!r} is neither earliest, latest, committed, an offset (-5: the last five of each queue), "
+                      f"nor a time: {units.TIMES}", param, ctx)

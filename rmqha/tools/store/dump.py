@@ -14,12 +14,14 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
+from rmqha.common.units import TIMES
 from rmqha.tools.cluster_table import render_table
+from rmqha.tools.dialect.unit_types import time_type
 from rmqha.tools.store.dispatch import plain_keys
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import list_index
 from rmqha.tools.store.log_reader import CommitLogReader, LogEnd, whole_log
-from rmqha.tools.store.output import cell, emit, output_option, parse_time, progress, put, time_text
+from rmqha.tools.store.output import cell, emit, output_option, progress, put, time_text
 from rmqha.tools.store.record_scan import LogRecord
 from rmqha.tools.store.store_reader import open_log
 
@@ -229,9 +231,9 @@ def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | No
 @click.argument("path", metavar="ROOT|FILE", type=click.Path(exists=True))
 @click.option("-t", "--topic", help="Only of this topic.")
 @click.option("--queue", type=click.IntRange(0), help="Only of this queue id.")
-@click.option("--from", "begin", metavar="TIME", help="Stored at TIME or later; ms, or 2024-05-31T12:30:00. Whole "
-              "files are passed over by the time of their first message.")
-@click.option("--to", "end", metavar="TIME", help="Stored at TIME or earlier.")
+@click.option("--from", "begin", type=time_type(), help=f"Stored at TIME or later: {TIMES}. Whole files are passed "
+              "over by the time of their first message.")
+@click.option("--to", "end", type=time_type(), help="Stored at TIME or earlier.")
 @click.option("--key", help="Only with this word among its keys, or this unique key.")
 @click.option("--tag", help="Only with this tag.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
@@ -239,7 +241,7 @@ def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | No
 @click.option("--msg-id", help="The one message with this offset message id, in full.")
 @click.option("--unique-key", help="The one message with this unique key, in full; quicker with --topic.")
 @output_option
-def dump_command(path: str, topic: str | None, queue: int | None, begin: str | None, end: str | None, key: str | None,
+def dump_command(path: str, topic: str | None, queue: int | None, begin: int | None, end: int | None, key: str | None,
                  tag: str | None, limit: int | None, offset: int | None, msg_id: str | None, unique_key: str | None,
                  output: str) -> None:
     """Print the messages of a store, of a commit log folder, or of one commit log file.
@@ -249,7 +251,7 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: str | N
     """
     if sum(option is not None for option in (offset, msg_id, unique_key)) > 1:
         raise StoreToolError("--offset, --msg-id and --unique-key each name the one message: give one of them")
-    wanted = Wanted(topic, queue, parse_time(begin, "--from"), parse_time(end, "--to"), key, tag, unique_key)
+    wanted = Wanted(topic, queue, begin, end, key, tag, unique_key)
     log = open_log(path)
     if offset is not None or msg_id is not None or unique_key is not None:
         message = message_object(log, _one_offset(log, path, wanted, offset, msg_id))

@@ -10,9 +10,7 @@ from rmqha.tools.dialect.options import output_option as output_option
 from rmqha.tools.dialect.output import cell as cell
 from rmqha.tools.dialect.output import emit as emit
 from rmqha.tools.dialect.output import put as put
-from rmqha.tools.store.errors import StoreToolError
 
-_HUMAN_TIME = 17  # digits of yyyyMMddHHmmssSSS
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -23,20 +21,6 @@ def time_text(timestamp: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}"
-
-
-def parse_time(text: str | None, option: str) -> int | None:
-    """ms of a time given as ms, as yyyyMMddHHmmssSSS, or as 2024-05-31 or 2024-05-31T12:30:00 in local time."""
-    if text is None:
-        return None
-    try:
-        if text.isascii() and text.isdigit() and len(text) != _HUMAN_TIME:
-            return int(text)
-        moment = datetime.strptime(text + "000", "%Y%m%d%H%M%S%f") if text.isdigit() else datetime.fromisoformat(text)
-        return int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise StoreToolError(f"{option} {text!r}: give ms, or a time such as 2024-05-31 or "
-                             "2024-05-31T12:30:00") from None
 
 
 def size_text(size: int) -> str:

@@ -18,6 +18,7 @@ from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
 from rmqha.store.index.index_shape import USUAL, Shape
+from rmqha.tools.dialect.unit_types import size_type
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.errors import StoreToolError
@@ -333,9 +334,9 @@ def _print(result: Rebuilt, applied: bool) -> None:
 @click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside.")
 @click.option("--no-index", is_flag=True, help="Only the consume queues.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damaged places of the log.")
-@click.option("--consume-queue-file-size", type=click.IntRange(CQ_STORE_UNIT_SIZE),
+@click.option("--consume-queue-file-size", type=size_type(CQ_STORE_UNIT_SIZE),
               help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
-@click.option("--file-size", type=click.IntRange(1),
+@click.option("--file-size", type=size_type(1),
               help="Size of commit log files; by default the size that most of them have.")
 @commitlog_option
 @delay_levels_option

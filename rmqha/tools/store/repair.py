@@ -17,6 +17,7 @@ from rmqha.common.message.message_layout import BLANK, BLANK_MAGIC_CODE
 from rmqha.common.regular_file import open_regular
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.config import store_path_config_helper as paths
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.log_match import copy_of
 from rmqha.tools.store import broker_lock, rebuild
 from rmqha.tools.store.errors import StoreToolError
@@ -208,7 +209,7 @@ def _verdict(result: Repaired, applied: bool) -> str:
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--master", required=True, metavar="HOST:PORT", help="The running master's listenPort.")
 @click.option("--apply", "apply_", is_flag=True, help="Write the master's records; without it they are only shown.")
-@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=click.FloatRange(0.1, 600),
+@click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=duration_type(0.1, 600),
               help="Seconds to wait for each of the master's answers.")
 @commitlog_option
 @delay_levels_option

@@ -10,6 +10,7 @@ import click
 
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.index.index_shape import Shape
+from rmqha.tools.dialect.unit_types import size_type
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.findings import EnoughFlawsError, Findings
 from rmqha.tools.store.log_reader import LogWalk
@@ -245,7 +246,7 @@ def _print(verification: Verification) -> None:
 @click.option("--all", "limit", is_flag=False, flag_value=1000, default=1, type=click.IntRange(1),
               help="Go on behind the first flaw, up to 1000 or as many as given.")
 @click.option("--no-index", is_flag=True, help="Leave the index out.")
-@click.option("--file-size", type=click.IntRange(1), help=_FILE_SIZE)
+@click.option("--file-size", type=size_type(1), help=_FILE_SIZE)
 @commitlog_option
 @delay_levels_option
 @index_shape_options

@@ -6,6 +6,7 @@ import click
 
 from rmqha.common import mix_all
 from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -15,10 +16,10 @@ def view_options(default_interval_s: float) -> Callable[[F], F]:
     """--namesrv, --cluster, --broker, --interval, --timeout."""
     def add(command: F) -> F:
         for option in (
-                click.option("--timeout", "timeout_s", default=2.0, show_default=True, type=click.FloatRange(0.1, 600),
+                click.option("--timeout", "timeout_s", default=2.0, show_default=True, type=duration_type(0.1, 600),
                              help="Seconds to wait for each answer."),
                 click.option("-i", "--interval", "interval_s", default=default_interval_s, show_default=True,
-                             type=click.FloatRange(1, 3600), help="Seconds between two looks, 1 at least."),
+                             type=duration_type(1, 3600), help="Seconds between two looks, 1 at least."),
                 click.option("-b", "--broker", help="Only the brokers of this name, or of this host:port's name."),
                 click.option("-c", "--cluster", help="Only the brokers of this cluster."),
                 click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,

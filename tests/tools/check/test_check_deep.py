@@ -171,7 +171,7 @@ def test_what_cannot_be_compared_is_unknown(filled, run, monkeypatch):
         refused = run("check", "ha", "-n", filled.namesrv, *arguments)
         assert refused.exit_code == 3 and reason in refused.output
     for arguments, reason in ((("--range", "9:8"), "ends before it begins"), (("--range", "x"), "is not BEGIN:END"),
-                              (("--bytes", "3s"), "an amount of bytes"),
+                              (("--bytes", "3s"), "is a duration, not a size"),
                               (("--bytes", "3", "--range", "1:"), "exclude each other")):
         assert reason in check(run, filled, *arguments, code=3)
 

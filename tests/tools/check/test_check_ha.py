@@ -95,6 +95,7 @@ def test_perfdata_is_as_monitoring_reads_it():
 @pytest.mark.parametrize(("text", "limits"), [
     ("500", Limits(500)), ("64MiB", Limits(64 << 20)), ("64M", Limits(64 << 20)), ("1.5k", Limits(1536)),
     ("2GB", Limits(2 * 10**9)), ("30s", Limits(None, 30.0)), ("5min", Limits(None, 300.0)),
+    ("30m", Limits(None, 1800.0)), ("30M", Limits(30 << 20)), ("2d", Limits(None, 172_800.0)),
     ("1h", Limits(None, 3600.0)),
     ("1MiB, 250ms", Limits(1 << 20, 0.25)), ("30s,1k", Limits(1024, 30.0)), ("0", Limits(0)),
 ])
@@ -151,7 +152,7 @@ def test_json_says_the_same(cluster, run):
 @pytest.mark.parametrize(("arguments", "text"), [
     (["-n", "127.0.0.1:1"], "can't be reached"),
     ([], "give a name server"),
-    (["--warn", "3X", "-n", "127.0.0.1:1"], "'X' in '3X' is no unit"),
+    (["--warn", "3X", "-n", "127.0.0.1:1"], "'3X' is neither a size nor a duration"),
     (["--warn", "1k,2k", "-n", "127.0.0.1:1"], "gives bytes twice"),
     (["--nonsense"], "No such option"),
 ])

@@ -79,6 +79,14 @@ def _wrong_address_empty(stage: Stage) -> Iterator[Row]:
     stage.forget(slave)
 
 
+@case("never connected, both logs empty, `--probe`")
+def _wrong_address_empty_probed(stage: Stage) -> Iterator[Row]:
+    slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
+    stage.listed(0, 1)
+    yield stage.row("CRITICAL", ("--probe",))
+    stage.forget(slave)
+
+
 @case("healthy, messages come")
 def _flow(stage: Stage) -> Iterator[Row]:
     with healthy(stage), stage.load():

@@ -23,6 +23,25 @@ def test_yaml_is_read_as_what_was_written(value):
     assert yaml.safe_load(to_yaml(value)) == json.loads(json.dumps(value))
 
 
+@pytest.mark.parametrize("number", [
+    1e-05, -1e-07, 1e16, 1.5e300, -2.5e-300, 5e-324, 1e22, 123456789012345680.0, 0.1, -0.0, 3.0, 2**53 + 0.0])
+def test_yaml_numbers_stay_numbers(number):
+    """For readers of YAML 1.1 and of JSON."""
+    for told in (number, {"rate": number}, [number], {"a": {"b": [number]}}):
+        assert yaml.safe_load(to_yaml(told)) == told
+    assert type(yaml.safe_load(to_yaml(number))) is float and json.loads(to_yaml(number)) == number
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e-3, max_value=1e-3))
+def test_yaml_small_numbers_stay_numbers(number):
+    assert yaml.safe_load(to_yaml({"a": number})) == {"a": number}
+
+
+def test_yaml_knows_what_json_does_not():
+    assert yaml.safe_load(to_yaml([float("inf"), float("-inf")])) == [float("inf"), float("-inf")]
+    assert yaml.safe_load(to_yaml(float("nan"))) != 0.0
+
+
 def test_yaml_has_blocks():
     assert to_yaml({"a": [1, {"b": "x", "c": []}], "yes": None}) == (
         'a:\n  - 1\n  - b: "x"\n    c: []\n"yes": null')

@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.common.compression import compressor_factory
 from rmqha.common.compression.compression_type import CompressionType
-from rmqha.tools.store.output import parse_time
+from rmqha.common.units import parse_time
 from tests.store.support import message, open_store, put, wait_dispatched
 from tests.support import store_compare
 from tests.tools.store.test_verify import damage_magic, records, segment
@@ -139,8 +139,8 @@ def test_control_characters_do_not_reach_the_terminal(run, tmp_path):
 @pytest.mark.parametrize("text, time", [("1700000000000", 1700000000000), ("20231114221320000", None),
                                         ("2023-11-14T22:13:20", None), ("2023-11-14 22:13:20", None)])
 def test_times_are_understood(text, time):
-    parsed = parse_time(text, "--from")
-    assert parsed == time if time else parsed == parse_time("2023-11-14T22:13:20", "--from")
+    parsed = parse_time(text)
+    assert parsed == time if time else parsed == parse_time("2023-11-14T22:13:20")
 
 
 def test_oracle_agrees_on_the_end_of_the_log(copy):
