@@ -64,5 +64,9 @@ def test_program_prints_what_it_should(name, namesrv, tmp_path):
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(PRINTED[name], result.stdout), result.stdout
     assert result.stderr == ""
+    if name == "replication.py":  # the tutorial's record has the same size, and so the same keys
+        page = (ROOT / "docs" / "tutorials" / "replication-you-can-watch.md").read_text("utf-8")
+        assert re.findall(r"^(\d+) bytes at", result.stdout, re.MULTILINE) == re.findall(
+            r"^(\d+) bytes at", page, re.MULTILINE)
     if name == "consume.py":
         assert sorted(re.findall("order-[0-9]", result.stdout)) == ["order-1", "order-2", "order-3"]

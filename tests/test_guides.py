@@ -1,4 +1,5 @@
 """Tutorials and how-to guides: Python snippets run, commands and options of shell snippets exist, the site is built."""
+import codeop
 import importlib.util
 import os
 import re
@@ -126,6 +127,39 @@ def test_python_snippets_run_one_after_the_other(page, cluster, capsys):
     if page == "tutorials/first-producer.md":
         printed = capsys.readouterr().out
         assert printed.startswith("SEND_OK\nbonjour is message ") and "got " in printed
+
+
+def wrong_at_the_prompt(block: str) -> str | None:
+    """What Python's prompt does not take of a block that is pasted, with an empty line behind it; None when it does.
+
+    There an empty line ends a block, and only that.
+    """
+    waiting: list[str] = []
+    for line in [*block.rstrip("\n").split("\n"), ""]:
+        if not waiting and not line.strip():
+            continue
+        waiting.append(line)
+        try:
+            if codeop.compile_command("\n".join(waiting)) is not None:
+                waiting = []
+        except SyntaxError as error:
+            return f"{line!r}: {error.msg}"
+    return f"{waiting[-1]!r} is not the end" if waiting else None
+
+
+
+def test_snippets_can_be_pasted_at_the_prompt_that_a_page_opens():
+    pages = ["../README.md", *(page for page in GUIDES if page.startswith("tutorials/"))]
+    blocks = [(page, block) for page in pages for block in PYTHON.findall(text_of(page))]
+    assert len(blocks) >= 6
+    assert [(page, wrong) for page, block in blocks if (wrong := wrong_at_the_prompt(block))] == []
+
+
+@pytest.mark.parametrize("block, wrong", [
+    ("for n in 1, 2:\n    print(n)\nprint(3)\n", "'print(3)'"), ("with x:\n    pass\nassert y\n", "'assert y'"),
+    ("def f():\n    a = 1\n\n    return a\n", "'    return a'")])
+def test_a_block_that_the_prompt_does_not_take_is_found(block, wrong):
+    assert (wrong_at_the_prompt(block) or "").startswith(wrong)
 
 
 def test_every_page_is_in_the_navigation_and_what_it_names_is_there():

@@ -80,7 +80,7 @@ def overview(url):
 
 
 def test_a_cluster_messages_a_look_at_it_and_its_end(newcomer):
-    env = dict(line.split("=", 1) for line in newcomer.rmqha(
+    env = dict(line.removeprefix("export ").split("=", 1) for line in newcomer.rmqha(
         "up", "--masters", "1", "--metrics", "--wait", "--print-env").splitlines())
     namesrv = env["NAMESRV_ADDR"]
     newcomer.rmqha("produce", "-n", namesrv, "-t", "Greetings", stdin="hello\nworld\n")

@@ -19,8 +19,8 @@ with Producer("replication_watchers") as producer:
     def end(address: str) -> int:  # the offset in the commit log where a broker's next message goes
         return int(producer.api.get_broker_runtime_info(address, 3_000).table["commitLogMaxOffset"])
 
-    for number in range(3):
-        result = producer.send(Message("Watched", b"%d apples" % number), queue=result.message_queue)
+    for n in range(3):
+        result = producer.send(Message("Watched", b"%d apples" % n, keys=f"key-{n}"), queue=result.message_queue)
         while (behind := end(master) - end(slave)) > 0:
             time.sleep(0.01)
         print(f"{result.msg_id}: {result.send_status.name}, master and slave end at {end(master)}")

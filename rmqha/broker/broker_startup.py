@@ -11,7 +11,7 @@ from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import ConfigError, load_config_file, refuse
+from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
 from rmqha.common.config_value import NamesrvAddresses, parse_property
 from rmqha.common.log_style import LogStyle
 from rmqha.common.metrics import exposition
@@ -41,6 +41,7 @@ and keeps all in ~/store."""
 _EXAMPLES = """examples:
   mqbroker -n 127.0.0.1:9876                         known to a name server
   mqbroker -c conf/2m-2s-sync/broker-a.properties    a master with a slave; `rmqha config init` copies such files
+  mqbroker -n 127.0.0.1:9876 autoCreateTopicEnable=false    a key without a file; it wins over the file's
   mqbroker -c broker.conf -p                         print each key with its value; -m: the important ones
 exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up, 253 store or tables can't be loaded,
 255 can't start"""
@@ -77,7 +78,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
     """-c, -p, -m, -n, -h, --version. Exits with 1 for a wrong option."""
     parser = server_util.add_broker_options(
         server_util.build_commandline_options("mqbroker", _DESCRIPTION, _EXAMPLES))
-    return parser.parse_args(argv)
+    return server_util.parse_arguments(parser, argv)
 
 
 def create_broker_controller(command_line: argparse.Namespace) -> BrokerController | None:
@@ -90,6 +91,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     warnings: list[str] = []
     if file is not None:
         properties = load_config_file(file, configs, (_DOMAIN, _SUBGROUP), warn=warnings.append)
+    take_words(command_line.words, configs, warnings.append)
     mix_all.properties2object(server_util.command_line2properties(command_line), broker_config,
                               server_util.refuse_option)
     _check_environment(broker_config)

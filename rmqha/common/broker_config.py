@@ -8,6 +8,7 @@ from rmqha.common.config_value import (
     LONG_MAX,
     AnyInt,
     AnyLong,
+    ControllerAddresses,
     Host,
     Long,
     LongMillis,
@@ -188,7 +189,7 @@ class BrokerConfig:
 
     # Automatic failover: keys of 5.1.4. The controllers are `host:port` joined by `;`.
     enableControllerMode: bool = field(default=False, metadata={"extension": True})
-    controllerAddr: PlainText = field(default="", metadata={"extension": True})
+    controllerAddr: ControllerAddresses = field(default="", metadata={"extension": True})
     fetchControllerAddrByDnsLookup: bool = field(default=False, metadata={"extension": True})
     brokerHeartbeatInterval: Period = field(default=1000, metadata={"extension": True})
     sendHeartbeatTimeoutMillis: Period = field(default=1000, metadata={"extension": True})

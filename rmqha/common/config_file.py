@@ -25,6 +25,8 @@ class ConfigError(Exception):
         self.line = line
 
 
+_WORDS = "command line"  # stands where the name of a file does
+
 Warn = Callable[[str], None]
 Bad = Callable[[ConfigError], None]
 
@@ -45,6 +47,32 @@ def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str
         # Differs: Java drops a bad value and goes on with the default
         properties2object(properties, target, lambda key, value, problem: _refused(file, properties, key, problem, bad))
     return properties
+
+
+def take_words(words: Iterable[str], configs: Iterable[Any], warn: Warn) -> None:
+    """Set the `key=value` words of a command line on each of the `configs`, over what a file says.
+
+    `warn` gets a text for each word that is passed over: one without `=`, and a key that no config object knows.
+    Raises ConfigError for a value that does not fit.
+    """
+    # Differs: `key=value` on the command line counts; Java passes such words over without a word
+    targets, properties = list(configs), JavaProperties()
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            properties[key.strip()] = value.strip()
+            properties.lines[key.strip()] = 1
+        else:
+            warn(f"{_WORDS}: {word[:80]!r} is passed over: neither an option nor key=value")
+    _resolve_aliases(_WORDS, properties, targets, warn)
+    _warn_unknown(_WORDS, properties, targets, (), lambda text: warn(f"{text}; it is passed over"))
+    for target in targets:
+        properties2object(properties, target, lambda key, value, problem: refuse(_WORDS, None, key, problem))
+
+
+def words_to_properties(words: Iterable[str]) -> dict[str, str]:
+    """The `key=value` words of a command line, for a look at some keys before `take_words`."""
+    return {key.strip(): value.strip() for key, equals, value in (word.partition("=") for word in words) if equals}
 
 
 def read_config_file(file: str) -> JavaProperties:
@@ -81,13 +109,28 @@ def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any], 
         for old, new in getattr(target, "key_aliases", {}).items():
             if old not in properties:
                 continue
-            line = properties.lines[old]
+            place = _place(file, properties, old)
             if new in properties:
-                warn(f"{file}:{line}: {old} is the old name of {new}, which is set too and wins")
+                warn(f"{place}{old} is the old name of {new}, which is set too and wins")
                 continue
-            warn(f"{file}:{line}: {old} is the old name of {new}; please rename it")
-            properties[new] = properties.pop(old)
-            properties.lines[new] = line
+            warn(f"{place}{old} is the old name of {new}; please rename it")
+            _rename(properties, old, new)
+        for key, field in config_keys(type(target)).items():
+            # Differs: the name under which a server writes such a key into its file is read as the key, which wins
+            if field.name != key and field.name in properties:
+                if key in properties:
+                    del properties[field.name]
+                else:
+                    _rename(properties, field.name, key)
+
+
+def _rename(properties: JavaProperties, old: str, new: str) -> None:
+    properties[new] = properties.pop(old)
+    properties.lines[new] = properties.lines[old]
+
+
+def _place(file: str, properties: JavaProperties, key: str) -> str:
+    return f"{file}: " if file == _WORDS else f"{file}:{properties.lines[key]}: "
 
 
 def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], other_keys: Iterable[str],
@@ -95,8 +138,8 @@ def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], oth
     known = {*other_keys}
     for target in targets:
         known.update(config_keys(type(target)), getattr(target, "key_aliases", {}))
-    for key, line in properties.lines.items():
+    for key in properties.lines:
         if key in properties and key not in known:
             near = nearest_key(key, known)
             hint = f", did you mean {near}?" if near else ""
-            warn(f"{file}:{line}: unknown key {key}{hint}")
+            warn(f"{_place(file, properties, key)}unknown key {key}{hint}")

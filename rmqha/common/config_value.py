@@ -27,10 +27,14 @@ _DELAY_LEVELS = re.compile(r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *")
 
 @dataclass(frozen=True)
 class Allowed:
-    """A rule for values of a type: `words` end the sentence "expected ...", `check` tells who keeps to it."""
+    """A rule for values of a type: `words` end the sentence "expected ...", `check` tells who keeps to it.
+
+    `hint`: what to do about a value that does not, an empty text where that is clear.
+    """
 
     words: str
     check: Callable[[Any], bool]
+    hint: Callable[[str], str] = lambda text: ""
 
 
 def whole_number(low: int, high: int, unit: str = "") -> Allowed:
@@ -53,9 +57,25 @@ def _is_host(text: str) -> bool:
 
 
 def is_host_and_port(text: str) -> bool:
-    """Whether `text` is host:port, with a port from 1 to 65535."""
+    """Whether `text` is host:port: a name or an address (IPv6 with or without brackets), a port from 1 to 65535."""
     host, colon, port = text.rpartition(":")
-    return bool(colon) and _is_filled(host) and port.isascii() and port.isdigit() and 1 <= int(port[:9]) <= 0xFFFF
+    return bool(colon) and _is_host(host) and port.isascii() and port.isdigit() and 1 <= int(port[:9]) <= 0xFFFF
+
+
+def are_addresses(text: str) -> bool:
+    """Whether `text` is host:port, or several separated by ";"; blanks around each count for nothing."""
+    return all(is_host_and_port(part.strip()) for part in text.strip().rstrip(";").split(";"))
+
+
+def address_hint(text: str) -> str:
+    """What to change in a list of host:port that is not one; an empty text where that is clear."""
+    if "," in text:
+        return "separate addresses with ; instead of ,"
+    if "/" in text:
+        return "leave out the scheme (http://) and what follows the port"
+    if " " in text.strip():
+        return "separate addresses with ;"
+    return ""
 
 
 def _are_paths(text: str) -> bool:
@@ -95,10 +115,13 @@ Host = Annotated[str, Allowed("a host name or an address, without a port", _is_h
 Topic = Annotated[str, Allowed("a topic: 1 to 127 letters, digits, and any of %|_-",
                                lambda text: check_topic(text) is None)]
 NamesrvAddresses = Annotated[str, Allowed('Name Server addresses as follows, "127.0.0.1:9876;192.168.0.1:9876"',
-                                          lambda text: all(map(is_host_and_port, text.rstrip(";").split(";"))))]
+                                          are_addresses, address_hint)]
+ControllerAddresses = Annotated[str, Allowed('host:port, several separated by ";", or nothing',
+                                             lambda text: not text.strip(" ;") or are_addresses(text), address_hint)]
 AutoSwitch = Annotated[str, Allowed("auto, true or false",
                                     lambda text: text.strip().lower() in {"auto", "true"} | _FALSE)]
-MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text))]
+MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text),
+                                       lambda text: address_hint(text) if "/" in text else "")]
 Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
                                lambda text: _HOURS.fullmatch(text) is not None)]
 DelayLevels = Annotated[str, Allowed("whole numbers with s, m, h or d behind them, separated by one space each",
@@ -114,7 +137,8 @@ def parse_property(text: str, kind: Any) -> Any:
     for rule in rules(kind):
         if not rule.check(value):
             came = "" if isinstance(value, Secret) else f", not {text[:80]!r}"
-            raise ValueError(f"expected {rule.words}{came}")
+            hint = "" if isinstance(value, Secret) else rule.hint(text)
+            raise ValueError(f"expected {rule.words}{came}" + (f": {hint}" if hint else ""))
     return value
 
 

@@ -1,7 +1,6 @@
 """All config objects of a server as one set of keys that can be read, updated and saved while it runs."""
 import copy
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any

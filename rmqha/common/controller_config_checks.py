@@ -7,7 +7,7 @@ from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
 BadKey = Callable[[str, str], object]
 """Called with a key and what is wrong with its value; may raise."""
 
-_PEER = re.compile(r"(?P<id>[^-;\s]+)-(?P<address>[^;\s]+:(?P<port>\d{1,5}))")
+_PEER = re.compile(r"(?P<id>[^-;\s]+)-(?P<address>[^;,/\s]+:(?P<port>\d{1,5}))")
 _MAX_PORT = 0xFFFF
 
 

@@ -21,6 +21,11 @@ def default_rocketmq_home() -> Path:
     return checkout() or user_home()
 
 
+def package_folder() -> Path:
+    """The folder of the package rmqha."""
+    return _PACKAGE
+
+
 def checkout() -> Path | None:
     """The folder of the sources that the package is run from; None when it was installed."""
     folder = _PACKAGE.parent

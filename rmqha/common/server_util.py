@@ -59,6 +59,20 @@ def add_broker_options(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
     return parser
 
 
+def parse_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The options of a command line, and in `words` what is not one: `key=value`, a stray `&`. Exits with 1 for an
+    unknown option.
+    """
+    command_line, words = parser.parse_known_args(argv)
+    if "--" in words:
+        words.remove("--")
+    unknown = [word for word in words if word.startswith("-") and word != "-"]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    command_line.words = words
+    return command_line
+
+
 def command_line2properties(command_line: argparse.Namespace) -> dict[str, str]:
     """Long name -> value of the options that were given with a value."""
     return {name: value for name, value in vars(command_line).items() if isinstance(value, str)}

@@ -8,7 +8,7 @@ import threading
 import click
 
 from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
-from rmqha.common.config_file import ConfigError, load_config_file, refuse
+from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.controller_config_checks import check_controller
 from rmqha.common.log_style import LogStyle
@@ -50,7 +50,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
     parser = server_util.build_commandline_options("mqcontroller", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("-c", "--configFile", metavar="<arg>", help="Controller config properties file")
     parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config items")
-    return parser.parse_args(argv)
+    return server_util.parse_arguments(parser, argv)
 
 
 def create_controller_manager(command_line: argparse.Namespace) -> ControllerManager | None:
@@ -64,7 +64,8 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
         properties = load_config_file(file, (controller_config, server_config, client_config), warn=warnings.append)
         controller_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
-        exposition.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
+    take_words(command_line.words, (controller_config, server_config, client_config), warnings.append)
+    exposition.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         log_setup.setup_console_logging()
         for config in (controller_config, server_config, client_config):

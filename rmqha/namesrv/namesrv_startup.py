@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
-from rmqha.common.config_file import ConfigError, load_config_file, read_config_file, refuse
+from rmqha.common.config_file import (
+    ConfigError,
+    load_config_file,
+    read_config_file,
+    refuse,
+    take_words,
+    words_to_properties,
+)
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.controller_config_checks import BadKey, check_controller
 from rmqha.common.log_style import LogStyle
@@ -55,7 +62,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
     """-c, -p, -n, -h, --version. Exits with 1 for a wrong option."""
     parser = server_util.add_namesrv_options(
         server_util.build_commandline_options("mqnamesrv", _DESCRIPTION, _EXAMPLES))
-    return parser.parse_args(argv)
+    return server_util.parse_arguments(parser, argv)
 
 
 def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvController | None:
@@ -65,16 +72,18 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     warnings: list[str] = []
     controller_config: ControllerConfig | None = None
     file = command_line.configFile
+    configs: list[object] = [namesrv_config, server_config]
+    for source in (read_config_file(file) if file is not None else {}, words_to_properties(command_line.words)):
+        mix_all.properties2object(source, namesrv_config)
+    if namesrv_config.enableControllerInNamesrv:
+        controller_config = ControllerConfig()
+        configs.append(controller_config)
     if file is not None:
-        configs: list[object] = [namesrv_config, server_config]
-        mix_all.properties2object(read_config_file(file), namesrv_config)
-        if namesrv_config.enableControllerInNamesrv:
-            controller_config = ControllerConfig()
-            configs.append(controller_config)
         properties = load_config_file(file, configs, warn=warnings.append)
         namesrv_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
-        exposition.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
+    take_words(command_line.words, configs, warnings.append)
+    exposition.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         print_config_items(*filter(None, (namesrv_config, server_config, controller_config)))
         return None

@@ -6,6 +6,9 @@ when one can't be compiled, setuptools says so and the project is installed with
 Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
 wheel here, also into that of an editable install, whose import hook Spark's search does not see.
 
+That hook is asked last, so a folder `rmqha` without an `__init__.py` hides what was installed: the checkout itself, for
+a script that lies beside it. An editable install gets a hook that is asked first, for such a folder alone.
+
 The wheel has the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source distribution
 has all that a checkout has.
 """
@@ -14,7 +17,7 @@ import functools
 import hashlib
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +77,13 @@ def _templates() -> dict[str, Path]:
     return {f"rmqha/{file.as_posix()}": file for file in _files("conf")}
 
 
-def _with(files: dict[str, Path], folder: str, wheel: str) -> str:
+def _hook() -> dict[str, Path | bytes]:
+    """What has the checkout's package found before a folder of the same name: name in the wheel -> file, or its bytes.
+    """
+    return {"_rmqha_hook.py": _FOLDER / "editable_hook.py", "_rmqha_hook.pth": b"import _rmqha_hook\n"}
+
+
+def _with(files: Mapping[str, Path | bytes], folder: str, wheel: str) -> str:
     """Add files to a wheel."""
     path, rows = Path(folder, wheel), []
     with zipfile.ZipFile(path) as old:
@@ -85,7 +94,7 @@ def _with(files: dict[str, Path], folder: str, wheel: str) -> str:
             if item is not record:
                 new.writestr(item, data)
         for name, file in files.items():
-            data = file.read_bytes()
+            data = file if isinstance(file, bytes) else file.read_bytes()
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             new.writestr(name, data)
             rows.append(f"{name},sha256={digest},{len(data)}\n".encode())
@@ -103,7 +112,7 @@ def build_editable(wheel_directory: str, config_settings: _Settings = None,
                    metadata_directory: str | None = None) -> str:
     """The wheel of an editable install: its templates are those of the checkout."""
     wheel = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
-    return _with(_formats(), wheel_directory, wheel)
+    return _with({**_formats(), **_hook()}, wheel_directory, wheel)
 
 
 build_sdist = build_meta.build_sdist

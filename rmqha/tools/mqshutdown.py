@@ -1,16 +1,25 @@
 """mqshutdown: stops the name servers, the brokers or the controllers of this host. They end cleanly on SIGTERM."""
+import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
 import psutil
 
 from rmqha import __version__
+from rmqha.tools.cluster.processes import ends
 
 USAGE = "Useage: mqshutdown broker | namesrv | controller"
+HELP = """
+  --wait, --wait=SECONDS   return when they have ended; with exit code 1 when one still runs after that time (120 s)
+exit codes: 0 stopped, 1 wrong command line, or not stopped, 255 none runs"""
 EXIT_USAGE = 1
 EXIT_NOT_STOPPED = 1
 EXIT_NOT_RUNNING = 255  # Java's script: exit -1
+WAIT_S = 120  # as long as systemd gives them: a broker flushes and saves
+
+_WAIT = re.compile(r"--wait(?:=(\d{1,9}(?:\.\d{1,3})?))?")
 
 # what to stop -> program, and the module that a checkout's scripts and tests run
 _KINDS = {
@@ -21,9 +30,9 @@ _KINDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Send SIGTERM to all servers of a kind that this user may stop; the exit code.
+    """Send SIGTERM to all servers of a kind that this user may stop, and with --wait see them end; the exit code.
 
-    1: a wrong command line, or a server that belongs to somebody else; 255: none runs.
+    1: a wrong command line, a server that belongs to somebody else, or one that has not ended in time; 255: none runs.
 
     As distribution/bin/mqshutdown of 4.9.8 does.
     """
@@ -32,12 +41,15 @@ def main(argv: list[str] | None = None) -> int:
         click.echo(f"mqshutdown {__version__}")
         return 0
     asks_help = any(argument in ("-h", "--help") for argument in arguments)
-    if asks_help or not arguments or arguments[0] not in _KINDS:
+    # Differs: --wait, which the original's script lacks
+    waits = [match for argument in arguments if (match := _WAIT.fullmatch(argument))]
+    words = [argument for argument in arguments if not _WAIT.fullmatch(argument)]
+    if asks_help or not words or words[0] not in _KINDS or any(word.startswith("-") for word in words):
         # Differs: ends with 1 when it is told nothing to stop; the original's script ends with 0
-        click.echo(USAGE)
+        click.echo(USAGE + (HELP if asks_help else ""))
         return 0 if asks_help else EXIT_USAGE
-    program, module = _KINDS[arguments[0]]
-    return stop(program, list(running(program, module)))
+    program, module = _KINDS[words[0]]
+    return stop(program, list(running(program, module)), float(waits[-1][1] or WAIT_S) if waits else None)
 
 
 def running(program: str, module: str) -> Iterator[psutil.Process]:
@@ -54,9 +66,10 @@ def is_server(command: Sequence[str], program: str, module: str) -> bool:
     return command[2] == module or list(command[2:4]) == ["rmqha.launch", program]
 
 
-def stop(program: str, processes: Iterable[psutil.Process]) -> int:
-    """Send them SIGTERM, and say so; the exit code."""
+def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None = None) -> int:
+    """Send them SIGTERM, and say so; with `wait_s` wait so long for their ends. The exit code."""
     found, code = False, 0
+    asked = []
     for process in processes:
         found = True
         click.echo(f"The {program}({process.pid}) is running...")
@@ -69,10 +82,23 @@ def stop(program: str, processes: Iterable[psutil.Process]) -> int:
             code = EXIT_NOT_STOPPED
         else:
             click.echo(f"Send shutdown request to {program}({process.pid}) OK")
+            asked.append(process)
     if not found:
         click.echo(f"No {program} running.")
         return EXIT_NOT_RUNNING
-    return code
+    return code if wait_s is None or _have_ended(program, asked, wait_s) else EXIT_NOT_STOPPED
+
+
+def _have_ended(program: str, processes: Iterable[psutil.Process], wait_s: float) -> bool:
+    deadline, all_ended = time.monotonic() + wait_s, True
+    for process in processes:
+        if ends(process, deadline):
+            click.echo(f"{program}({process.pid}) has ended")
+        else:
+            click.echo(f"{program}({process.pid}) still runs after {wait_s:g} s: wait longer with --wait=SECONDS, or "
+                       "see its log", err=True)
+            all_ended = False
+    return all_ended
 
 
 if __name__ == "__main__":

@@ -43,6 +43,30 @@ def test_image_copies_what_is_there_and_lets_it_through():
         assert (ROOT / source).exists() and any(source.startswith(name) for name in let_through), source
 
 
+def test_wheel_of_the_image_has_all_templates(tmp_path):
+    """Otherwise `rmqha config init` and `rmqha quickstart` fail in a container."""
+    ignored = (DOCKER / "Dockerfile.dockerignore").read_text("ascii").splitlines()
+    let_through = [line[1:] for line in ignored if line.startswith("!")]
+    words = dockerfile()
+    stage = words[:[name for name, _rest in words].index("FROM", 2)]
+    for source in (word for name, rest in stage if name == "COPY" for word in rest.split()[:-1]):
+        for file in sorted((ROOT / source).rglob("*")) if (ROOT / source).is_dir() else [ROOT / source]:
+            place = file.relative_to(ROOT)
+            if file.is_file() and any(place.is_relative_to(name) for name in let_through):
+                (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / place).write_bytes(b"")
+    code = "import build_backend; print(*sorted(build_backend._templates()))"
+
+    def templates(folder):
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=100,
+                              check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "rmqha" / "native")})
+        return done.stdout.split()
+
+    assert "rmqha/conf/2m-2s-sync/broker-a.properties" in templates(ROOT)
+    assert templates(tmp_path) == templates(ROOT)
+    assert (tmp_path / "LICENSE").exists() and (tmp_path / "NOTICE").exists()
+
+
 def test_image_installs_extras_that_there_are_and_leaves_no_root_behind():
     [extras] = re.findall(r"'\.\[([\w,]+)\]'", " ".join(values("RUN")))
     declared = re.findall(r"^(\w+) =$", (ROOT / "setup.cfg").read_text("utf-8").partition("extras_require]")[2],

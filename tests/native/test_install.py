@@ -91,8 +91,35 @@ def test_editable_install_without_a_compiler_works(checkout):
     assert not compiled((checkout / "rmqha").rglob("*"))
 
 
+def imported_from(site_folder, *path):
+    """Where a Python that has `site_folder`, and `path` before it, imports rmqha from."""
+    code = ("import site, sys; site.addsitedir(sys.argv[1]); sys.path[:0] = sys.argv[2:]; import rmqha, rmqha.native; "
+            "print(rmqha.__file__, rmqha.native.__file__)")
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, site_folder, *path], capture_output=True, text=True,
+                          timeout=100, check=False)
+    return done.stdout.split() or done.stderr.splitlines()[-1]
+
+
+def test_script_beside_a_folder_of_that_name_imports_the_editable_install(checkout, tmp_path):
+    installed, beside = tmp_path / "site-packages", tmp_path / "beside"
+    with zipfile.ZipFile(build(checkout, "build_editable", "/bin/false")) as wheel:
+        wheel.extractall(installed)
+    for folder in ("docs", "rmqha"):  # a clone of the project, as it lies beside a script
+        (beside / "rmqha" / folder).mkdir(parents=True)
+    (beside / "rmqha" / "rmqha" / "__init__.py").write_text("")
+    package = checkout / "rmqha"
+    found = [str(package / "__init__.py"), str(package / "native" / "__init__.py")]
+    assert imported_from(installed) == imported_from(installed, beside) == found
+    # what is a package comes first, as PYTHONPATH has to
+    other = tmp_path / "other"
+    shutil.copytree(package, other / "rmqha")
+    assert imported_from(installed, beside, other)[0] == str(other / "rmqha" / "__init__.py")
+    (installed / "_rmqha_hook.pth").unlink()
+    assert imported_from(installed, beside) != found  # what the hook is for
+
+
 def test_source_distribution_has_what_it_is_built_from(checkout):
     shutil.unpack_archive(build(checkout, "build_sdist"), checkout / "unpacked")
     unpacked = next((checkout / "unpacked").iterdir()) / NATIVE
     sources = {f"{extension}.c" for extension in EXTENSIONS}
-    assert {file.name for file in unpacked.iterdir()} >= {"build_backend.py", *sources, *HEADERS}
+    assert {file.name for file in unpacked.iterdir()} >= {"build_backend.py", "editable_hook.py", *sources, *HEADERS}

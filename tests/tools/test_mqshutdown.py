@@ -1,5 +1,7 @@
 """mqshutdown: which processes it takes for servers, what it says, and what it ends with."""
+import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -27,10 +29,52 @@ def test_servers_are_known_by_their_command_lines(command, is_one):
     assert mqshutdown.is_server(command, *BROKER) is is_one
 
 
-@pytest.mark.parametrize("arguments, code", [([], 1), (["all"], 1), (["-h"], 0), (["--help"], 0)])
-def test_usage(arguments, code, capsys):
+@pytest.mark.parametrize("arguments, code", [
+    ([], 1), (["all"], 1), (["-h"], 0), (["--help"], 0), (["--wait"], 1), (["broker", "--wiat"], 1),
+    (["broker", "--wait=soon"], 1), (["--wait=-1", "namesrv"], 1)])
+def test_usage(arguments, code, capsys, monkeypatch):
+    monkeypatch.setattr(mqshutdown, "running", lambda *_: pytest.fail("nothing may be stopped"))
     assert mqshutdown.main(arguments) == code
-    assert capsys.readouterr().out == "Useage: mqshutdown broker | namesrv | controller\n"
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == "Useage: mqshutdown broker | namesrv | controller"
+    assert ("--wait" in printed) == (code == 0)
+
+
+@pytest.mark.parametrize("arguments, wait_s", [
+    (["broker"], None), (["broker", "--wait"], 120), (["--wait=7", "broker"], 7), (["broker", "--wait=0.5"], 0.5)])
+def test_wait_is_read_wherever_it_stands(arguments, wait_s, monkeypatch):
+    asked = []
+    monkeypatch.setattr(mqshutdown, "running", lambda *_: ["a process"])
+    monkeypatch.setattr(mqshutdown, "stop", lambda *given: asked.append(given) or 0)
+    assert mqshutdown.main(arguments) == 0
+    assert asked == [("mqbroker", ["a process"], wait_s)]
+
+
+@pytest.fixture
+def stubborn():
+    """A process that ends only when its standard input does."""
+    code = ("import signal, sys; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); "
+            "print('ready', flush=True); sys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_wait_ends_with_1_while_a_server_runs_and_with_0_when_it_has_ended(stubborn, capsys):
+    server = psutil.Process(stubborn.pid)
+    assert mqshutdown.stop("mqbroker", [server], 0.2) == 1
+    assert stubborn.stdout.readline() == "asked\n" and stubborn.poll() is None
+    assert f"mqbroker({stubborn.pid}) still runs after 0.2 s" in capsys.readouterr().err
+    ending = threading.Timer(0.3, stubborn.stdin.close)
+    ending.start()
+    assert mqshutdown.stop("mqbroker", [server], 300) == 0
+    ending.join()
+    assert stubborn.wait(300) == 0  # it had ended, though this process, its parent, did not know yet
+    assert f"mqbroker({stubborn.pid}) has ended" in capsys.readouterr().out
 
 
 def test_nothing_that_runs_is_255(capsys):

@@ -112,7 +112,8 @@ class BrokerOuterAPI:
 
     def update_name_server_address_list(self, addrs: str) -> None:
         """Use the name servers of a `;` list."""
-        self.remoting_client.update_name_server_address_list([addr for addr in addrs.split(";") if addr])
+        self.remoting_client.update_name_server_address_list(
+            [addr.strip() for addr in addrs.split(";") if addr.strip()])
 
     def register_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
                             ha_server_addr: str, registration: Registration, filter_server_list: list[str],

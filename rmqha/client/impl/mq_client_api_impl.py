@@ -16,6 +16,7 @@ from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
 from rmqha.client.impl.mq_client_api_controller import MQClientAPIController
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common import mix_all
+from rmqha.common.config_value import address_hint, is_host_and_port
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import MessageBatch
@@ -99,8 +100,16 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         return list(self.remoting_client.get_name_server_address_list() or ())
 
     def update_name_server_address_list(self, addrs: str) -> None:
-        """Use other name servers; several are separated by semicolons."""
-        self.remoting_client.update_name_server_address_list([addr for addr in addrs.split(";") if addr.strip()])
+        """Use other name servers; several are separated by semicolons. MQClientException for what is not host:port."""
+        addresses = [addr.strip() for addr in addrs.split(";") if addr.strip()]
+        for address in addresses:
+            if not is_host_and_port(address):
+                # Differs: says so at the start; the original takes whatever it is, and finds no name server for ever
+                hint = address_hint(address)
+                raise MQClientException(
+                    f"name server address {addrs[:80]!r}: expected host:port, several separated by \";\", not "
+                    f"{address[:80]!r}" + (f": {hint}" if hint else ""))
+        self.remoting_client.update_name_server_address_list(addresses)
 
     def start(self) -> None:
         """Start the remoting client."""

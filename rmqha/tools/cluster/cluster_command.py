@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 @click.option("--masters", type=click.IntRange(1, MAX_MASTERS), help="How many masters.  [default: 2]")
 @click.option("--slaves", type=click.IntRange(0, MAX_SLAVES), help="How many slaves each master has.  [default: 1]")
 @click.option("--sync/--async", "sync", default=None,
-              help="Whether a master waits for a slave before it answers.  [default: --sync]")
+              help="Whether a master waits for a slave before it answers.  [default: --sync; --async with --slaves 0]")
 @click.option("--auto-failover/--no-auto-failover", "auto_failover", default=None,
               help="Whether a controller decides which of a master and its slaves is the master, and chooses another "
                    "when that one is lost.  [default: --no-auto-failover]")
@@ -65,7 +66,8 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, type=duration_type(0.1),
               help="Seconds that --wait may take.")
 @click.option("--print-env", is_flag=True,
-              help=f"Print only the lines {NAMESRV_ADDR_ENV}=... and {DIR_ENV}=..., for eval and other programs.")
+              help=f"Print only the lines `export {NAMESRV_ADDR_ENV}=...` and `export {DIR_ENV}=...`, quoted for a "
+                   "shell: eval \"$(rmqha up --wait --print-env)\".")
 @output_option
 def up_command(folder: str | None, name: str | None, masters: int | None, slaves: int | None, sync: bool | None,
                auto_failover: bool | None, memory: str | None, metrics: bool | None, port: int | None, wait: bool,
@@ -83,24 +85,38 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
     with cluster_folder.locked(path):
         layout = cluster_folder.make_or_load(path, wanted, port)
         BringUp(layout, lambda line: click.echo(line, err=True)).run(wait, timeout_s)
+    exports = {NAMESRV_ADDR_ENV: layout.namesrv.address, DIR_ENV: str(path)}
     if print_env:
-        put(f"{NAMESRV_ADDR_ENV}={layout.namesrv.address}")
-        put(f"{DIR_ENV}={shlex.quote(str(path))}")
+        _put_exports(exports)
         return
     _print_states(_states(layout), output)
     if output == "table":
-        put(f"\nexport {NAMESRV_ADDR_ENV}={layout.namesrv.address}")
+        if path == cluster_folder.chosen(None, None):  # `ps`, `logs` and `down` find it without the variable
+            del exports[DIR_ENV]
+        put("")
+        _put_exports(exports)
+
+
+def _put_exports(variables: dict[str, str]) -> None:
+    """Print a command a line that sets a variable, for this shell and for what it starts."""
+    for name, value in variables.items():
+        put(f"export {name}={shlex.quote(value)}")
 
 
 @click.command("down")
 @folder_options
-@click.option("--purge", is_flag=True, help="Delete the folder too, with all data.")
+@click.option("--purge", is_flag=True,
+              help="Delete the folder too, with all data. On a terminal it asks first, unless --dir, --name or --yes "
+                   "is given.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0),
               help="Seconds that servers may take to end, before they are killed.")
-def down_command(folder: str | None, name: str | None, purge: bool, timeout_s: float) -> None:
+def down_command(folder: str | None, name: str | None, purge: bool, yes: bool, timeout_s: float) -> None:
     """Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."""
     path = chosen_folder(folder, name)
-    cluster_folder.load(path)
+    shape = cluster_folder.load(path).shape
+    if purge:
+        _announce_purge(path, f"{shape}", ask=folder is None and name is None and not yes)
     with cluster_folder.locked(path):
         layout = cluster_folder.load(path)
         killed = []
@@ -114,6 +130,18 @@ def down_command(folder: str | None, name: str | None, purge: bool, timeout_s: f
     if killed:
         click.echo(f"{', '.join(killed)} did not end within {timeout_s:g} s and had to be killed; the next start looks "
                    "over the end of the log", err=True)
+
+
+def _announce_purge(path: Path, shape: str, ask: bool) -> None:
+    """Name the folder that is about to be deleted; with `ask`, and somebody at a terminal, ask before.
+
+    click.Abort when the answer is no.
+    """
+    found = f"the cluster in {path} ({shape})"
+    if ask and sys.stdin.isatty():
+        click.confirm(f"Stop {found}, and delete it with all data?", abort=True, err=True)
+    else:
+        click.echo(f"deleting {found} with all data", err=True)
 
 
 @click.command("ps")

@@ -3,6 +3,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ def chosen(folder: str | None, name: str | None) -> Path:
     if folder is None and name is None:
         folder = os.environ.get(DIR_ENV) or None
     if folder is not None:
+        if not folder.strip():  # "$RMQHA_DIR" that is not set would be the working directory
+            raise ClusterError(f"--dir is empty: give a folder, or leave it out for that of ${DIR_ENV}, or --name")
         return Path(folder).expanduser().resolve()
     name = DEFAULT_NAME if name is None else name
     if not _NAME.fullmatch(name):
@@ -61,7 +64,7 @@ def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -
     check_ours_or_empty(folder)
     found = layout.read(folder)
     if found is None:
-        return _make(folder, Shape(**wanted), first_port)
+        return _make(folder, _shape_of(wanted), first_port)
     differing = [_option(key, value) for key, value in wanted.items() if value != getattr(found.shape, key)]
     if first_port not in (None, found.namesrv.port):
         differing.append(_option("port", first_port))
@@ -69,9 +72,19 @@ def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -
         raise ClusterError(
             f"{folder} holds a cluster of {found.shape}, its name server at port {found.namesrv.port}, which "
             f"{' '.join(differing)} can't change: leave that out, give another --name, or delete this one first with "
-            "`rmqha down --purge`")
+            f"`rmqha down --purge --dir {shlex.quote(str(folder))}`")
     layout.complete_configs(folder, found)
     return found
+
+
+def _shape_of(wanted: dict[str, Any]) -> Shape:
+    """The shape of a new cluster; ClusterError for one whose masters would wait for slaves that they don't have."""
+    if wanted.get("slaves") == 0:
+        if wanted.get("sync"):
+            raise ClusterError("--sync needs a slave: with --slaves 0 each send would be answered SLAVE_NOT_AVAILABLE. "
+                               "Leave out --sync, or give --slaves 1")
+        wanted = {**wanted, "sync": False}
+    return Shape(**wanted)
 
 
 def _option(key: str, value: object) -> str:

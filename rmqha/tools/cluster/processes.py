@@ -66,10 +66,10 @@ def stop(nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:
         _signal(process, kill=False)
     deadline = time.monotonic() + timeout_s
     for name, process in running.items():
-        if not _ends(process, deadline):
+        if not ends(process, deadline):
             results[name] = "killed"
             _signal(process, kill=True)
-            if not _ends(process, time.monotonic() + _KILL_WAIT_S):
+            if not ends(process, time.monotonic() + _KILL_WAIT_S):
                 raise ClusterError(f"{name} (pid {process.pid}) does not end, not even by SIGKILL: is a disk stuck?")
     for node in nodes:
         node.pid_file.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def _signal(process: psutil.Process, kill: bool) -> None:
         raise ClusterError(f"pid {process.pid} is {process.username()}'s, who alone may stop it") from None
 
 
-def _ends(process: psutil.Process, deadline: float) -> bool:
+def ends(process: psutil.Process, deadline: float) -> bool:
     """Wait for a process, somebody else's child, to end; False when it lives on."""
     while _lives(process):
         if time.monotonic() > deadline:

@@ -12,6 +12,9 @@ class Severity(Enum):
     OK = "OK"
 
 
+_CHECK_WIDTH = len("replication")  # the longest name of a check
+
+
 @dataclass(frozen=True)
 class Finding:
     """`what` is so, at `where`; `todo` says what to do about it."""
@@ -24,8 +27,8 @@ class Finding:
 
     def text(self) -> str:
         """One line, and a second one with what to do."""
-        line = f"{self.severity.value:<8}{self.check:<11}{self.where}: {self.what}"
-        return f"{line}\n{'':<19}-> {self.todo}" if self.todo else line
+        line = f"{self.severity.value:<7} {self.check:<{_CHECK_WIDTH}} {self.where}: {self.what}"
+        return f"{line}\n{'':<{7 + 1 + _CHECK_WIDTH + 1}}-> {self.todo}" if self.todo else line
 
 
 @dataclass

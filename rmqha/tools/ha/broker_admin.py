@@ -11,6 +11,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.config_file import nearest_key
+from rmqha.common.config_value import address_hint, is_host_and_port
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_layout import MessageDecodeError
@@ -89,6 +90,7 @@ class BrokerAdmin:
         self.namesrv = namesrv
         self.timeout_ms = timeout_ms
         config = ClientConfig(namesrv_addr=namesrv)
+        namesrv = config.get_namesrv_addr() if namesrv else None  # without http://, as every client takes it
         self._api = MQClientAPIImpl(
             RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=int(timeout_ms),
                                  useTLS=config.use_tls), config, rpc_hook)
@@ -284,13 +286,10 @@ def number(table: dict[str, str], key: str, address: str, default: int = 0) -> i
 
 def parsed_address(text: str, what: str) -> tuple[str, int]:
     """(host, port) of "host:port"; an error for people when it has another form."""
-    try:
-        host, port = string2_socket_address(text)
-    except ValueError:
-        host, port = "", 0
-    if not host or not port:
-        raise ReplicationToolError(f"{what}: {text!r} is no host:port")
-    return host, port
+    if not is_host_and_port(text):
+        hint = address_hint(text)
+        raise ReplicationToolError(f"{what}: {text!r} is no host:port" + (f": {hint}" if hint else ""))
+    return string2_socket_address(text)
 
 
 def chosen(brokers: list[Broker], cluster: str | None, broker: str | None) -> list[Broker]:

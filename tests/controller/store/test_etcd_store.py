@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmqha.common.extras import how_to_install
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
 from rmqha.controller.store import etcd_store
 from rmqha.controller.store.controller_store import (
@@ -492,7 +493,7 @@ def test_without_the_extra_it_says_what_to_install():
             "try: EtcdStore(ControllerConfig(etcdEndpoints='a:1'), 'n0', 'n0:1')\n"
             "except OSError as error: print(error)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "controllerStore=etcd needs etcd3gw: pip install 'PATH-OR-URL[etcd]'" in done.stdout
+    assert f"controllerStore=etcd needs etcd3gw: {how_to_install('etcd')}" in done.stdout
 
 
 def test_what_reads_alone_is_asked_of_most_members(config):

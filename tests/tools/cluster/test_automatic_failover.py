@@ -40,7 +40,7 @@ def status(home, address):
 
 def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
     printed = rmqha(home, "up", "--wait", "--print-env", "--masters", 1, "--slaves", 1, "--auto-failover").stdout
-    address = printed.splitlines()[0].removeprefix("NAMESRV_ADDR=")
+    address = printed.splitlines()[0].removeprefix("export NAMESRV_ADDR=")
     first = nodes(home)
     assert list(first) == NAMES and roles(home) == {
         "namesrv": ("NAME SERVER", "running"), "controller": ("CONTROLLER", "running"),

@@ -1,8 +1,10 @@
 """Folders, their cluster.json and config files, and the lock."""
 import json
 import os
+import re
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -202,9 +204,110 @@ def test_environment_is_printed_for_a_shell_whatever_the_folder_is_called(tmp_pa
     folder = tmp_path / "it's $HOME; here"
     found = made(folder)
     printed = CliRunner().invoke(rmqha, ["up", "--print-env", "--dir", str(folder)]).output
-    script = 'set -a; eval "$1"; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
-    result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=60)
-    assert result.stdout == f"{found.namesrv.address} {folder}\n"
+    # the second idiom was on the pages once; it exported the first variable alone
+    for how in ('eval "$1"', 'eval "export $1"', 'set -a; eval "$1"; set +a'):
+        script = how + '; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
+        result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=60)
+        assert (result.stdout, result.stderr) == (f"{found.namesrv.address} {folder}\n", ""), how
+
+
+def test_up_prints_what_the_next_command_needs_to_find_the_cluster(tmp_path, data_home, monkeypatch):
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
+    made(data_home / "default", Shape(1, 0), 21_000)
+    folder = tmp_path / "of my own"
+    made(folder, Shape(1, 0), 22_000)
+
+    def exports(*arguments):
+        printed = CliRunner().invoke(rmqha, ["up", *map(str, arguments)]).stdout
+        return [line for line in printed.splitlines() if line.startswith("export ")]
+
+    assert exports() == ["export NAMESRV_ADDR=127.0.0.1:21000"]
+    assert exports("--dir", folder) == ["export NAMESRV_ADDR=127.0.0.1:22000", f"export RMQHA_DIR='{folder}'"]
+    monkeypatch.setenv("RMQHA_DIR", str(folder))
+    assert exports() == ["export NAMESRV_ADDR=127.0.0.1:22000"]
+    assert exports("--name", "default")[1:] == [f"export RMQHA_DIR={data_home / 'default'}"]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Somebody sits there: standard input of CliRunner is a terminal."""
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+
+
+@pytest.mark.parametrize("from_environment", [False, True])
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_purge_of_a_cluster_that_nobody_named_asks_on_a_terminal(data_home, tmp_path, monkeypatch, terminal,
+                                                                 from_environment, answer):
+    folder = tmp_path / "mine" if from_environment else data_home / "default"
+    made(folder, Shape(2, 1))
+    if from_environment:
+        monkeypatch.setenv("RMQHA_DIR", str(folder))
+    result = CliRunner().invoke(rmqha, ["down", "--purge"], input=answer)
+    assert result.exit_code == 1 and (folder / "cluster.json").exists()
+    assert f"Stop the cluster in {folder} (2 sync masters with 1 slave each, small)" in result.stderr
+    result = CliRunner().invoke(rmqha, ["down", "--purge"], input="y\n")
+    assert result.exit_code == 0 and f"deleted {folder}" in result.stdout and not folder.exists()
+
+
+@pytest.mark.parametrize("arguments", [["--dir", "HERE"], ["--name", "default"], ["--yes"], ["-y"]])
+def test_purge_that_was_asked_for_by_name_names_the_folder_and_does_not_ask(data_home, terminal, arguments):
+    folder = data_home / "default"
+    made(folder, Shape(1, 0))
+    arguments = [str(folder) if argument == "HERE" else argument for argument in arguments]
+    result = CliRunner().invoke(rmqha, ["down", "--purge", *arguments], input="")
+    assert result.exit_code == 0 and not folder.exists(), result.output
+    assert f"deleting the cluster in {folder}" in result.stderr and "[y/N]" not in result.output
+
+
+def test_purge_without_a_terminal_names_the_folder(data_home):
+    made(data_home / "default", Shape(1, 0))
+    result = CliRunner().invoke(rmqha, ["down", "--purge"], input="n\n")
+    assert result.exit_code == 0 and f"deleting the cluster in {data_home / 'default'}" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["up"], ["down", "--purge"], ["ps"], ["logs"]])
+def test_empty_dir_of_a_variable_that_is_not_set_is_not_the_working_directory(tmp_path, monkeypatch, command):
+    made(tmp_path, Shape(1, 0))
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)  # nothing may be left running
+    monkeypatch.chdir(tmp_path)
+    assert "--dir is empty" in fails(*command, "--dir", "")
+    assert (tmp_path / "cluster.json").exists()
+
+
+@pytest.mark.parametrize("options, role", [
+    (["--slaves", 0], "ASYNC_MASTER"), (["--slaves", 0, "--async"], "ASYNC_MASTER"),
+    (["--slaves", 2], "SYNC_MASTER"), ([], "SYNC_MASTER"), (["--slaves", 1, "--async"], "ASYNC_MASTER")])
+def test_a_master_waits_for_slaves_only_where_it_has_some(tmp_path, monkeypatch, options, role):
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
+    arguments = [str(each) for each in ("up", "--dir", tmp_path / "c", "--print-env", "--masters", 1, *options)]
+    for _again in range(2):
+        result = CliRunner().invoke(rmqha, arguments)
+        assert result.exit_code == 0, result.output
+    found = layout.read(tmp_path / "c")
+    assert found is not None and [node.role for node in found.masters] == [role]
+
+
+def test_a_master_that_is_to_wait_for_slaves_that_it_has_not_is_refused(tmp_path):
+    said = fails("up", "--dir", tmp_path, "--slaves", 0, "--sync")
+    assert "--sync needs a slave" in said and os.listdir(tmp_path) == [".lock"]
+
+
+def test_a_lone_replica_of_a_controller_takes_messages(tmp_path, monkeypatch):
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
+    assert CliRunner().invoke(rmqha, ["up", "--dir", str(tmp_path / "c"), "--slaves", "0", "--auto-failover",
+                                      "--print-env"]).exit_code == 0
+    found = layout.read(tmp_path / "c")
+    properties = read_config_file(str(found.replicas[0].config_file))
+    assert (properties["allAckInSyncStateSet"], properties["minInSyncReplicas"]) == ("false", "1")
+
+
+def test_pages_name_the_cluster_that_they_delete():
+    """Who pastes a page's lines must not lose the cluster that he works with."""
+    pages = [Path(__file__).parents[3] / "README.md", *(Path(__file__).parents[3] / "docs").rglob("*.md")]
+    shell = re.compile(r"^(?:bin/)?rmqha down\b.*--purge.*$", re.MULTILINE)
+    lines = [(page.name, line) for page in pages for line in shell.findall(page.read_text("utf-8"))]
+    unnamed = [(page, line) for page, line in lines if not re.search(r"--(dir|name) ", line)]
+    assert len(lines) >= 3 and [page for page, _line in unnamed] == ["clusters.md"], unnamed  # of the laptop's list
 
 
 def test_servers_are_listed_as_yaml_too(tmp_path):

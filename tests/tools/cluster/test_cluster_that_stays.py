@@ -55,8 +55,9 @@ def texts(folder: Path) -> bytes:
 def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
     printed = rmqha(home, "up", "--wait", "--print-env", *SHAPE).stdout.splitlines()
     folder = home / "rmqha" / "default"
-    address = printed[0].removeprefix("NAMESRV_ADDR=")
-    assert printed == [f"NAMESRV_ADDR={address}", f"RMQHA_DIR={folder}"] and address.startswith("127.0.0.1:")
+    address = printed[0].removeprefix("export NAMESRV_ADDR=")
+    assert printed == [f"export NAMESRV_ADDR={address}", f"export RMQHA_DIR={folder}"]
+    assert address.startswith("127.0.0.1:")
     first = nodes(home)
     assert list(first) == NAMES and {node["state"] for node in first.values()} == {"running"}
     for name, node in first.items():
