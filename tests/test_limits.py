@@ -3,9 +3,10 @@ import sys
 
 from rmqha.common.protocol.body import register_broker_body
 from rmqha.common.protocol.body_limits import BODY_LIMITS, JSON_MARKS, code_name
-from rmqha.remoting import large_requests
+from rmqha.remoting import begun_frames, channel, large_requests, request_lines
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
-from rmqha.remoting.protocol import remoting_command, rocketmq_serializable
+from rmqha.remoting.protocol import fastjson, fastjson_writer, remoting_command, rocketmq_serializable
+from rmqha.store.ha import ha_service
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs" / "limits.md"
@@ -35,6 +36,9 @@ def tables() -> str:
         ("fields in a ROCKETMQ header", f"{rocketmq_serializable.MAX_EXT_FIELDS:,}", closed),
         ("a header in fastjson's dialect, or with objects or lists as fields",
          size(remoting_command.MAX_DIALECT_LENGTH), closed),
+        ("levels of a JSON text", f"{fastjson.MAX_DEPTH:,}", "refused"),
+        ("levels of a JSON text with references, or of a field that is not a text",
+         f"{fastjson_writer.MAX_WRITTEN_DEPTH:,}", "refused"),
         ("a compressed registration, inflated", size(register_broker_body.MAX_INFLATED_SIZE)
          + f", and {register_broker_body.MAX_RATIO} times its length beside "
          + size(register_broker_body.FREE_INFLATED_SIZE), "SYSTEM_ERROR"),
@@ -42,6 +46,16 @@ def tables() -> str:
         ("large requests of one connection that wait", f"{large_requests.MAX_WAITING_OF_ONE}, and "
          + size(large_requests.MAX_WAITING_BYTES_OF_ONE), "SYSTEM_BUSY"),
         ("large requests of all connections that wait", size(large_requests.MAX_WAITING_BYTES), "SYSTEM_BUSY"),
+        ("requests of one connection that a pool serves at a time", f"1/{request_lines.SHARE} of its threads",
+         "the others wait for their turn"),
+        ("requests of one connection that wait for a pool", f"{request_lines.LONG_LINE}, and "
+         + size(request_lines.LONG_LINE_BYTES), "the connection is not read from until half of them are begun"),
+        ("answers that a connection has not read", size(channel.HIGH_WATER_MARK) + " (`writeBufferHighWaterMark`)",
+         "none of its requests is begun until they are read"),
+        ("frames that have begun, of all connections", size(begun_frames.MAX_BEGUN_BYTES),
+         "the connection whose frame began first is closed"),
+        ("connections to the replication port that have reported nothing", str(ha_service.MAX_WAITING),
+         "the most silent one is closed"),
     )]
     return "\n".join(lines) + "\n"
 

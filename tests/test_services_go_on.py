@@ -471,7 +471,7 @@ def _read_socket(folder) -> Iterator[Plan]:
     with ExitStack() as stack:
         master, _slave, work = _pair(folder, stack)
         service = master.ha_service.connection_list[0].read_socket_service
-        yield Plan(service, (service, "_process_read_event"), work)
+        yield Plan(service, (service, "hear"), work)
 
 
 @plan_of("WriteSocketService")

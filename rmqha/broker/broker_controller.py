@@ -151,6 +151,7 @@ class BrokerController:
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service,
                                                    port_use=FAST_PORT)
         self.fast_remoting_server.large_requests = self.remoting_server.large_requests
+        self.fast_remoting_server.io.begun_frames = self.remoting_server.io.begun_frames
         self.certificate_watch = CertificateWatch((self.remoting_server, self.fast_remoting_server))
         self.stall_watch = StallWatch(broker_config.stallWatchMs)
         self.metrics_port = MetricsPort(broker_config.metricsHost, broker_config.metricsPort or None, self._metrics)

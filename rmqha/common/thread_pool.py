@@ -28,6 +28,7 @@ class NamedThreadPool:
         self.queue_capacity = queue_capacity
         self._tasks: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()  # guarded by _not_empty
         self._threads: list[threading.Thread] = []  # guarded by _not_empty
+        self._elsewhere = 0  # tasks that wait before the queue; guarded by _not_empty
         self._idle = 0  # guarded by _not_empty
         self._stopped = False  # guarded by _not_empty
         self._not_empty = threading.Condition()  # announces: a task waits, or stopped
@@ -60,8 +61,13 @@ class NamedThreadPool:
         self._threads.append(thread)
 
     def queue_size(self) -> int:
-        """Tasks that wait."""
-        return len(self._tasks)
+        """Tasks that wait, those before the queue counted."""
+        return len(self._tasks) + self._elsewhere
+
+    def note_elsewhere(self, more: int) -> None:
+        """Count so many more (or less) tasks that wait until somebody submits them."""
+        with self._not_empty:
+            self._elsewhere += more
 
     def shutdown(self, timeout_ms: int = 5000) -> None:
         """Finish what is queued, end the threads, join each at most `timeout_ms`. Idempotent."""

@@ -125,7 +125,7 @@ class Controller:
     def get_sync_state_data(self, broker_names: Iterable[str]) -> BrokerReplicasInfo:
         """CONTROLLER_GET_SYNC_STATE_DATA. NotLeaderError."""
         info, asked_ns = BrokerReplicasInfo(), time.monotonic_ns()
-        for name in broker_names:
+        for name in dict.fromkeys(broker_names):  # Differs: 5.1.4 looks a name up each time that it is named
             current = self.store.get(name).replica_set
             if current is not None:
                 info.replicasInfoTable[name] = decisions.replicas_info(current, self._heard(current))

@@ -45,9 +45,9 @@ class Channel:
     """
 
     __slots__ = ("remote_address", "local_address", "attributes", "decoder", "high_water_mark", "low_water_mark",
-                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "is_behind",
-                 "ended_by_peer", "_socket", "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent", "_blocked",
-                 "_active", "_tls", "__weakref__")
+                 "receive_into", "read_bytes", "active_ns", "sent_seen", "reading_paused", "is_behind", "is_held",
+                 "begun_bytes", "ended_by_peer", "_socket", "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent",
+                 "_blocked", "_active", "_tls", "__weakref__")
 
     def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
@@ -65,6 +65,8 @@ class Channel:
         self.sent_seen = 0  # _sent at the last look for idle channels
         self.reading_paused = False
         self.is_behind = False  # frames that were read wait for the next round; meanwhile nothing more is read
+        self.is_held = False  # until its answers are read, or its requests begun; it is behind then
+        self.begun_bytes = 0  # of a frame, as BegunFrames has them
         # Guarded by _lock:
         self._socket = connected
         self._io = io
@@ -182,6 +184,23 @@ class Channel:
             self.close()
         elif blocked:
             self._io.update_interest(self)
+
+    def call_when_sent(self, callback: OnSent) -> None:
+        """`callback(True)` when all that is queued now is sent, `callback(False)` when that won't be; at once if so."""
+        with self._lock:
+            active, waits = self._active, self._active and self._queued > self._sent
+            if waits:
+                self._on_sent.append((self._queued, callback))
+        if not waits:
+            _call([callback], active)
+
+    def hold(self) -> None:
+        """Serve no more of what comes until `release`. Only by the IO thread, while it serves a command."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """Undo `hold`. From any thread."""
+        self._io.released(self)
 
     def on_writable(self) -> None:
         """The socket takes bytes again. Only by the IO thread. OSError when a handshake can't go on."""

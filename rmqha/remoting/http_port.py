@@ -1,10 +1,14 @@
 """A small HTTP port beside the servers' own: GET of a few pages that are made when they are asked for.
 
-    selector: listening socket --accept--> <service name>_<n> (pool): read the request, make the page, write, close
+    HttpPort: selector: listening socket --accept--> connections: read requests, as they come
+        --a request--> HttpPortThread_<n> (pool): make the page, write, close
+        --for a health page--> HttpPortHealthThread_1, likewise: it does not wait for those who are slow to take a page
     HttpPort, each second: connections that take too long are ended
 """
 import http.server
+import io
 import logging
+import re
 import selectors
 import socket
 import time
@@ -22,27 +26,37 @@ log = logging.getLogger("RocketmqRemoting")
 
 MAX_CONNECTION_S = 30.0  # from accept to close, whoever is slow
 _THREADS, _WAITING = 4, 16  # connections that are served, and that wait, at a time
+_HEALTH_WAITING = 64  # likewise, for a health page
+_ASKING = 64  # connections whose request has not come yet; of more, those that are the oldest are closed
+_MAX_HEAD = (64 << 10) + 1  # bytes of a request from which on it is not waited for; one line has fewer
 _BACKLOG = 64
 _LOOK_S = 1.0
 _ACCEPT_PAUSE_MS = 100
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_WORDS = 3  # of a request's line
 
 
 class HttpPort(ServiceThread):
     """Serves `page` at host:port; port 0 takes a free one, see `local_port`. One request a connection.
 
-    It asks nobody who they are: the address that it listens at decides who may read.
+    It asks nobody who they are: the address that it listens at decides who may read. `health_paths` are pages that are
+    made quickly, and wanted when all else is busy.
     """
 
     max_failures = 10
 
-    def __init__(self, host: str, port: int, config_key: str, page: Callable[[str], Page]) -> None:
+    def __init__(self, host: str, port: int, config_key: str, page: Callable[[str], Page],
+                 health_paths: frozenset[str] = frozenset()) -> None:
         super().__init__()
+        self._health_paths = health_paths
         self.daemon = True
         self._host, self._port, self._config_key, self._page = host, port, config_key, page
         self.local_port = 0  # the bound port, once started
         self._listener: socket.socket | None = None  # closed by the service's thread
         self._waker: Waker | None = None  # from start on; closed by the service's thread
         self._pool = NamedThreadPool("HttpPortThread_", _THREADS, _WAITING)
+        self._health_pool = NamedThreadPool("HttpPortHealthThread_", 1, _HEALTH_WAITING)
+        self._asking: dict[socket.socket, bytes] = {}  # what has come of requests, oldest first; the service's thread
         self._open: dict[socket.socket, float] = {}  # since when; single dict operations only
 
     def start(self) -> None:
@@ -57,6 +71,7 @@ class HttpPort(ServiceThread):
         super().shutdown(interrupt)
         self._end_connections(older_than_s=-1)
         self._pool.shutdown()
+        self._health_pool.shutdown()
 
     def wakeup(self) -> None:
         super().wakeup()
@@ -70,6 +85,8 @@ class HttpPort(ServiceThread):
         try:
             self.keep_going(partial(self._accept_until_stopped, listener, waker))
         finally:
+            while self._asking:
+                self._close(self._asking.popitem()[0])
             listener.close()
             waker.close()
         log.info("%s service end", self.get_service_name())
@@ -78,14 +95,18 @@ class HttpPort(ServiceThread):
         with selectors.DefaultSelector() as selector:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(waker, selectors.EVENT_READ)
+            for sock in self._asking:  # of a round that failed
+                selector.register(sock, selectors.EVENT_READ)
             while not self.stopped:
-                selector.select(_LOOK_S)
+                for key, _events in selector.select(_LOOK_S):
+                    if isinstance(key.fileobj, socket.socket) and key.fileobj is not listener:
+                        self._read(selector, key.fileobj)
                 waker.drain()
-                if not self._accept_all(listener):
+                if not self._accept_all(selector, listener):
                     self.wait_for_running(_ACCEPT_PAUSE_MS)
                 self._end_connections(MAX_CONNECTION_S)
 
-    def _accept_all(self, listener: socket.socket) -> bool:
+    def _accept_all(self, selector: selectors.BaseSelector, listener: socket.socket) -> bool:
         """Take all that wait; False when this process can't take more now."""
         while not self.stopped:
             try:
@@ -98,21 +119,60 @@ class HttpPort(ServiceThread):
             except OSError as error:
                 log.error("%s service has exception. %s", self.get_service_name(), error)
                 return False
-            self._open[sock] = time.monotonic()
-            try:
-                self._pool.submit(self._serve, sock, address)
-            except RejectedExecutionError:
-                log.warning("%s: too many connections at a time, that of %s is closed", self.get_service_name(),
-                            plain_address(address))
-                self._close(sock)
+            sock.setblocking(False)
+            self._open[sock], self._asking[sock] = time.monotonic(), b""
+            selector.register(sock, selectors.EVENT_READ)
+            if len(self._asking) > _ASKING:
+                oldest = next(iter(self._asking))
+                self._refuse(selector, oldest)
         return True
 
-    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _read(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
+        """Read on; a request that is whole, or never will be, goes to a pool."""
+        if sock not in self._asking:  # closed earlier in this round
+            return
+        try:
+            data = sock.recv(2 * _MAX_HEAD)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.info("%s: a connection ended before its request: %s", self.get_service_name(), error)
+            data = b""
+        head = self._asking[sock] = self._asking[sock] + data
+        if not head:
+            self._forget(selector, sock)
+            self._close(sock)
+            return
+        line, line_ends, rest = head.partition(b"\n")
+        words = line.split()
+        if data and len(head) < _MAX_HEAD and not (
+                line_ends and (len(words) != _WORDS or rest.startswith((b"\n", b"\r\n")) or _END_OF_HEAD.search(rest))):
+            return
+        path = words[1].partition(b"?")[0].decode("latin-1") if len(words) == _WORDS else ""
+        pool = self._health_pool if path in self._health_paths else self._pool
+        try:
+            pool.submit(self._serve, sock, head)
+        except RejectedExecutionError:
+            self._refuse(selector, sock)
+        else:
+            self._forget(selector, sock)
+
+    def _refuse(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
+        log.warning("%s: too many connections at a time, that of %s is closed", self.get_service_name(), _peer(sock))
+        self._forget(selector, sock)
+        self._close(sock)
+
+    def _forget(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
+        del self._asking[sock]
+        selector.unregister(sock)
+
+    def _serve(self, sock: socket.socket, head: bytes) -> None:
+        address = _peer(sock)
         try:
             sock.setblocking(True)
-            _Handler(sock, address, self._page)
+            _Handler(sock, address, self._page, head)
         except OSError as error:  # gone, or ended for being slow
-            log.info("%s: connection of %s: %s", self.get_service_name(), plain_address(address), error)
+            log.info("%s: connection of %s: %s", self.get_service_name(), address, error)
         finally:
             self._close(sock)
 
@@ -131,15 +191,31 @@ class HttpPort(ServiceThread):
                     log.debug("a connection was over before it was ended: %s", error)
 
 
+def _peer(sock: socket.socket) -> tuple[str, int]:
+    """The other side's address; ("", 0) when it is gone."""
+    try:
+        return plain_address(sock.getpeername())
+    except OSError as error:
+        log.debug("a connection was over: %s", error)
+        return "", 0
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     """One request."""
 
     server_version, sys_version = "rmqha", ""
     timeout = 5  # seconds, for each read and write
 
-    def __init__(self, sock: socket.socket, address: tuple[str, int], page: Callable[[str], Page]) -> None:
-        self._page = page
+    def __init__(self, sock: socket.socket, address: tuple[str, int], page: Callable[[str], Page],
+                 head: bytes) -> None:
+        self._page, self._head = page, head
         super().__init__(sock, address, None)  # type: ignore[arg-type]  # the handler has no use for a server
+
+    def setup(self) -> None:
+        """Read from what has come already."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BytesIO(self._head)
 
     def do_GET(self) -> None:
         """Answer with the page."""

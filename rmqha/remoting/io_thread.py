@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.waker import Waker
+from rmqha.remoting.begun_frames import BegunFrames
 from rmqha.remoting.channel import Channel, is_end_by_peer
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
@@ -91,6 +92,7 @@ class IoThread(ServiceThread):
         self.max_idle_ns = max_idle_seconds * 1_000_000_000  # 0: never idle
         self.tick_ms = TICK_MS
         self.express_lane: ExpressLane | None = None  # set before the start
+        self.begun_frames = BegunFrames()  # before the start, the IO threads of one process may share theirs
         self.channels: set[Channel] = set()  # IO thread
         self.now_ns = 0  # IO thread: monotonic time of this round
         self._selector: selectors.BaseSelector = None  # type: ignore[assignment]  # IO thread; made by start
@@ -164,6 +166,13 @@ class IoThread(ServiceThread):
     def update_interest(self, channel: Channel) -> None:
         """Watch for what the channel waits for: bytes to read, room to write."""
         self.post(functools.partial(self._update_interest, channel))
+
+    def released(self, channel: Channel) -> None:
+        """Serve the channel again, which was held."""
+        with self._posting:  # never at once: it may be called by what serves a command of the channel
+            if not self._ended:
+                self._tasks.append(functools.partial(self._release, channel))
+                self.wakeup()
 
     def closed(self, channel: Channel) -> None:
         """The channel was closed: forget it and close its socket."""
@@ -279,6 +288,7 @@ class IoThread(ServiceThread):
     def _remove(self, channel: Channel) -> None:
         if channel in self.channels:
             self.channels.discard(channel)
+            self.begun_frames.note(channel, 0, False)
             try:
                 self._selector.unregister(channel)
             finally:
@@ -332,8 +342,17 @@ class IoThread(ServiceThread):
             self._decode(channel, data)
         except (FrameError, RemotingCommandException) as error:
             self._undecodable(channel, error)
+        buffered = channel.decoder.buffered
+        if (buffered or channel.begun_bytes) and channel.is_active:
+            self.begun_frames.note(channel, buffered, buffered != channel.begun_bytes + len(data))
+            channel.begun_bytes = buffered
         if channel.is_blocked or channel.is_behind:
             self._update_interest(channel)
+
+    def _release(self, channel: Channel) -> None:
+        if channel.is_held:
+            channel.is_held = False
+            self._catch_up(channel)
 
     def _catch_up(self, channel: Channel) -> None:
         """The next turn of a connection whose frames took too long for one round."""
@@ -376,6 +395,13 @@ class IoThread(ServiceThread):
             self.handler.on_command(channel, RemotingCommand.decode(frame))
             if not channel.is_active:
                 return
+            if channel.pending_bytes > channel.high_water_mark and self._is_clogged(channel):
+                channel.hold()
+                channel.call_when_sent(lambda _ok: channel.release())
+            if channel.is_held:
+                decoder.pause(view, position)
+                channel.is_behind = True
+                return
             if turn_ends_ns == 0:
                 turn_ends_ns = time.monotonic_ns() + TURN_NS
             elif position < len(view) and time.monotonic_ns() > turn_ends_ns:
@@ -386,6 +412,12 @@ class IoThread(ServiceThread):
                 self.wakeup()
                 return
         decoder.end(view, position)
+
+    @staticmethod
+    def _is_clogged(channel: Channel) -> bool:
+        """Whether so much is unwritten because the peer does not read, and not because this round is not over."""
+        channel.send_queued()
+        return channel.pending_bytes > channel.high_water_mark
 
     def _undecodable(self, channel: Channel, error: Exception) -> None:
         """Answer what came before, say why in one line, close."""

@@ -81,7 +81,8 @@ class LargeRequests:
                 self._waiting[channel] = own  # behind all others
             else:
                 del self._bytes[channel]
-        work()
+        if channel.is_active:  # else nobody would read the answer
+            work()
 
 
 def has_large_header(command: RemotingCommand) -> bool:

@@ -36,11 +36,11 @@ class MetricsPort:
             return
         if not exposition.is_available():
             raise RuntimeError(f"{exposition.CONFIG_KEY}={self._port}: {exposition.HOW_TO_INSTALL}")
-        from rmqha.common.metrics.pages import Pages
+        from rmqha.common.metrics.pages import HEALTH_PATHS, Pages
         from rmqha.remoting.http_port import HttpPort  # heavy, and many servers have none
 
         pages = self._pages = self._pages or Pages(self._new_subject())
-        http_port = HttpPort(self._host, self._port, exposition.CONFIG_KEY, pages.page)
+        http_port = HttpPort(self._host, self._port, exposition.CONFIG_KEY, pages.page, HEALTH_PATHS)
         http_port.start()
         self._http_port, pages.is_stopped = http_port, False
 

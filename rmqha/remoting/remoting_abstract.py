@@ -33,6 +33,7 @@ from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.large_requests import ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.remoting_sys_response_code import REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR
+from rmqha.remoting.request_lines import RequestLines
 from rmqha.remoting.request_processor import RequestProcessor, RequestTask
 from rmqha.remoting.response_future import ResponseFuture, SemaphoreReleaseOnlyOnce
 from rmqha.remoting.rpc_hook import RPCHook
@@ -75,6 +76,7 @@ class RemotingAbstract:
         self.event_executor = EventExecutor(channel_event_listener)
         self.callback_executor: NamedThreadPool | None = None  # None: callbacks run where the response is read
         self.large_requests: LargeRequests | None = None  # None: all are served as small ones
+        self._request_lines = RequestLines(self._refuse_task)
         self._overload_logged_ns = LONG_AGO  # any thread; two lines at a time do no harm
 
     def register_rpc_hook(self, rpc_hook: RPCHook | None) -> None:
@@ -169,13 +171,14 @@ class RemotingAbstract:
     def _submit(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
                 executor: NamedThreadPool) -> None:
         run = functools.partial(self._serve, channel, command, processor)
-        try:
-            executor.submit(RequestTask(run, channel, command))
-        except RejectedExecutionError:
-            self._log_overload("%s, too many requests and system thread pool busy, RejectedExecutionException %s "
-                               "request code: %d", parse_channel_remote_addr(channel), executor.name_prefix,
-                               command.code)
-            self._refuse(channel, command, SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+        self._request_lines.submit(RequestTask(run, channel, command), executor)
+
+    def _refuse_task(self, task: RequestTask, executor: NamedThreadPool) -> None:
+        """The pool has no room for a request."""
+        self._log_overload("%s, too many requests and system thread pool busy, RejectedExecutionException %s "
+                           "request code: %d", parse_channel_remote_addr(task.channel), executor.name_prefix,
+                           task.request.code)
+        self._refuse(task.channel, task.request, SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 
     def _serve(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor) -> None:
         """Hooks, processor; the answer is written now or when it is completed."""
@@ -388,6 +391,7 @@ class RemotingAbstract:
 
     def on_closed(self, channel: Channel) -> None:
         """The channel is gone."""
+        self._request_lines.closed(channel)
         self.event_executor.put_event("CLOSE", channel)
         self.fail_fast(channel)
 

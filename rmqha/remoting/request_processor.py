@@ -37,13 +37,14 @@ class RequestTask:
     Java: org.apache.rocketmq.remoting.netty.RequestTask (4.9.8)
     """
 
-    __slots__ = ("runnable", "create_timestamp", "channel", "request", "stop_run")
+    __slots__ = ("runnable", "create_timestamp", "channel", "request", "stop_run", "size")
 
     def __init__(self, runnable: Callable[[], None], channel: Channel, request: RemotingCommand) -> None:
         self.runnable = runnable
         self.create_timestamp = current_time_millis()
         self.channel = channel
         self.request = request
+        self.size = request.header_length + len(request.body or b"")  # bytes
         self.stop_run = False  # set by a cleaner before the pool takes the task
 
     def __call__(self) -> None:

@@ -115,7 +115,7 @@ def _plain_header(header: remoting_command.Buffer) -> object:
     """What `_loads_header` gives, by the parser of the dialect alone, which goes from character to character."""
     text = str(header, "utf-8", "replace")
     try:
-        value = fastjson.encodable(fastjson_parser.parse(text), text)
+        value = fastjson_parser.parse(fastjson.encodable(text))
     except RecursionError:
         raise FastjsonError("too deep") from None
     ext = value.get("extFields") if isinstance(value, dict) else None
@@ -170,7 +170,7 @@ def _end_not_looked_at(header: remoting_command.Buffer) -> object:
     """What follows the object is not looked at."""
     text = str(header, "utf-8", "replace")
     try:
-        return fastjson.encodable(remoting_command._scan_json(text, 0)[0], text)
+        return remoting_command._scan_json(fastjson.encodable(text), 0)[0]
     except (StopIteration, ValueError, RecursionError):
         return _loads(header)
 

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz.frames import FIRST_OPAQUE, MAX_FRAME, Call, Fuzzer, framed
+from tests.fuzz import dialect
+from tests.fuzz.frames import FIRST_OPAQUE, GROWN, MAX_FRAME, Call, Fuzzer, framed
 
 KIB, MIB = 1 << 10, 1 << 20
 MERSENNE = (1 << 61) - 1  # CPython's integers hash modulo this
@@ -48,7 +49,7 @@ class CostInputs:
         self._growths: list[Callable[[random.Random, Call, int], str | None]] = [
             _list_of_many, _list_of_many, _list_of_equals, _references, _collisions, _deep, _wide, _empties,
             _long_number, _long_text, _cut_body, _properties_text, _batch, _compressed, _extra_fields, _long_value,
-            _expression, _expression, _numbers, _numbers, _names, _names, _noise]
+            _expression, _expression, _numbers, _numbers, _names, _names, _noise, _dialect, _dialect, _dialect]
 
     def input(self, number: int) -> CostInput:
         """Input `number`."""
@@ -220,6 +221,28 @@ def _deep(rng: random.Random, call: Call, size: int) -> str | None:
     text = begin * depth + rng.choice(("0", "[]", "")) + end * rng.choice((depth, 0))
     call.body = _dumped(body).replace(b'"@grown@"', text.encode())
     return f"depth {depth} of {begin} in {path}"
+
+
+def _dialect(rng: random.Random, call: Call, size: int) -> str | None:
+    """A text of fastjson's dialect, in the body or in the header; the longest one that a header may have, often."""
+    body = _json(call)
+    if body is None or rng.random() < 0.5:
+        what, text = dialect.drawn(rng, min(size, rng.choice((1000, 4000, 14_000, size))))
+        call.binary, call.grown = False, text.encode("utf-8", "surrogatepass")
+        place = rng.choice(("remark", "unknown", "extFields"))
+        if place == "extFields":
+            call.header["extFields"]["unknown"] = GROWN
+        else:
+            call.header[place] = GROWN
+        return f"the dialect in {place}, {len(text)} characters, {what}"
+    what, text = dialect.drawn(rng, size)
+    paths = _paths(body, object)
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    _put(body, path, GROWN)
+    call.body = _dumped(body).replace(b'"%b"' % GROWN.encode(), text.encode("utf-8", "surrogatepass"))
+    return f"the dialect in {path}, {len(text)} characters, {what}"
 
 
 def _wide(rng: random.Random, call: Call, size: int) -> str | None:

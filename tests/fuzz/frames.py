@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_FRAME = 16 * 1024 * 1024
+GROWN = "@grown@"
 FIRST_OPAQUE = 2_000_000
 NUMBERS = [0, -1, 1, 7, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, 2**31, -2**31, -2**31 - 1, 2**32, 2**63 - 1,
            2**63, -2**63, 10**40]
@@ -25,11 +26,12 @@ BODIES = [b"", b"{", b"[]", b"null", b"{}", b"\x00" * 64, b"\xff" * 64, b"[" * 2
 
 @dataclass
 class Call:
-    """A request before it is bytes; `header` as in JSON, `extFields` within."""
+    """A request before it is bytes; `header` as in JSON, `extFields` within; `grown` stands where it has GROWN."""
 
     header: dict[str, object]
     body: bytes
     binary: bool = False
+    grown: bytes = b""
 
 
 @dataclass
@@ -55,7 +57,8 @@ class Input:
 def encoded(call: Call) -> tuple[int, bytes]:
     """(serialize type, header)."""
     if not call.binary:
-        return 0, json.dumps(call.header).encode("utf-8", "surrogatepass")
+        header = json.dumps(call.header).encode("utf-8", "surrogatepass")
+        return 0, header.replace(b'"%b"' % GROWN.encode(), call.grown) if call.grown else header
     head = call.header
     parts = []
     fields = head.get("extFields")

@@ -73,13 +73,62 @@ def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
 
 def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, caplog):
     monkeypatch.setattr(http_port._Handler, "timeout", 20)
-    room = http_port._THREADS + http_port._WAITING
+    room = http_port._ASKING
     held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=20) for _ in range(room + 5)]
     wait_until(lambda: caplog.text.count("too many connections at a time") >= 5)
     for sock in held:
         sock.close()
     wait_until(lambda: not port._open)
     assert http_get(port.local_port, "/x")[0] == 200
+
+
+class _SlowPage:
+    """/healthz is ready at once, all else when `gate` is set."""
+
+    def __init__(self):
+        self.gate, self.asked = threading.Event(), 0
+
+    def __call__(self, path: str) -> Page:
+        if path != "/healthz":
+            self.asked += 1
+            assert self.gate.wait(120)
+        return Page(200, "text/plain", [b"ok"])
+
+
+def test_health_is_answered_beside_any_number_of_slow_peers():
+    page = _SlowPage()
+    port = HttpPort("127.0.0.1", 0, "metricsPort", page, frozenset({"/healthz"}))
+    port.start()
+    held = []
+    try:
+        for _ in range(http_port._THREADS + http_port._WAITING + 4):
+            held.append(socket.create_connection(("127.0.0.1", port.local_port), timeout=60))
+            held[-1].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        held += [socket.create_connection(("127.0.0.1", port.local_port), timeout=60) for _ in range(24)]
+        held[-1].sendall(b"GET /healthz HTTP/1.0\r\nslow: ")
+        wait_until(lambda: page.asked == http_port._THREADS, 60_000)
+        for _ in range(3):
+            assert http_get(port.local_port, "/healthz")[:2] == (200, b"ok")
+        held[-1].sendall(b"yes\r\n\r\n")
+        assert held[-1].recv(1000).startswith(b"HTTP/1.0 200")
+    finally:
+        page.gate.set()
+        for sock in held:
+            sock.close()
+        port.shutdown()
+
+
+@pytest.mark.parametrize("pieces", [
+    [b"GET /x HTTP/1.0\r\n\r\n"], [b"GET /x HTTP/1.0\n", b"\n"], [b"GET /x HT", b"TP/1.0\r", b"\n", b"\r", b"\n"],
+    [b"GET /x HTTP/1.0\r\n", b"a: b\r\n\r\n"], [b"HEAD /x HTTP/1.1\r\n", b"a: b\n", b"\n"], [b"GET /x\r\n"]])
+def test_a_request_may_come_in_pieces(port, pieces):
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=60) as sock:
+        for piece in pieces:
+            sock.sendall(piece)
+        answer = b""
+        while piece := sock.recv(4096):
+            answer += piece
+        assert answer.endswith(b"\r\n\r\n" if pieces[0].startswith(b"HEAD") else b"/x")
 
 
 def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port, monkeypatch):

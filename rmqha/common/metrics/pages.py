@@ -14,6 +14,7 @@ _TEXT = "text/plain; charset=utf-8"
 _INDEX = b"/metrics  numbers for Prometheus\n/healthz  200 as long as the process serves\n" \
          b"/readyz   200 when clients can work with it, otherwise 503 and the reasons\n"
 
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 SCRAPE_INCOMPLETE = Metric("rmqha_scrape_incomplete", GAUGE, (),
                            "1 when this answer lacks metrics: the time was out, or one could not be told (see the log)")
 SCRAPE_SECONDS = Metric("rmqha_scrape_seconds", GAUGE, (), "Time that this answer took to make")

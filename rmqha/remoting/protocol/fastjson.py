@@ -4,19 +4,25 @@ Standard JSON, and what fastjson does beyond it: integer keys without quotes (`{
 (`{{"topic":"T"}:1}`), names without quotes, single quotes, trailing commas, raw control characters in strings, and
 references to earlier values (`{"$ref":"$.a[0]"}`).
 """
+import itertools
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from rmqha.common.garbage_pause import no_garbage_collection
 from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
-from rmqha.remoting.protocol.fastjson_writer import dumps
+from rmqha.remoting.protocol.fastjson_writer import MAX_WRITTEN_DEPTH, dumps
 
 __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "dumps", "loads"]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"  # a pair
+                     r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)", re.DOTALL | re.ASCII)
 _REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
+MAX_DEPTH_OF_REFERENCES = MAX_WRITTEN_DEPTH  # of a text with them, the values that they lead through counted
 _FREE_COPIES = 1024  # values that references may copy, however short the text is
+_CONTAINERS = (dict, list, FrozenList)
 _LARGE = 64 << 10  # characters
 _CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
 
@@ -40,7 +46,7 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
     """
     text = source if isinstance(source, str) else str(source, "utf-8", "replace")
     try:
-        value = encodable(_parse(text), text)
+        value = _parse(encodable(text))
         return _References(value, text).resolve(value) if '"$ref"' in text else value
     except RecursionError:
         raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
@@ -50,7 +56,7 @@ def _parse(text: str) -> object:
     try:
         value = _decode(text)
         if text.count("{") + text.count("[") > MAX_DEPTH:
-            _check_depth(value)
+            check_depth(value)
         return value
     except json.JSONDecodeError:
         return parse(text)  # fastjson's dialect, or an error with its position
@@ -65,34 +71,30 @@ def _decode(text: str) -> object:
         return _decoder.decode(text)
 
 
-def encodable(value: object, text: str) -> object:
-    """`value`, read from `text`, with `?` for half a surrogate pair: what Java writes for it where bytes are needed."""
-    return _encodable(value) if _SURROGATE.search(text) else value
+def encodable(text: str) -> str:
+    """`text` with `?` for half a surrogate pair: what Java writes for it where bytes are needed."""
+    return _ESCAPE.sub(_whole_escape, text) if _SURROGATE.search(text) else text
 
 
-def _encodable(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    if isinstance(value, FrozenList):
-        return FrozenList(_encodable(item) for item in value)
-    if isinstance(value, FrozenObject):
-        return FrozenObject({_encodable(key): _encodable(item) for key, item in value.items()})
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return value
+def _whole_escape(match: re.Match[str]) -> str:
+    return "?" if match.lastgroup == "half" else match[0]
 
 
-def _check_depth(value: object) -> None:
+def check_depth(value: object, most: int = MAX_DEPTH) -> None:
+    """FastjsonError when a value that was read has more than `most` levels, those of its keys counted."""
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
-            raise FastjsonError(f"more than {MAX_DEPTH} levels", 0)
-        level = [child for parent in level if isinstance(parent, (dict, list))
-                 for child in (parent.values() if isinstance(parent, dict) else parent)
-                 if isinstance(child, (dict, list))]
+        if depth > most:
+            raise FastjsonError(f"more than {most} levels", 0)
+        level = [child for parent in level for child in _children(parent) if isinstance(child, _CONTAINERS)]
+
+
+def _children(value: object) -> Iterable[object]:
+    """What a container holds, keys first."""
+    if isinstance(value, dict):
+        return itertools.chain(value, value.values())
+    return value if isinstance(value, _CONTAINERS) else ()
 
 
 # Differs: fastjson shares what is referred to, and never tires of it.
@@ -107,15 +109,25 @@ class _References:
         self._root = root
         self._left = _FREE_COPIES + len(text) // 2  # values that may be copied yet
         self._open: list[str] = []  # the paths whose values are being copied
+        self._depth = 0  # of what is being copied, in the values that the paths lead through
 
     def resolve(self, value: object) -> object:
         """`value` without references. FastjsonError for one that leads nowhere, or when they lead to too much."""
         if self._open:
             self._pay(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        if self._depth == MAX_DEPTH_OF_REFERENCES:
+            raise FastjsonError(f"references in more than {MAX_DEPTH_OF_REFERENCES} levels", 0)
+        self._depth += 1
+        try:
+            return self._resolved(value)
+        finally:
+            self._depth -= 1
+
+    def _resolved(self, value: list[Any] | dict[Any, Any]) -> object:
         if isinstance(value, list):
             return [self.resolve(item) for item in value]
-        if not isinstance(value, dict):
-            return value
         path = value.get("$ref")
         if len(value) == 1 and isinstance(path, str) and path.startswith("$"):
             return self._copy(path, value)
@@ -142,10 +154,16 @@ class _References:
 
 
 def _length(value: object) -> int:
-    """Characters of a text, or of an object that is a key."""
-    if isinstance(value, str):
-        return len(value)
-    return len(repr(value)) * _CHARACTERS_PER_VALUE if isinstance(value, (FrozenObject, FrozenList)) else 0
+    """Characters of a text; those of an object that is a key, each of its values counted as several."""
+    length, values = 0, [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            length += len(value)
+        elif isinstance(value, (FrozenObject, FrozenList)):
+            values += _children(value)
+            length += (1 + len(value)) * _CHARACTERS_PER_VALUE
+    return length
 
 
 def _lookup(root: object, path: str) -> object:

@@ -49,25 +49,42 @@ class FastjsonError(ValueError):
 
 
 class FrozenObject(dict[object, object]):
-    """An object that is a key of another one, or stands in one. Hashable, so not to be changed."""
+    """An object that is a key of another one, or stands in one. Hashable, so not to be changed.
+
+    Its hash is made once, of the hashes of what it holds: a key pays for its own length, however deep it is.
+    """
 
     __slots__ = ("_hash",)
     _hash: int
 
     def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
-        # Of texts, not of the items: a stranger can choose numbers with equal hashes, and lists of such, at will.
         try:
             return self._hash
         except AttributeError:
-            self._hash = hash(frozenset(map(repr, self.items())))
+            pairs = [(_text_hash(key), _text_hash(item)) for key, item in self.items()]
+            self._hash = hash(f"{{{hash(frozenset(pairs))}")
             return self._hash
 
 
 class FrozenList(tuple[object, ...]):
-    """A list that is a key of an object, or stands in one."""
+    """A list that is a key of an object, or stands in one. Its hash is made once."""
+
+    _hash: int
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash("[" + ",".join([str(_text_hash(item)) for item in self]))
+            return self._hash
+
+
+def _text_hash(value: object) -> int:
+    """The hash of a value's text, which nobody can foresee: numbers with equal hashes can be chosen at will.
+
+    It differs for 1 and "1"; else all objects of these two would have one hash.
+    """
+    return hash(value) if isinstance(value, (FrozenObject, FrozenList)) else hash(repr(value))
 
 
 def parse(text: str) -> object:
@@ -84,6 +101,7 @@ class _Parser:
         self.containers: list[dict[Any, Any] | list[Any]] = []
         self.keys: list[object] = []  # the key a value is awaited for, per container
         self.as_key: list[bool] = []  # the container itself is a key of the one around it
+        self.keys_open = 0  # of these; what is closed within one is frozen
         self.expected = _VALUE
         self.result: object = None
 
@@ -120,6 +138,7 @@ class _Parser:
         if token == "{" or token == "[":
             self.require(len(self.containers) < MAX_DEPTH, f"more than {MAX_DEPTH} levels")
             self.as_key.append(self.expected == _KEY)
+            self.keys_open += self.as_key[-1]
             self.containers.append({} if token == "{" else [])
             self.keys.append(None)
             self.expected = _KEY if token == "{" else _VALUE
@@ -142,10 +161,12 @@ class _Parser:
 
     def close(self) -> None:
         """The innermost container is complete: it is a value, or a key."""
-        value = self.containers.pop()
+        container = self.containers.pop()
         self.keys.pop()
+        value = _frozen(container) if self.keys_open else container
         if self.as_key.pop():
-            self.set_key(_frozen(value))
+            self.keys_open -= 1
+            self.set_key(value)
         else:
             self.place(value)
 
@@ -210,10 +231,8 @@ class _Parser:
             raise FastjsonError(f"syntax error, {message}", self.position)
 
 
-def _frozen(value: object) -> object:
-    """What is frozen already, because it stands in a key of a key, is taken as it is."""
-    if type(value) is dict:
-        return FrozenObject((key, _frozen(item)) for key, item in value.items())
-    if type(value) is list:
-        return FrozenList(_frozen(item) for item in value)
-    return value
+def _frozen(container: dict[Any, Any] | list[Any]) -> FrozenObject | FrozenList:
+    """A container in a key, whose own containers are frozen. Its hash is made now: none is made of several levels."""
+    frozen = FrozenObject(container) if isinstance(container, dict) else FrozenList(container)
+    hash(frozen)
+    return frozen

@@ -15,6 +15,10 @@ from typing import Any
 
 from rmqha.common.atomics import AtomicBoolean, AtomicLong
 from rmqha.common.cached import cached
+from rmqha.remoting.protocol.fastjson_parser import FastjsonError
+
+# Differs: fastjson writes values of any depth
+MAX_WRITTEN_DEPTH = 128  # levels; what is deeper came from a stranger, and each Python would stop elsewhere
 
 SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_OR_FOREIGN = re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
@@ -29,7 +33,7 @@ def dumps(value: object, pretty: bool = False, quote_field_names: bool = False, 
 
     `browser_compatible` quotes them too, escapes what is not ASCII, and quotes integers that a double does not hold.
     `sort_keys` sorts maps, too.
-    Raises TypeError for a type that has no JSON.
+    Raises TypeError for a type that has no JSON, FastjsonError for more than MAX_WRITTEN_DEPTH levels.
     """
     writer = _Writer(pretty, quote_field_names or browser_compatible, browser_compatible, sort_keys)
     writer.write(value)
@@ -109,7 +113,8 @@ class _Writer:
         self.sort_keys = sort_keys
         self.quote: Callable[[str], str] = quote_ascii if ascii_only else quote
         self.max_integer = _EXACT_IN_DOUBLE if ascii_only else None
-        self.depth = 0
+        self.depth = 0  # tabs
+        self.level = 0  # containers that are open, keys counted
 
     def line(self) -> None:
         """A new line at the current depth, when pretty."""
@@ -122,7 +127,16 @@ class _Writer:
             self.parts.append(self.quote(value))
         elif value is None or isinstance(value, _SCALARS):
             self.parts.append(self.scalar(value))
-        elif isinstance(value, Mapping):
+        elif self.level == MAX_WRITTEN_DEPTH:
+            raise FastjsonError(f"more than {MAX_WRITTEN_DEPTH} levels to write")
+        else:
+            self.level += 1
+            self.write_container(value)
+            self.level -= 1
+
+    def write_container(self, value: object) -> None:
+        """What is neither a text nor a scalar."""
+        if isinstance(value, Mapping):
             self.write_map(value)
         elif isinstance(value, list):
             self.write_list(value)

@@ -269,6 +269,8 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         if len(header) > MAX_HEADER_ELEMENTS:
             _check_elements(bytes(header))
         fields = _loads_header(header)
+        if len(header) > fastjson.MAX_DEPTH:
+            _check_depth(bytes(header), fields)
         if type(fields) is not dict:
             raise RemotingCommandException("decode error, header is no JSON object")
         get = fields.get
@@ -306,9 +308,9 @@ def _loads_header(header: Buffer) -> object:
 def _loads_without_orjson(header: Buffer) -> object:
     text = str(header, "utf-8", "replace").strip(" \t\r\n")
     try:
-        value, end = _scan_json(text, 0)
+        value, end = _scan_json(fastjson.encodable(text), 0)
         if end == len(text):
-            return fastjson.encodable(value, text)
+            return value
         refused: Exception = FastjsonError("not close json text", end)
     except (StopIteration, ValueError, RecursionError) as error:
         refused = error
@@ -341,6 +343,12 @@ def _check_elements(header: bytes) -> None:
     elements = len(header) - len(header.translate(None, _JSON_MARKS))
     if elements > MAX_HEADER_ELEMENTS:
         raise RemotingCommandException(f"decode error, header with {elements} elements")
+
+
+def _check_depth(header: bytes, fields: object) -> None:
+    """Refuse too many levels: each reader, and each Python, has another limit of its own."""
+    if header.count(b"{") + header.count(b"[") > fastjson.MAX_DEPTH:
+        fastjson.check_depth(fields)
 
 
 def _text(value: object, header_length: int) -> str:

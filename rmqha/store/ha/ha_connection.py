@@ -1,7 +1,7 @@
 """One slave, seen from the master.
 
+    slave --greeting, first report--> AcceptSocketService, which reads until that report is a good one; it starts both:
     slave --reports--> ReadSocketService  --notify_transfer_some--> GroupTransferService
-                          | starts it at the first report
     slave <--frames--  WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
     slave <--frames--  a thread that has put on a SYNC_MASTER, when the writer waits and the socket has room
 
@@ -117,6 +117,33 @@ class HAConnection:
         """For how long the slave has not reported."""
         return self.read_socket_service.silence_ms()
 
+    def begin_waiting(self) -> bool:
+        """Another thread reads for now, with `hear`, and calls `end_waiting` once. False when it is closing already."""
+        with self._lock:
+            if not self._closing:
+                self._threads += 1
+            return not self._closing
+
+    def end_waiting(self) -> None:
+        """That thread has done with the socket."""
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                self.socket.close()
+
+    def hear(self) -> bool:
+        """Read once, in place of the service that is not started yet; False when the connection has to be closed."""
+        return self.read_socket_service.hear()
+
+    def expired(self) -> bool:
+        """Whether the slave has been silent for too long, which is logged."""
+        return self.read_socket_service.expired()
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether there was a first report that this log holds."""
+        return self.slave_request_offset >= 0
+
     def start(self) -> None:
         """Start reading. The connection has to be registered with its HAService before."""
         self._start_service(self.read_socket_service)
@@ -124,7 +151,7 @@ class HAConnection:
     def start_transfer(self) -> None:
         """Start writing: the first report is there.
 
-        Differs: in Java the writer polls for the first report each 10 ms. Here a peer that never reports costs one
+        Differs: in Java the writer polls for the first report each 10 ms. Here a peer that never reports costs no
         thread.
         """
         self._start_service(self.write_socket_service)
@@ -269,9 +296,9 @@ class ReadSocketService(ServiceThread):
         with QuickPollSelector() as selector:
             selector.register(self.connection.socket, selectors.EVENT_READ)
             while not self.stopped:
-                if selector.select(_SELECT_MS / 1000) and not self._process_read_event():
+                if selector.select(_SELECT_MS / 1000) and not self.hear():
                     return
-                if self._expired():
+                if self.expired():
                     return
 
     def silence_ms(self) -> int:
@@ -282,7 +309,8 @@ class ReadSocketService(ServiceThread):
         """The slave has said something; this thread's."""
         self._last_report_ns = time.monotonic_ns()
 
-    def _expired(self) -> bool:
+    def expired(self) -> bool:
+        """Whether nothing was heard for too long, which is logged."""
         # Differs: Java counts from the last byte; a peer that sends a byte now and then would stay for ever
         interval_ms = self.silence_ms()
         if interval_ms <= self.connection.ha_service.config.haHousekeepingInterval:
@@ -290,7 +318,7 @@ class ReadSocketService(ServiceThread):
         log.warning("ha housekeeping, found this connection[%s] expired, %d", self.connection.client_addr, interval_ms)
         return True
 
-    def _process_read_event(self) -> bool:
+    def hear(self) -> bool:
         """Read once; False when the connection has to be closed."""
         try:
             count = self.connection.socket.recv_into(self._buffer)

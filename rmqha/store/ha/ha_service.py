@@ -1,7 +1,7 @@
 """Replication of one store: the master's side, the slave's side, and the puts that wait for a slave.
 
-    slave ==TCP==> AcceptSocketService --> HAConnection (ReadSocketService, WriteSocketService), one per slave
-                                               | acknowledgements
+    slave ==TCP==> AcceptSocketService: greets; a good first report --> HAConnection (ReadSocketService,
+                                               | acknowledgements        WriteSocketService), one per slave
     putting thread --put_request--> GroupTransferService --> futures
     HAClient ==TCP==> the master, when this store is a slave's (chained slaves work: all of them always run)
 """
@@ -59,6 +59,8 @@ _ACCEPT_PAUSE_MS = 100
 _ERROR_INTERVAL_MS = 60_000
 _FORGET_REFUSED_MS = 60_000
 _MAX_REFUSED = 100
+# Differs: 4.9 has two threads for whoever connects
+MAX_WAITING = 128  # connections that have reported nothing yet; of more, those that were silent for longest are closed
 # accept() with these: the connection is gone already, or this process can't take one now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket can't be used any more
@@ -385,8 +387,9 @@ class HAService:
 
 
 class AcceptSocketService(ServiceThread):
-    """Listens to slaves and makes a HAConnection of each.
+    """Listens to slaves, makes a HAConnection of each, and hears it until its first report is a good one.
 
+    So a peer that says nothing costs no thread, and no more than MAX_WAITING of them cost a descriptor.
     However its thread ends, the port is closed then; `on_failed` is told when nobody had asked it to.
 
     Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
@@ -405,6 +408,7 @@ class AcceptSocketService(ServiceThread):
         self._waker: Waker | None = None
         self._allowed_peers = AllowedPeers(None)  # set by begin_accept
         self._refused_limit = RateLimit(_ERROR_INTERVAL_MS)
+        self._waiting: dict[HAConnection, None] = {}  # have reported nothing yet, the first come first; this thread's
 
     def begin_accept(self) -> None:
         """Bind and listen on haListenPort of all addresses; port 0 takes a free one. PortError when that can't be."""
@@ -420,6 +424,10 @@ class AcceptSocketService(ServiceThread):
         try:
             self.keep_going(partial(self._accept_until_stopped, server_socket, waker))
         finally:
+            while self._waiting:
+                connection, _none = self._waiting.popitem()
+                connection.close()
+                connection.end_waiting()
             server_socket.close()
             waker.close()
         log.info("%s service end", self.get_service_name())
@@ -428,11 +436,42 @@ class AcceptSocketService(ServiceThread):
         with selectors.DefaultSelector() as selector:
             selector.register(server_socket, selectors.EVENT_READ)
             selector.register(waker, selectors.EVENT_READ)
+            for connection in self._waiting:  # of a round that failed
+                selector.register(connection.socket, selectors.EVENT_READ, connection)
             while not self.stopped:
-                selector.select(_SELECT_MS / 1000)
+                for key, _events in selector.select(_SELECT_MS / 1000):
+                    if key.data in self._waiting:
+                        self._hear(selector, key.data)
                 waker.drain()
-                if not self._accept_all(server_socket):
+                if not self._accept_all(selector, server_socket):
                     self.wait_for_running(_ACCEPT_PAUSE_MS)
+                for connection in [one for one in self._waiting if one.closing or one.expired()]:
+                    self._close(selector, connection)
+
+    def _hear(self, selector: selectors.BaseSelector, connection: HAConnection) -> None:
+        """A connection that waits has said something; with a good first report its own threads go on."""
+        try:
+            goes_on = connection.hear()
+        except Exception:
+            log.exception("%s service has exception. ", self.get_service_name())
+            goes_on = False
+        if not goes_on:
+            self._close(selector, connection)
+        elif connection.has_reported:
+            self._leave(selector, connection)
+            connection.start()
+            connection.end_waiting()
+
+    def _close(self, selector: selectors.BaseSelector, connection: HAConnection) -> None:
+        self._leave(selector, connection)
+        try:
+            connection.close()
+        finally:
+            connection.end_waiting()
+
+    def _leave(self, selector: selectors.BaseSelector, connection: HAConnection) -> None:
+        self._waiting.pop(connection, None)
+        selector.unregister(connection.socket)
 
     def wakeup(self) -> None:
         super().wakeup()
@@ -445,7 +484,7 @@ class AcceptSocketService(ServiceThread):
             self._server_socket.close()
             self._waker.close()
 
-    def _accept_all(self, server_socket: socket.socket) -> bool:
+    def _accept_all(self, selector: selectors.BaseSelector, server_socket: socket.socket) -> bool:
         """Take all peers that wait; False when this process can't take more now."""
         while not self.stopped:
             try:
@@ -468,10 +507,16 @@ class AcceptSocketService(ServiceThread):
                 sock.close()
                 continue
             log.info("HAService receive new connection, %s", client_addr)
-            self._serve(sock, client_addr)
+            self._serve(selector, sock, client_addr)
+            if len(self._waiting) > MAX_WAITING:
+                oldest = max(self._waiting, key=lambda one: one.silence_ms())
+                if self._refused_limit.allow("silent"):
+                    log.warning("more than %d connections have reported nothing, the most silent is closed: %s, %d ms",
+                                MAX_WAITING, oldest.client_addr, oldest.silence_ms())
+                self._close(selector, oldest)
         return True
 
-    def _serve(self, sock: socket.socket, client_addr: str) -> None:
+    def _serve(self, selector: selectors.BaseSelector, sock: socket.socket, client_addr: str) -> None:
         try:
             connection = self.ha_service.create_connection(sock, client_addr)
         except Exception:
@@ -480,8 +525,9 @@ class AcceptSocketService(ServiceThread):
             return
         try:
             # Differs: Java starts it first and registers it then; one that ends in between stays registered for ever
-            if self.ha_service.add_connection(connection):
-                connection.start()
+            if self.ha_service.add_connection(connection) and connection.begin_waiting():
+                self._waiting[connection] = None
+                selector.register(sock, selectors.EVENT_READ, connection)
             else:
                 connection.close()
         except Exception:

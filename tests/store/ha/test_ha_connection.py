@@ -4,12 +4,13 @@ import logging
 import socket
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.ha import ha_connection
+from rmqha.store.ha import ha_connection, ha_handshake, ha_service
 from rmqha.store.ha.ha_connection import WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
@@ -454,6 +455,37 @@ def test_connections_come_and_go_without_a_trace(master):
     with Peer.connect(master) as peer:  # and the port still serves
         peer.report(5000)
         assert peer.read_data_frame()[0] == 5000
+
+
+@pytest.mark.parametrize("said", [b"", b"\0\0\0", ha_handshake.ASK], ids=["nothing", "a part", "a greeting"])
+def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(master, said, monkeypatch):
+    monkeypatch.setattr(ha_service, "MAX_WAITING", 20)
+    waiting = master.ha_service.accept_socket_service._waiting
+    with Peer.connect(master) as slave, ExitStack() as stack:
+        slave.report(5000)
+        slave.read_data_frame()
+        threads = threading.active_count()
+        peers = []
+        for number in range(60):
+            peers.append(stack.enter_context(Peer.connect(master)))
+            peers[-1].send(said)
+            wait_until(lambda known=number + 2: len(waiting) == min(known - 1, 20))
+        assert threading.active_count() <= threads
+        assert master.ha_service.connection_count.get() == 21
+        assert all(peer.is_closed() for peer in peers[:40])
+        if not said:
+            peers[-1].report(5000)
+            assert peers[-1].read_data_frame()[0] == 5000
+        master.put(10)
+        assert slave.read_data_frame()[0] >= 5000
+    wait_until(lambda: not waiting)
+
+
+def test_connection_that_reports_nothing_expires(master):
+    master.ha_service.config.haHousekeepingInterval = 100
+    with Peer.connect(master) as peer:
+        assert peer.is_closed()
+    wait_until(lambda: not master.ha_service.accept_socket_service._waiting)
 
 
 def test_serving_connections_come_and_go_without_a_trace(master):

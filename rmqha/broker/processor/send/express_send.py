@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, SendAnswers
@@ -14,7 +15,8 @@ from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import Host
 from rmqha.common.round import COUNT, at_round_end
-from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameDecoder
+from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, LENGTH_FIELD_SIZE, FrameDecoder
+from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.message_rows import MessageRow
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
+_FRAME_START = struct.Struct(">iI")  # length, header mark
+_SHORTEST_HEADER = 100  # bytes, with the length field and the mark; less than any send has
 _IPV4_HOSTS = 2 * message_layout.HOST_LENGTH
 _PUT_OK = PutMessageStatus.PUT_OK
 
@@ -65,6 +69,9 @@ class ExpressSend:
                 data, position, self._cluster, born_host, routes.keys, self._store_config.maxMessageSize,
                 _MAX_TOGETHER, MessageRow)
             if sends:
+                sends, opaques, end = within_limits(sends, opaques, data, position, end)
+                if not sends:
+                    break
                 if routes.are_open(channel, topics):
                     position = self._put(channel, kind, sends, opaques, data, position, end)
             elif unknown is None or not routes.make(channel, unknown):
@@ -90,6 +97,21 @@ class ExpressSend:
                 end += LENGTH_FIELD_SIZE + int.from_bytes(data[end:end + LENGTH_FIELD_SIZE])
         result.status.then(_Put(self, channel, kind, opaques, self._store_host_text, result).answer)
         return end
+
+
+def within_limits(sends: list[MessageRow], opaques: list[int], data: memoryview, position: int,
+                  end: int) -> tuple[list[MessageRow], list[int], int]:
+    """The sends, whose frames are `data` from `position` to `end`, up to the first that is longer than the thread that
+    reads serves, or than anybody does: the general way knows what to do with it."""
+    headers = end - position - sum([len(send.body) for send in sends])
+    if headers - (len(sends) - 1) * _SHORTEST_HEADER <= LARGE_HEADER_OF_SEND and end - position <= FRAME_MAX_LENGTH:
+        return sends, opaques, end  # as almost always: none can be so long
+    for index in range(len(sends)):
+        length, mark = _FRAME_START.unpack_from(data, position)
+        if mark & 0xFFFFFF > LARGE_HEADER_OF_SEND or LENGTH_FIELD_SIZE + length > FRAME_MAX_LENGTH:
+            return sends[:index], opaques[:index], position
+        position += LENGTH_FIELD_SIZE + length
+    return sends, opaques, end
 
 
 class _Put:

@@ -12,6 +12,9 @@ from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.common.sysflag import message_sys_flag
+from rmqha.remoting import large_requests
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import remoting_command
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.rpc_hook import RPCHook
@@ -191,6 +194,43 @@ def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):
     answers = wire.exchange([request(1, header()), request(2, other), request(3, header())], 3)
     assert wire.taken == 2 and offsets({1: answers[1]}) == [1]
     assert int(answers[3].ext_fields["queueOffset"]) in (2, 3)
+
+
+@pytest.mark.parametrize("kind", list(SerializeType), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("limit", [large_requests.LARGE_HEADER, large_requests.LARGE_HEADER_OF_SEND,
+                                   remoting_command.MAX_HEADER_LENGTH])
+@pytest.mark.parametrize("group", ["g", ","], ids=["letters", "commas"])
+def test_lane_takes_no_header_that_the_general_way_does_not_serve_as_it_comes(pair, kind, limit, group, monkeypatch):
+    """Producer groups about each limit of a header, between sends that are short."""
+    wire, _without = pair
+    controller = wire.broker.controller
+    lane = controller.remoting_server.io.express_lane
+    base = len(request(1, header(a=""), b"", kind)) - 8
+    for length in (limit - 1, limit, limit + 1):
+        long = request(2, header(a=group * (length - base)), b"body", kind)
+        assert int.from_bytes(long[5:8]) == length
+        short = request(1, header(), b"body", kind)
+        data, taken = memoryview(short * 3 + long + short), []
+        channel = next(iter(controller.remoting_server.io.channels))
+        with monkeypatch.context() as patched:
+            patched.setattr(lane, "_put", lambda _channel, _kind, sends, *rest: taken.extend(sends) or rest[-1])
+            end = lane.serve(channel, data, 0)
+        assert end in (3 * len(short), len(data)) and len(taken) == (5 if end == len(data) else 3)
+        try:
+            command = RemotingCommand.decode(long[4:])
+            is_served = not large_requests.has_large_header(command)
+        except RemotingCommandException:
+            is_served = False
+        assert (end == len(data)) == is_served
+
+
+def test_send_with_a_long_group_is_answered_as_others_are(pair):
+    for wire in pair:
+        before = wire.taken
+        frames = [request(1, header()), request(2, header(a="g" * 70_000)), request(3, header())]
+        answers = wire.exchange(frames, 3)
+        assert {answer.code for answer in answers.values()} == {response_code.SUCCESS}
+        assert wire.taken - before in (0, 2)
 
 
 def test_light_queues_take_part_in_the_order(tmp_path):
