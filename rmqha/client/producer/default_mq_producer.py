@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rmqha.client import validators
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.common.lifecycle import Lifecycle
+from rmqha.client.exception import MQClientException
 from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
 from rmqha.client.hook.end_transaction_hook import EndTransactionHook
 from rmqha.client.hook.send_message_hook import SendMessageHook
