@@ -9,10 +9,10 @@ from enum import Enum
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.broker.processor.admin_broker_handlers import _BLACK_LIST
 from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import java_properties, mix_all
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_access import is_fixed
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_file import load_config_file
 from rmqha.common.config_value import base_type
@@ -79,7 +79,7 @@ def test_each_key_that_is_updated_is_there_at_the_next_start(server, tmp_path):
 
 def started(server: str, file) -> tuple[Configuration, list[object]]:
     """A server's configuration as its start makes it, and its config objects."""
-    line = argparse.Namespace(configFile=str(file), printConfigItem=False, printImportantConfig=False,
+    line = argparse.Namespace(words=[], configFile=str(file), printConfigItem=False, printImportantConfig=False,
                               namesrvAddr="127.0.0.1:1", logDir=str(file.parent / "logs"))
     if server == "broker":
         broker = broker_startup.create_broker_controller(line)
@@ -126,7 +126,7 @@ def test_what_requests_may_change_is_found_again(tmp_path):
     """The keys that UPDATE_BROKER_CONFIG lets through, all at once."""
     configs = [each() for each in SERVERS["broker"]]
     file = tmp_path / "broker.conf"
-    keys = sorted(allowed_keys(configs) - set(_BLACK_LIST))
+    keys = sorted(key for key in allowed_keys(configs) if not is_fixed(key))
     values = {key: mix_all.property_text(value) for config in configs
               for key, item in config_keys(type(config)).items()
               if key in keys and (value := getattr(config, item.name)) is not None}

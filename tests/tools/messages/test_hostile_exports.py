@@ -46,7 +46,7 @@ def test_the_file_that_the_others_are_made_of_is_good(tmp_path):
     {f"T{number}": {"b": 65_536} for number in range(20)}])
 def test_odd_topics_of_the_first_line_are_refused(tmp_path, topics):
     path = written(tmp_path / "e", {**HEADER, "topics": topics}, END)
-    with pytest.raises(CannotAnswerError, match=":1: topics: "):
+    with pytest.raises(CannotAnswerError, match=":1: "):
         messages(path)
 
 
@@ -61,8 +61,8 @@ def test_odd_fields_are_refused_or_harmless(tmp_path, name):
             continue
         message = found.message
         assert isinstance(message.body, bytes) and -(1 << 31) <= message.flag < 1 << 31 and type(found.queue[1]) is int
-        assert all(isinstance(text, str) and not {"\x01", "\x02"} & set(text)
-                   for pair in message.properties.items() for text in pair)
+        assert all("\x01" not in property_name and "\x02" not in property_name + text
+                   for property_name, text in message.properties.items())
 
 
 @settings(max_examples=60)
@@ -100,7 +100,8 @@ def test_damaged_packed_files_are_told(tmp_path, at):
 
 @pytest.mark.parametrize("where", ["header", "line"])
 def test_a_line_that_unpacks_to_very_much_is_refused_in_bounded_memory(tmp_path, monkeypatch, where):
-    monkeypatch.setattr(export_file, "MOST_OF_A_LINE", 1 << 20)
+    monkeypatch.setattr(export_file, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(export_file, "_LONGEST_HEADER", 1 << 20)
     path = tmp_path / "e.gz"
     with gzip.open(path, "wb") as file:
         file.write(json.dumps(HEADER).encode() + b"\n" if where == "line" else b"")
@@ -109,7 +110,7 @@ def test_a_line_that_unpacks_to_very_much_is_refused_in_bounded_memory(tmp_path,
     assert path.stat().st_size < 1 << 20
     tracemalloc.start()
     try:
-        with pytest.raises((CannotAnswerError, WorkFailedError), match="longer than 1048576 characters"):
+        with pytest.raises((CannotAnswerError, WorkFailedError), match=rf":{1 if where == 'header' else 2}: .*longer than"):
             messages(str(path))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
