@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.broker import broker_startup
 from rmqha.broker.updatable_config_keys import allowed_keys
-from rmqha.common import java_properties, mix_all
+from rmqha.common import java_properties, log_setup, mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_access import is_fixed
 from rmqha.common.config_field import config_keys, key_types
@@ -32,6 +32,13 @@ SERVERS = {
     "controller": (ControllerConfig, ServerConfig),
     "namesrv with a controller": (NamesrvConfig, ServerConfig, ControllerConfig),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_log_files(monkeypatch):
+    """Keep the log set-up of the test run."""
+    for name in ("setup_broker_logging", "setup_namesrv_logging", "setup_controller_logging"):
+        monkeypatch.setattr(log_setup, name, lambda *_: None)
 
 
 def another(config: object, attribute: str) -> object:

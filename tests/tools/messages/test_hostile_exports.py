@@ -110,7 +110,8 @@ def test_a_line_that_unpacks_to_very_much_is_refused_in_bounded_memory(tmp_path,
     assert path.stat().st_size < 1 << 20
     tracemalloc.start()
     try:
-        with pytest.raises((CannotAnswerError, WorkFailedError), match=rf":{1 if where == 'header' else 2}: .*longer than"):
+        number = 1 if where == "header" else 2
+        with pytest.raises((CannotAnswerError, WorkFailedError), match=f":{number}: .*longer than"):
             messages(str(path))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
