@@ -14,12 +14,14 @@ from rmqha.common.change_log import ChangeLog, entries_of
 from rmqha.common.data_version import DataVersion
 from rmqha.common.namesrv.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingTimeoutException
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 NAMES = ("A", "B", "C", "D")
@@ -306,3 +308,29 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = Cluster.TestCase
+
+
+class OriginalServer:
+    """A name server of the original: it knows no field of ours."""
+
+    def __init__(self):
+        self.late, self.original = [], Original()
+
+    def serve(self, request):
+        wrapper = remoting_serializable.from_json(RegisterBrokerBody, request.body).topicConfigSerializeWrapper
+        self.original.register(0, MASTER, wrapper.dataVersion, wrapper.topicConfigTable)
+        return RemotingCommand.create_response_command(0, None)
+
+
+def test_original_in_the_place_of_one_of_ours_gets_all_topics():
+    cluster = Cluster()
+    cluster.begin()
+    server = cluster.api.remoting_client._servers[SERVERS[0]] = OriginalServer()
+    cluster.topics["A"] = TopicConfig("A", 1, 1)
+    cluster._changed("A")
+    registration = Registration(cluster.changes, cluster._wrapper, "A")
+    cluster.api.register_broker_all(CLUSTER, MASTER, BROKER, 0, "h", registration, [], False, 1000, False)
+    assert set(server.original.topics) == {"A", OWN}
+    cluster.api.register_broker_all(CLUSTER, MASTER, BROKER, 0, "h", Registration(cluster.changes, cluster._wrapper),
+                                    [], False, 1000, False)
+    assert server.original.versions[MASTER] == cluster._version
