@@ -45,6 +45,11 @@ class ChangeLog:
         with self._lock:
             return f"{self._life}.{self._number}"
 
+    def before(self, name: str) -> str:
+        """The state before the last change of this entry; the present one when no change of it is known."""
+        with self._lock:
+            return f"{self._life}.{self._last.get(name, self._number + 1) - 1}"
+
     def since(self, mark: str) -> list[str] | None:
         """What has changed since that state, the latest first; None when the mark is not known."""
         life, number = _parts(mark)

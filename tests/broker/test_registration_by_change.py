@@ -13,6 +13,7 @@ from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.namesrv.routeinfo import changed_here
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap, RouteInfoManager
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.server_config import ServerConfig
@@ -112,20 +113,37 @@ def test_permission_of_the_broker_goes_to_all_topics(tmp_path, name_server):
         assert {perm for _name, _queues, perm in name_server.queues("TBW102")} == {4}
 
 
-def test_wiped_write_permission_lasts_until_the_broker_changes_a_topic(tmp_path, name_server):
+def test_wiped_write_permission_lasts_when_another_topic_is_made(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         controller, routes = broker.controller, name_server.routes
+        controller.register_broker_all(True, False, True)
         assert routes.wipe_write_perm_of_broker_by_lock("broker-a") > 5
-        controller.register_broker_all(True, False, True)
-        assert name_server.queues("BenchmarkTest")[0][2] == 4
         controller.topic_config_manager.update_topic_config(TopicConfig("Other", 1, 1))
+        controller.register_increment_broker_data(TopicConfig("Other", 1, 1))
         controller.register_broker_all(True, False, True)
-        assert name_server.queues("BenchmarkTest")[0][2] == 6 and name_server.queues("Other")
+        assert name_server.queues("Other") == [("broker-a", 1, 6)]
+        assert name_server.queues("BenchmarkTest")[0][2] == 4
 
 
-def register(routes, wrapper, state="", since=""):
+@pytest.mark.parametrize("happens", ["wiped", "restarted"])
+def test_route_of_a_topic_that_a_send_makes_comes_at_once(tmp_path, name_server, monkeypatch, happens):
+    """Without a periodic registration; a wiped permission is back then, as in the original."""
+    with running_broker(tmp_path / "b", name_server.address) as broker:
+        register_all = broker.controller.register_broker_all
+        monkeypatch.setattr(broker.controller, "register_broker_all",
+                            lambda check, oneway, force: register_all(check, oneway, force) if oneway else None)
+        if happens == "wiped":
+            assert name_server.routes.wipe_write_perm_of_broker_by_lock("broker-a") > 5
+        else:
+            name_server.restart()
+        broker.send("Sent")
+        wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic that a send made")
+        wait_until(lambda: name_server.queues("BenchmarkTest") == [("broker-a", 1024, 6)], 60_000, "all topics")
+
+
+def register(routes, wrapper, state="", since="", alone=""):
     return routes.register_broker(BrokerRegistration("c", "10.0.0.1:10911", "broker-a", 0, "10.0.0.1:10912", wrapper,
-                                                     [], None, state, since))
+                                                     [], None, state, since, alone))
 
 
 def wrapper_of(version, **topics):
@@ -166,6 +184,29 @@ def test_all_topics_are_taken_behind_a_registration_of_one():
     register(routes, wrapper_of(2, A=1))
     register(routes, wrapper_of(2, A=1, B=1), "life.2")
     assert queues_of(routes, "B") == 1
+
+
+@pytest.mark.parametrize("state", ["", "life.1"])
+def test_all_topics_keep_a_wiped_permission_of_the_same_version(state):
+    """The name server has one topic, of this version, and gets the others."""
+    routes = RouteInfoManager()
+    register(routes, wrapper_of(2, A=1), state)
+    routes.wipe_write_perm_of_broker_by_lock("broker-a")
+    register(routes, wrapper_of(2, A=1, B=1), "life.2")
+    assert [routes.pickup_topic_route_data(name).queueDatas[0].perm for name in "AB"] == [4, 6]
+
+
+def test_deleted_topics_are_not_kept_without_end(monkeypatch):
+    """A broker whose topics an administrator deletes here, too many of them, has to register them all."""
+    monkeypatch.setattr(changed_here, "MAX_TOPICS_OF_BROKER", 3)
+    routes = RouteInfoManager()
+    register(routes, wrapper_of(1, T=1), "life.1")
+    for number in range(2, 6):
+        topic = f"T{number}"
+        register(routes, wrapper_of(number, **{topic: 1}), f"life.{number}", f"life.{number - 1}", topic)
+        routes.delete_topic(topic)
+    with pytest.raises(RegistrationGap):
+        register(routes, wrapper_of(6, A=1), "life.6", "life.5")
 
 
 class Told(RuleBasedStateMachine):

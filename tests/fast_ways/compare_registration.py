@@ -7,7 +7,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,10 +85,18 @@ class Cluster:
         client.update_name_server_address_list(list(self.servers))
         client.invoke_sync = self._ask  # type: ignore[method-assign]
         client.invoke_oneway = self._tell  # type: ignore[method-assign]
+        client.invoke_async = self._ask_without_waiting  # type: ignore[method-assign]
 
     def _tell(self, address: str, request: RemotingCommand, timeout_ms: int) -> None:
         with contextlib.suppress(RemotingSendRequestException):
             self._ask(address, request, timeout_ms)
+
+    def _ask_without_waiting(self, address: str, request: RemotingCommand, timeout_ms: int,
+                             callback: Callable[[Any], None]) -> None:
+        answer = None
+        with contextlib.suppress(RemotingSendRequestException):
+            answer = self._ask(address, request, timeout_ms)
+        callback(SimpleNamespace(response_command=answer, cause=None))
 
     def _ask(self, address: str, request: RemotingCommand, _timeout_ms: int) -> RemotingCommand:
         is_registration = request.code == request_code.REGISTER_BROKER
@@ -108,6 +116,9 @@ class Cluster:
         whole = RemotingCommand.create_request_command(request.code, request.custom_header)
         whole.body = remoting_serializable.encode(RegisterBrokerBody(self.controller._registered_topics(None), []))
         whole.custom_header.bodyCrc32 = 0  # type: ignore[union-attr]  # of the other body
+        alone = (request.ext_fields or {}).get(table_version.ALONE)
+        if alone is not None:
+            whole.add_ext_field(table_version.ALONE, alone)
         return whole
 
     def register(self, oneway: bool = False, alone: str | None = None) -> None:

@@ -39,6 +39,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.response_future import ResponseFuture
 from rmqha.remoting.rpc_hook import RPCHook
 
 log = logging.getLogger("RocketmqBroker")
@@ -68,6 +69,30 @@ class Told(NamedTuple, Generic[T]):
     table: T | None  # None: it is in the state that was known
     state: str  # "": a master that tells none, and always the whole table
     only_changes: bool = False  # the table lacks what has not changed since the known state
+
+
+class _Encoded(NamedTuple):
+    """A registration's request, for any number of name servers."""
+
+    part: Part
+    header: RegisterBrokerRequestHeader
+    body: bytes
+
+    def request(self) -> RemotingCommand:
+        """One more of it."""
+        request = RemotingCommand.create_request_command(request_code.REGISTER_BROKER, self.header)
+        request.body = self.body
+        request.add_ext_field(table_version.SINCE, self.part.since)
+        request.add_ext_field(table_version.NOW, self.part.now)
+        if self.part.alone:
+            request.add_ext_field(table_version.ALONE, self.part.alone)
+        return request
+
+
+def _registration_result(response: RemotingCommand) -> RegisterBrokerResult:
+    answer = response.decode_command_custom_header(RegisterBrokerResponseHeader)
+    kv_table = remoting_serializable.from_json(KVTable, response.body) if response.body else None
+    return RegisterBrokerResult(answer.haServerAddr, answer.masterAddr, kv_table)
 
 
 class BrokerOuterAPI:
@@ -120,31 +145,63 @@ class BrokerOuterAPI:
                             oneway: bool, timeout_mills: int, compressed: bool) -> list[RegisterBrokerResult]:
         """Register with all name servers; their answers, the first one first. Waits up to `timeout_mills`.
 
+        One way, it waits for nobody: a name server of ours answers nevertheless, and gets everything when it lacks the
+        state before.
+
         Differs: one of ours is told only what has changed since it said what it has; the original tells all topics.
         """
-        def encode(part: Part) -> tuple[Part, RegisterBrokerRequestHeader, bytes]:
+        def encode(part: Part) -> _Encoded:
             request_body = RegisterBrokerBody(part.wrapper, filter_server_list)
             body = request_body.encode_compressed() if compressed else remoting_serializable.encode(request_body)
             header = RegisterBrokerRequestHeader(
                 brokerName=broker_name, brokerAddr=broker_addr, clusterName=cluster_name, haServerAddr=ha_server_addr,
                 brokerId=broker_id, compressed=compressed, bodyCrc32=util_all.crc32(body))
-            return part, header, body
+            return _Encoded(part, header, body)
 
         def register(namesrv_addr: str) -> RegisterBrokerResult | None:
-            part, header, body = encoded[states[namesrv_addr]]
-            result, taken = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body, part)
-            if part.since and not taken and not oneway:
-                part, header, body = encode(registration.everything())
-                result, taken = self._register_broker(namesrv_addr, oneway, timeout_mills, header, body, part)
+            request = encoded[states[namesrv_addr]].request()
             if not oneway:
-                self._told_states.note(namesrv_addr, taken)
+                return complete(namesrv_addr, self._invoke(namesrv_addr, request, timeout_mills))
+            if states[namesrv_addr]:
+                self.remoting_client.invoke_async(namesrv_addr, request, timeout_mills,
+                                                  lambda future: self._complete_later(complete, namesrv_addr, future))
+            else:
+                self.remoting_client.invoke_oneway(namesrv_addr, request, timeout_mills)
+                log.info("register broker[%d]to name server %s OK", broker_id, namesrv_addr)
+            return None
+
+        def complete(namesrv_addr: str, response: RemotingCommand) -> RegisterBrokerResult:
+            taken = (response.ext_fields or {}).get(table_version.TAKEN)
+            part = encoded[states[namesrv_addr]].part
+            if part.since and not taken and (taken is not None or states[namesrv_addr]):
+                # one that names no state any more, where one of ours was, is of the original
+                everything = encode(registration.everything(as_another_version=taken is None))
+                response = self._invoke(namesrv_addr, everything.request(), timeout_mills)
+                taken = (response.ext_fields or {}).get(table_version.TAKEN)
+            self._told_states.note(namesrv_addr, taken or "")
             log.info("register broker[%d]to name server %s OK", broker_id, namesrv_addr)
-            return result
+            return _registration_result(response)
 
         addresses = self.remoting_client.get_name_server_address_list() or []
         states = {namesrv_addr: self._told_states.of(namesrv_addr) for namesrv_addr in addresses}
         encoded = {state: encode(registration.part(state)) for state in set(states.values())}
         return self._ask_all(register, addresses, timeout_mills, "registerBroker Exception, %s: %s")
+
+    def _complete_later(self, complete: Callable[[str, RemotingCommand], object], namesrv_addr: str,
+                        future: ResponseFuture) -> None:
+        """The answer to a registration that nobody waits for has come, or can't come."""
+        def run(namesrv_addr: str) -> None:
+            try:
+                if response is None:
+                    raise RemotingException(f"no answer: {future.cause or 'the time is over, or the connection'}")
+                if response.code != response_code.SUCCESS:
+                    raise BrokerAnswerException(response.code, response.remark, namesrv_addr)
+                complete(namesrv_addr, response)
+            except (RemotingException, FastjsonError) as failure:
+                log.warning("registerBroker Exception, %s: %s", namesrv_addr, failure)
+
+        response = future.response_command
+        self._submit(run, namesrv_addr)  # it may wait for another answer: not in the thread that hears them
 
     def unregister_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """Tell each name server that the broker leaves."""
@@ -259,23 +316,6 @@ class BrokerOuterAPI:
     def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
         """Let a hook see the requests and answers."""
         self.remoting_client.register_rpc_hook(rpc_hook)
-
-    def _register_broker(self, namesrv_addr: str, oneway: bool, timeout_mills: int, header: RegisterBrokerRequestHeader,
-                         body: bytes, part: Part) -> tuple[RegisterBrokerResult | None, str]:
-        """The answer, and the state of the topics that the name server has now, "" when it tells none."""
-        request = RemotingCommand.create_request_command(request_code.REGISTER_BROKER, header)
-        request.body = body
-        if part.now:
-            request.add_ext_field(table_version.SINCE, part.since)
-            request.add_ext_field(table_version.NOW, part.now)
-        if oneway:
-            self.remoting_client.invoke_oneway(namesrv_addr, request, timeout_mills)
-            return None, ""
-        response = self._invoke(namesrv_addr, request, timeout_mills)
-        answer = response.decode_command_custom_header(RegisterBrokerResponseHeader)
-        kv_table = remoting_serializable.from_json(KVTable, response.body) if response.body else None
-        result = RegisterBrokerResult(answer.haServerAddr, answer.masterAddr, kv_table)
-        return result, (response.ext_fields or {}).get(table_version.TAKEN, "")
 
     def _query_data_version(self, namesrv_addr: str, header: QueryDataVersionRequestHeader, version: DataVersion,
                             timeout_mills: int) -> tuple[bool, DataVersion | None]:

@@ -16,14 +16,15 @@ class Part(NamedTuple):
 
     wrapper: TopicConfigSerializeWrapper
     since: str = ""  # the state that these topics complete, "": they are all, or one alone
-    now: str = ""  # the state behind that, "": of one that knows one topic alone
+    now: str = ""  # the state after that
+    alone: str = ""  # the topic that an administrator has made or changed, "": they are not registered for one
 
 
 class Registration:
     """One registration with all name servers: `part` for each of them. For any thread.
 
-    `topics` gives the topics of these names as they are registered, all for None. `alone` is the one topic that a name
-    server of the original is told when an administrator has made it.
+    `topics` gives the topics of these names as they are registered, all for None. `alone` is the topic that an
+    administrator has made or changed: a name server of the original gets no other one then.
     """
 
     def __init__(self, changes: ChangeLog, topics: Topics, alone: str | None = None) -> None:
@@ -35,13 +36,23 @@ class Registration:
     def part(self, told: str) -> Part:
         """For a name server that has the state `told`, "" for one of which that is not known."""
         changed = self._changes.since(told)
-        if changed is not None:
-            return Part(self._topics(changed), told, self._now)
-        return self.everything() if self._alone is None else Part(self._topics([self._alone]))
+        if changed is None and self._alone is not None:
+            # what the original does; one of ours has the state before, or says that it lacks it
+            told = self._changes.before(self._alone)
+            changed = [self._alone, *(self._changes.since(told) or ())]
+        return self.everything() if changed is None else Part(self._topics(changed), told, self._now,
+                                                              self._alone or "")
 
-    def everything(self) -> Part:
-        """For a name server that has to be told anew."""
-        return Part(self._topics(None), "", self._now)
+    def everything(self, as_another_version: bool = False) -> Part:
+        """For a name server that lacks the state before.
+
+        `as_another_version` for one of the original that has taken some topics in the place of all: it takes others
+        of another version only. With the next registration it gets the right one.
+        """
+        wrapper = self._topics(None)
+        if as_another_version and wrapper.dataVersion is not None:
+            wrapper.dataVersion.counter -= 1  # it is a copy
+        return Part(wrapper, "", self._now, self._alone or "")
 
 
 class ToldStates:

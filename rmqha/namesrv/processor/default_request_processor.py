@@ -148,10 +148,13 @@ class DefaultRequestProcessor:
         try:
             result = self._routes.register_broker(BrokerRegistration(
                 header.clusterName, header.brokerAddr, header.brokerName, header.brokerId, header.haServerAddr, wrapper,
-                filter_server_list, channel, state, fields.get(table_version.SINCE, "")))
+                filter_server_list, channel, state, fields.get(table_version.SINCE, ""),
+                fields.get(table_version.ALONE, "")))
         except RegistrationGap as gap:
             log.info("%s", gap)
-            return _success(header=RegisterBrokerResponseHeader())
+            response = _success(header=RegisterBrokerResponseHeader())
+            response.add_ext_field(table_version.TAKEN, "")
+            return response
         response = _success(header=RegisterBrokerResponseHeader(result.haServerAddr, result.masterAddr),
                             body=self._kv.get_kv_list_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG))
         if state:

@@ -1,4 +1,5 @@
 """How much the route table takes: of a name, of one registration, of one connection, of all."""
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common.name_length import MAX_NAME_LENGTH, too_long
@@ -42,10 +43,13 @@ class RegistrationLimits:
         _channel, places = self._places.pop(id(channel), (None, set()))
         return {addr for _cluster, _name, _broker_id, addr in places}
 
-    def check_topics(self, broker_name: str, table: "dict[str, TopicConfig]") -> None:
-        """RegistrationError when these topics of a broker are too many, or have names that are too long."""
+    def check_topics(self, broker_name: str, table: "dict[str, TopicConfig]", put_back: Iterable[str] = ()) -> None:
+        """RegistrationError when these topics of a broker are too many, or have names that are too long.
+
+        `put_back`: those that come back with them.
+        """
         known = self._topics.get(broker_name, set())
-        names = {config.topicName for config in table.values()}
+        names = {config.topicName for config in table.values()}.union(put_back)
         longest = max(map(len, names), default=0)
         if longest > MAX_NAME_LENGTH:
             raise RegistrationError(f"a topic of {broker_name} has a name of {longest} characters")

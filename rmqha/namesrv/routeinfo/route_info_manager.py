@@ -25,6 +25,7 @@ from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWr
 from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic_config import TopicConfig
+from rmqha.namesrv.routeinfo.changed_here import ChangedHere
 from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
 from rmqha.namesrv.routeinfo.registration_limits import (
     MAX_BROKERS,
@@ -59,7 +60,6 @@ class BrokerLiveInfo:
     ha_server_addr: str | None
     place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
     topics_state: str = ""  # of its topics, that are all known here; "" when it tells none, or not all are
-    is_changed_here: bool = False  # its topics, by an administrator, since it registered all of them
 
 
 class LiveBroker(NamedTuple):
@@ -84,17 +84,14 @@ class BrokerRegistration:
     topic_config_wrapper: TopicConfigSerializeWrapper
     filter_server_list: list[str] | None
     channel: "Channel | None"
-    topics_state: str = ""  # behind this registration, "": it tells none
+    topics_state: str = ""  # after this registration, "": it tells none
     topics_since: str = ""  # the state that the topics complete, "": they are all (or one, when there is no state)
+    topic_alone: str = ""  # the topic that an administrator has made or changed, "": it is not for one
 
     @property
     def place(self) -> tuple[str, str, int]:
         """Cluster, brokerName, brokerId."""
         return self.cluster_name, self.broker_name, self.broker_id
-
-    def topics(self) -> Iterable[TopicConfig]:
-        """The topics that it tells."""
-        return (self.topic_config_wrapper.topicConfigTable or {}).values()
 
     def live_info(self, now_ms: int) -> BrokerLiveInfo:
         """What is remembered of it."""
@@ -131,6 +128,7 @@ class RouteInfoManager:
         # The same the other way round: one connection may register a thousand brokers, beside ten thousand others
         self._names_of_addr: dict[str, set[str]] = {}  # broker address -> broker names
         self._clusters_of_name: dict[str, set[str]] = {}  # broker name -> clusters
+        self._changed_here = ChangedHere()
         self._departed = DepartedBrokers(clock)
         self._limits = RegistrationLimits()
         self._lines: list[tuple[int, str, tuple[object, ...]]] = []  # what is to be logged
@@ -189,9 +187,9 @@ class RouteInfoManager:
         """Forget the topic: on all brokers, or on those of one cluster."""
         with self._changing():
             if not cluster_name:
-                for broker_name in self._topic_queue_table.pop(topic, {}):
+                for broker_name, queue_data in self._topic_queue_table.pop(topic, {}).items():
                     self._limits.topic_removed(broker_name, topic)
-                    self._note_changed_here(broker_name)
+                    self._note_changed_here(broker_name, topic, queue_data)
                 return
             queue_data_map = self._topic_queue_table.get(topic)
             if queue_data_map is None:
@@ -200,7 +198,7 @@ class RouteInfoManager:
                 removed = queue_data_map.pop(broker_name, None)
                 if removed is not None:
                     self._limits.topic_removed(broker_name, topic)
-                    self._note_changed_here(broker_name)
+                    self._note_changed_here(broker_name, topic, removed)
                     self._note("deleteTopic, remove one broker's topic %s %s %s", broker_name, topic, removed)
             if not queue_data_map:
                 self._note("deleteTopic, remove the topic all queue %s %s", cluster_name, topic)
@@ -221,22 +219,19 @@ class RouteInfoManager:
         with self._changing():
             self._check_gap(registration)
             self._check_room(registration)
-            register_first = self._put_broker_addr(registration)
             addr = registration.broker_addr
             known = self._broker_live_table.get(addr)
-            is_overtaken = known is not None and registration.topics_since != "" and follows(
-                registration.topics_state, known.topics_state)  # by a later one, which has told what this one tells
-            takes_topics = register_first or not is_overtaken and self._has_other_topics(known, registration)
-            if takes_topics and registration.broker_id == MASTER_ID:
-                for topic_config in self._in_pieces(registration.topics()):
-                    self._create_and_update_queue_data(registration.broker_name, topic_config)
-            self._departed.forget(*registration.place)
+            state = self._state_of(registration)
+            is_first = self._put_broker_addr(registration) or known is None
             info = registration.live_info(self._clock())
             if known is None:
                 self._note("new broker registered, %s HAServer: %s", addr, registration.ha_server_addr)
-            elif is_overtaken:
+            if known is not None and not is_first and _is_overtaken(registration, known, state):
                 info.data_version, info.topics_state = known.data_version, known.topics_state
-            info.is_changed_here = known is not None and known.is_changed_here and not takes_topics
+            elif registration.broker_id == MASTER_ID:
+                is_news = known is None or known.data_version != info.data_version
+                self._take_topics(registration, is_first, is_news, state)
+            self._departed.forget(*registration.place)
             self._broker_live_table[addr] = info
             if registration.filter_server_list:
                 self._filter_server_table[addr] = registration.filter_server_list
@@ -245,27 +240,44 @@ class RouteInfoManager:
             return self._master_of(registration)
 
     def _check_gap(self, registration: BrokerRegistration) -> None:
-        if not registration.topics_since:
-            return
-        known = self._broker_live_table.get(registration.broker_addr)
-        if (known is None or known.place != registration.place
-                or self._addr_at(registration.place) != registration.broker_addr
-                or not follows(registration.topics_since, known.topics_state)):
+        if registration.topics_since and not follows(registration.topics_since, self._state_of(registration)):
             raise RegistrationGap(f"{registration.broker_addr} has to tell all its topics")
-        if known.is_changed_here and registration.topics():
-            # as in the original, where a broker that has changed a topic has all of them its way again
-            raise RegistrationGap(f"{registration.broker_addr} has to tell all its topics: some were changed here")
 
-    @staticmethod
-    def _has_other_topics(known: BrokerLiveInfo | None, registration: BrokerRegistration) -> bool:
-        """Whether the topics of a registration are to be taken over."""
-        if known is None or registration.topics_since:
-            return True
-        # Differs: 4.9 looks at the version alone, which it also takes from a registration of one topic, and then never
-        # takes the others
-        return (known.data_version != registration.topic_config_wrapper.dataVersion
-                or bool(registration.topics_state)
-                and not follows(known.topics_state, registration.topics_state))
+    def _state_of(self, registration: BrokerRegistration) -> str:
+        """The state of the broker's topics in the table, "" when that holds those of no state, or of another broker."""
+        known = self._broker_live_table.get(registration.broker_addr)
+        is_there = (known is not None and known.place == registration.place
+                    and self._addr_at(registration.place) == registration.broker_addr)
+        return known.topics_state if known is not None and is_there else ""
+
+    def _take_topics(self, registration: BrokerRegistration, is_first: bool, is_news: bool, state: str) -> None:
+        """Enter a master's topics, as the original does with a registration of all topics, or of one.
+
+        What an administrator has changed here stays until the broker registers all of another version. A registration
+        of one topic brings that one only.
+        """
+        name, changed_here = registration.broker_name, self._changed_here
+        table = registration.topic_config_wrapper.topicConfigTable or {}
+        if not registration.topics_since and (len(table) > 1 or registration.topics_state):  # they are all
+            topics = {config.topicName for config in table.values()}
+            changed_here.forget_all_but(name, topics, self._limits.topics_of(name))
+        if is_first or is_news and not registration.topic_alone:
+            if registration.topics_since:
+                for topic, queue_data in self._in_pieces(changed_here.of(name)):
+                    self._put_queue_data(topic, queue_data)
+                changed_here.forget(name)
+            for topic_config in self._in_pieces(table.values()):
+                changed_here.forget_topic(name, topic_config.topicName)
+                self._create_and_update_queue_data(name, topic_config)
+        elif registration.topic_alone or registration.topics_state and registration.topics_state != state:
+            # Differs: 4.9 looks at the version alone, which it also takes from a registration of one topic, and then
+            # never takes the others
+            for topic_config in self._in_pieces(table.values()):
+                topic = topic_config.topicName
+                queue_data = _queue_data(name, topic_config)
+                if topic == registration.topic_alone or changed_here.is_other(name, topic, queue_data):
+                    changed_here.forget_topic(name, topic)
+                    self._put_queue_data(topic, queue_data)
 
     def _check_room(self, registration: BrokerRegistration) -> None:
         name, addr = registration.broker_name, registration.broker_addr
@@ -273,7 +285,9 @@ class RouteInfoManager:
             if key not in table and len(table) >= MAX_BROKERS:
                 raise RegistrationError(f"{MAX_BROKERS} brokers are registered")
         if registration.broker_id == MASTER_ID:
-            self._limits.check_topics(name, registration.topic_config_wrapper.topicConfigTable or {})
+            changed = self._changed_here.of(name) if registration.topics_since else []  # they may be put back
+            self._limits.check_topics(name, registration.topic_config_wrapper.topicConfigTable or {},
+                                      (topic for topic, _queue_data in changed))
         self._limits.take_place(registration.channel, (*registration.place, addr))
 
     def _put_broker_addr(self, registration: BrokerRegistration) -> bool:
@@ -336,10 +350,10 @@ class RouteInfoManager:
                 prev.last_update_timestamp = self._clock()
 
     def _create_and_update_queue_data(self, broker_name: str, topic_config: TopicConfig) -> None:
-        queue_data = QueueData(brokerName=broker_name, readQueueNums=topic_config.readQueueNums,
-                               writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
-                               topicSysFlag=topic_config.topicSysFlag)
-        topic = topic_config.topicName
+        self._put_queue_data(topic_config.topicName, _queue_data(broker_name, topic_config))
+
+    def _put_queue_data(self, topic: str, queue_data: QueueData) -> None:
+        broker_name = queue_data.brokerName
         self._limits.topic_added(broker_name, topic)
         queue_data_map = self._topic_queue_table.get(topic)
         if queue_data_map is None:
@@ -352,7 +366,11 @@ class RouteInfoManager:
             self._note("topic changed, %s OLD: %s NEW: %s", topic, old, queue_data)
 
     def wipe_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
-        """Take the write permission from all topics of a broker; returns how many. Lasts until it changes a topic."""
+        """Take the write permission from all topics of a broker; returns how many.
+
+        Lasts until the broker registers all topics in another version: it made one for a send, or deleted one. A topic
+        that an administrator makes or changes leaves the others as they are.
+        """
         return self._operate_write_perm_of_broker(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
@@ -361,18 +379,21 @@ class RouteInfoManager:
 
     def _operate_write_perm_of_broker(self, broker_name: str, operate: Callable[[int], int]) -> int:
         with self._changing():
-            found = [queue_data_map[broker_name] for queue_data_map in self._topic_queue_table.values()
+            found = [(topic, queue_data_map[broker_name]) for topic, queue_data_map in self._topic_queue_table.items()
                      if broker_name in queue_data_map]
-            for queue_data in found:
+            for topic, queue_data in found:
+                self._note_changed_here(broker_name, topic, _copy_queue(queue_data))
                 queue_data.perm = operate(queue_data.perm)
-            self._note_changed_here(broker_name)
             return len(found)
 
-    def _note_changed_here(self, broker_name: str) -> None:
+    def _note_changed_here(self, broker_name: str, topic: str, registered: QueueData) -> None:
+        if self._changed_here.note(broker_name, topic, registered):
+            return
+        self._changed_here.forget(broker_name)  # the broker has to register all its topics
         broker_data = self._broker_addr_table.get(broker_name)
         for addr in broker_data.brokerAddrs.values() if broker_data is not None else ():
             if addr in self._broker_live_table:
-                self._broker_live_table[addr].is_changed_here = True
+                self._broker_live_table[addr].topics_state = ""
 
     def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """A broker leaves. With the last address of its name go its topics."""
@@ -414,6 +435,7 @@ class RouteInfoManager:
                          cluster_name, why)
 
     def _remove_topic_by_broker_name(self, broker_name: str, why: str) -> None:
+        self._changed_here.forget_broker(broker_name)
         for topic in self._in_pieces(self._limits.topics_of(broker_name)):
             queue_data_map = self._topic_queue_table[topic]
             old = queue_data_map.pop(broker_name, None)
@@ -552,7 +574,8 @@ def _check(registration: BrokerRegistration) -> None:
         if not getattr(registration, name):
             raise RegistrationError(f"{name} of a broker registration is empty")
     check_names(registration.cluster_name, registration.broker_addr, registration.broker_name,
-                registration.ha_server_addr, registration.topics_state, *(registration.filter_server_list or ()))
+                registration.ha_server_addr, registration.topics_state, registration.topic_alone,
+                *(registration.filter_server_list or ()))
     if len(registration.filter_server_list or ()) > MAX_FILTER_SERVERS:
         raise RegistrationError(f"{registration.broker_name} has more than {MAX_FILTER_SERVERS} filter servers")
     if registration.broker_id < 0:
@@ -566,6 +589,18 @@ def _check(registration: BrokerRegistration) -> None:
         numbers = (config.readQueueNums, config.writeQueueNums, config.perm, config.topicSysFlag)
         if any(number != int32(number) for number in numbers):
             raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has a number beyond 32 bits")
+
+
+def _is_overtaken(registration: BrokerRegistration, known: BrokerLiveInfo, state: str) -> bool:
+    """Whether a later registration has come before, which has told what this one tells."""
+    return registration.topics_state != "" and follows(registration.topics_state, state) and (
+        registration.topics_state != state or known.data_version == registration.topic_config_wrapper.dataVersion)
+
+
+def _queue_data(broker_name: str, topic_config: TopicConfig) -> QueueData:
+    return QueueData(brokerName=broker_name, readQueueNums=topic_config.readQueueNums,
+                     writeQueueNums=topic_config.writeQueueNums, perm=topic_config.perm,
+                     topicSysFlag=topic_config.topicSysFlag)
 
 
 def _first(queue_data_map: dict[str, QueueData]) -> QueueData:
