@@ -1,10 +1,9 @@
 """mqadmin consumerProgress."""
 import logging
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TypeVar
 
-from rmqha.common import mix_all
+from rmqha.common import mix_all, util_all
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mq_version import get_version_desc
@@ -62,7 +61,7 @@ def _progress(admin: DefaultMQAdminExt, group: str, show_client_ip: bool) -> Ite
     yield (QUEUES_AND_CLIENTS if show_client_ip else QUEUES).heading()
     for queue, place in sorted(stats.offsetTable.items()):
         diff, millis = place.brokerOffset - place.consumerOffset, place.lastTimestamp
-        time = datetime.fromtimestamp(millis // 1000).strftime("%Y-%m-%d %H:%M:%S") if millis else "N/A"
+        time = util_all.format_date(millis) if millis else "N/A"
         cells = (queue.topic, queue.brokerName, queue.queueId, place.brokerOffset, place.consumerOffset)
         if show_client_ip:
             client = clients.get(queue)
