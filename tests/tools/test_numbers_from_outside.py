@@ -3,6 +3,7 @@ import ast
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +15,15 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.pipeline.calendar_time import LAST_MS, micros
 from rmqha.tools.command.cluster.cluster_list_sub_command import _broker_row
+from rmqha.tools.command.consumer.consumer_progress_sub_command import _group
 from rmqha.tools.command.message.message_text import message_fields, message_text
 from rmqha.tools.dialect.numbers import first_real, real, whole
 from rmqha.tools.dialect.output import iso_time
 from rmqha.tools.doctor.cluster_checks import _used
 from rmqha.tools.ha.answers import Told
 from rmqha.tools.ha.broker_admin import Broker, ReplicationToolError, number
+from rmqha.tools.ha.judgement import master_port
+from rmqha.tools.ha.scrub_view import _damaged
 from rmqha.tools.messages.format_string import FIELDS
 from rmqha.tools.messages.message_json import as_object
 from rmqha.tools.store.output import time_text
@@ -95,6 +99,21 @@ def test_a_number_of_a_text_is_in_its_range_or_not_there(text):
         assert abs(number({"key": text}, "key", "b:1")) < 1 << 63
     except ReplicationToolError as error:
         assert len(str(error)) < 400
+
+
+@given(TEXTS | st.text())
+def test_counts_and_ports_in_texts_are_in_their_ranges_or_not_there(text):
+    assert all(0 <= count < 1 << 63 for count in _damaged(f"slave:{text},master:{text}").values())
+    _host, _colon, port = master_port(f"h:{text}").rpartition(":")
+    assert port == "PORT" or 0 < int(port) < 65_535
+
+
+@given(FLOATS)
+def test_the_progress_of_a_group_has_any_rate(tps):
+    stats = ConsumeStats({}, tps)
+    admin = SimpleNamespace(examine_consume_stats=lambda _group: stats,
+                            examine_consumer_connection_info=lambda _group: None)
+    assert _group(admin, "readers") is not None
 
 
 @given(FLOATS | st.integers())

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from rmqha.remoting.common.port_probe import Probe, probe
-from rmqha.tools.dialect.numbers import real
+from rmqha.tools.dialect.numbers import real, whole
 from rmqha.tools.doctor.config_checks import is_loopback
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.doctor.host_checks import judge_used
@@ -16,6 +16,7 @@ from rmqha.tools.store.output import counted
 _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
 _RUNTIME = re.compile(r"\[ ([\d,.]{1,12}) days, (\d{1,4}) hours, (\d{1,4}) minutes, (\d{1,4}) seconds \]", re.ASCII)
+_LAST_PORT = 65_535
 _MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 _CONTROLLER_CHOOSES = ("start the one that was the master, or a controller, which makes one that is in sync the master "
                        "by itself")
@@ -194,12 +195,14 @@ def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Re
     if is_loopback(host) and not on_one_host:
         report.warning("addresses", told.who, "it registers a loopback address: nobody on another host reaches it",
                        "set brokerIP1; leave it for a cluster on one host")
-    checks = [(host, int(port) + _FAST_PORT, "its fast port, listenPort - 2",
-               "open it, or tell clients not to use it (vipChannelEnabled=false)", report.warning)]
+    checks = []
+    if fast_port := whole(port, 0, 1 - _FAST_PORT, _LAST_PORT):
+        checks.append((host, fast_port + _FAST_PORT, "its fast port, listenPort - 2",
+                       "open it, or tell clients not to use it (vipChannelEnabled=false)", report.warning))
     if not told.is_slave:
         ha_host, _colon, ha_port = told.ha_address.rpartition(":")
-        if ha_host and ha_port.isdigit():
-            checks.append((ha_host, int(ha_port), "its HA port, by brokerIP2", "open it on the way from its slaves, or "
+        if ha_host and (at := whole(ha_port, 0, 1, _LAST_PORT)):
+            checks.append((ha_host, at, "its HA port, by brokerIP2", "open it on the way from its slaves, or "
                            "correct brokerIP2: it is what they are told", report.error))
     for at_host, at_port, use, todo, say in checks:
         found = probe(at_host, at_port, timeout_s)

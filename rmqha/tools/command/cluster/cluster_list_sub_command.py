@@ -65,7 +65,7 @@ def _more_stats(admin: DefaultMQAdminExt) -> Iterator[Part]:
     for cluster, name, _, addr in brokers:
         runtime = _runtime(admin, addr)
         put, got = (
-            [int(runtime.get(f"{counter}{moment}") or 0) for moment in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+            [whole(runtime.get(f"{counter}{moment}"), 0) for moment in ("YesterdayMorning", "TodayMorning", "TodayNow")]
             for counter in ("msgPutTotal", "msgGetTotal"))
         yield TOTALS.row(cluster, name, put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1])
 

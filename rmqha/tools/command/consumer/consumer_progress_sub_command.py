@@ -13,6 +13,7 @@ from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Document, Part, Row, Table
 from rmqha.tools.command.sub_command import SubCommand
+from rmqha.tools.dialect.numbers import real
 
 log = logging.getLogger("RocketmqClient")
 
@@ -88,7 +89,7 @@ def _clients_by_queue(admin: DefaultMQAdminExt, group: str) -> dict[MessageQueue
 def _group(admin: DefaultMQAdminExt, group: str) -> Row:
     stats = _or_none("examineConsumeStats", group, admin.examine_consume_stats)
     connection = _or_none("examineConsumerConnectionInfo", group, admin.examine_consumer_connection_info)
-    tps, diff = (int(stats.consumeTps), stats.compute_total_diff()) if stats is not None else (0, 0)
+    tps, diff = (int(real(stats.consumeTps) or 0), stats.compute_total_diff()) if stats is not None else (0, 0)
     if connection is None:
         return GROUPS.row(group, 0, "OFFLINE", "", "", tps, diff)
     kind, model = "PUSH", connection.messageModel.name if connection.messageModel is not None else "null"
